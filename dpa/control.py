@@ -1,12 +1,13 @@
-"""`python -m dpa.control`: look at running jobs, change their tasks while records flow, and cancel them
+"""`python -m dpa.control`: look at running jobs, change their tasks while records flow, and end them
 (docs/changing-tasks.md).
 
 Exit status: 0 done, 1 the job refused or has ended, 2 a wrong argument or no cluster, 130 interrupted: the job goes on,
-and does what it was asked for all the same.
+and does what it was asked for all the same. `attach` ends with the status of the detached job that it has shown.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -15,9 +16,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpa._util.streams import say
+from dpa._util.streams import printing, say
 from dpa.driver.control import RunningJob, connected
 from dpa.errors import DpaError
+from dpa.report import MODES, make_progress
 from dpa.routing.members import MOST_TASKS
 from dpa.telemetry.status import StageStatus
 
@@ -43,7 +45,7 @@ def main(
         typer.Option(help="A running Ray cluster; without it, jobs of this machine with a Ray of their own."),
     ] = None,
 ) -> None:
-    """Look at running jobs, change their tasks while records flow, and cancel them."""
+    """Look at running jobs, change their tasks while records flow, and end them."""
     context.obj = address
 
 
@@ -113,6 +115,46 @@ def cancel(
     """Cancel the changes of a stage that wait, or whose new tasks are not up yet; without STAGE, the whole job: it ends
     with status 130, and publishes nothing."""
     _through(context, run, lambda job: job.cancel(stage))
+
+
+@app.command()
+def stop(context: typer.Context, run: Run) -> None:
+    """End the whole job behind a last checkpoint, with which `dpa.run --resume` goes on; at once if it makes none. It
+    ends with status 130, and publishes nothing."""
+    _through(context, run, lambda job: job.stop())
+
+
+@app.command()
+def finish(context: typer.Context, run: Run) -> None:
+    """Close the open inputs of a job: it processes what has come, publishes its results, and ends."""
+    _through(context, run, lambda job: job.finish())
+
+
+@app.command()
+def attach(
+    context: typer.Context,
+    run: Run,
+    progress: Annotated[
+        str, typer.Option(metavar="|".join(MODES), help="How to show progress, on standard error.")
+    ] = "auto",
+) -> None:
+    """Show the screen of a job on a cluster until it ends, and then what a detached one has printed. Ctrl-C leaves it
+    running."""
+    with _asking(context.obj):
+        job = RunningJob.find(run, context.obj)
+        try:
+            with make_progress(progress, sys.stderr, job.name) as display:
+                end = job.follow(display)
+                display.ended("failed" if end is not None and end[0] == 1 else "ok")
+        except KeyboardInterrupt:
+            say(f"{job.name} goes on")
+            raise typer.Exit(_INTERRUPTED) from None
+        if end is None:
+            say(f"{job.name} has ended; its result is shown where it was started")
+            return
+        with printing("the report"):
+            print(end[1], end="")
+        raise typer.Exit(end[0])
 
 
 def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:

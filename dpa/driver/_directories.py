@@ -11,7 +11,7 @@ from tempfile import gettempdir
 from dpa._util.links import is_there, without_links
 from dpa.config import JobFile
 from dpa.config.inputs import InputConfig
-from dpa.sources.paths import local_directories, local_path
+from dpa.sources.paths import local_directories, local_path, prefix_of
 
 _SOME_PART = "part-00000.parquet"
 
@@ -35,6 +35,27 @@ def check_place(file: JobFile, key: str, path: Path) -> None:
             if holds(root, path):
                 why = "which is read with all its sub-directories: the next run would read what this one writes"
                 raise file.error(key, f"{path} lies in the input {root}, {why}; name a directory outside of it")
+
+
+def check_prefix(file: JobFile, key: str, uri: str) -> None:
+    """Check that a prefix of object storage which a job will fill, the value of `key`, has nothing in common with one
+    that the job reads.
+
+    Raises:
+        ConfigError: it does; names that.
+    """
+    for given in _inputs(file):
+        for paths in (given.path, *(view.path for view in given.views.values())):
+            for path in [paths] if isinstance(paths, str) else paths or []:
+                if "://" in path and in_common(uri, path):
+                    read = f"{prefix_of(uri)} and the input {prefix_of(path)} lie one in the other"
+                    raise file.error(key, f"{read}; name a prefix for the result alone")
+
+
+def in_common(one: str, other: str) -> bool:
+    """Whether two URIs are of one prefix, or of two of which one lies in the other."""
+    first, second = f"{prefix_of(one)}/", f"{prefix_of(other)}/"
+    return first.startswith(second) or second.startswith(first)
 
 
 @contextmanager

@@ -27,7 +27,6 @@ from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
 from dpa.routing.keys import Key, to_python
 from dpa.runtime.packed_plan import copied
-from dpa.sources.splits import total_rows
 
 SECONDS = 0.3
 """How long a start may wait for the sample: what passes before the tasks can start is no waiting."""
@@ -159,7 +158,7 @@ class _Sampling:
         self._read(walk)
         self.is_mapped = True
         weights = {
-            name: total_rows(found.splits) / self._rows[name] if self._rows[name] else 0.0
+            name: (found.rows or self._rows[name]) / self._rows[name] if self._rows[name] else 0.0
             for name, found in self._opened.items()
         }
         steps_of = {step.name: step for step in self._spec.steps}
@@ -203,7 +202,7 @@ class _Sampling:
                     walk.sample(name, table.slice(first, last - first))
                     self._rows[name] = last
             taken = time.monotonic() - turn
-        self._is_whole = all(self._rows[name] == total_rows(found.splits) for name, found in self._opened.items())
+        self._is_whole = all(self._rows[name] == found.rows for name, found in self._opened.items())
 
     def _require_time(self) -> None:
         """Check that somebody waits for the sample still.

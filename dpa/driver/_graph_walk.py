@@ -12,10 +12,11 @@ from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import Event, StepDone
+from dpa.protocol.wire.events import Event, ProcessDone, StepDone
 from dpa.protocol.wire.instructions import Instruction, NextStep
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
+from dpa.tolerance import Failed
 
 ALL = 2**62
 """Rows of a step, or keys of a piece of states: as many as the limits allow."""
@@ -29,13 +30,16 @@ class LocalTask:
     Attributes:
         address: which task.
         code: its user code.
-        read, mapped, emitted, processed: as in `TaskStats`; `emitted` by position.
+        read, mapped, emitted, processed, dead: as in `TaskStats`; `emitted` by position.
         traffic: the blocks that it has sent, by receiver.
     """
 
-    def __init__(self, address: Address, code: UserCode) -> None:
-        self.address, self.code = address, code
-        self.read = self.mapped = self.processed = 0
+    def __init__(
+        self, address: Address, code: UserCode, note: Callable[[Address, Failed], None] = lambda task, failed: None
+    ) -> None:
+        """`note` is called with what user code has failed on, where that is tolerated."""
+        self.address, self.code, self._note = address, code, note
+        self.read = self.mapped = self.processed = self.dead = 0
         self.traffic: TrafficMeter[Address] = TrafficMeter()
         self.emitted: Counter[int] = Counter()
         self._seconds = 0.0
@@ -50,7 +54,8 @@ class LocalTask:
         edges = () if self.code.emission is None else self.code.emission.edges
         emitted = tuple(self.emitted[position] for position in range(len(edges)))
         name, index = self.address
-        return TaskStats(name, index, self.read, self.mapped, emitted, processed=self.processed, version=version)
+        processed, dead = self.processed, self.dead
+        return TaskStats(name, index, self.read, self.mapped, emitted, processed=processed, dead=dead, version=version)
 
     def carry_out(self, instruction: Instruction) -> Event | None:
         """Run user code."""
@@ -64,6 +69,8 @@ class LocalTask:
         """Run user code, and return the event that answers the instruction."""
         event = self.carry_out(instruction)
         assert isinstance(event, kind)
+        if isinstance(event, StepDone | ProcessDone) and event.failed is not None:
+            self._note(self.address, event.failed)
         return event
 
 

@@ -16,10 +16,12 @@ from dpa._util.secrets import without_secrets
 from dpa.aggregates import READY_MADE
 from dpa.config import ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.execution.failures import USER_ERRORS
+from dpa.sinks.callback import Callback
 from dpa.sinks.sink import Sink
 from dpa.sources.feed import Feed
 from dpa.sources.foreign import ForeignFeed
 from dpa.sources.generated import Generator
+from dpa.sources.poller import PolledRows, Poller
 
 SOURCES, SINKS = "dpa.sources", "dpa.sinks"
 """The groups of entry points under which packages register feeds and sinks."""
@@ -44,37 +46,62 @@ def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
     Raises:
         ConfigError: it cannot be found or made, or is no generator.
     """
-    made: Generator = _one_of(Generator, file, key, section)
+    made: Generator = _one_of((Generator,), file, key, section)
     return made
 
 
-def feed_of(file: JobFile, key: str, section: InputConfig) -> ForeignFeed:
-    """The feed that an input, which stands at `key`, names.
+def feed_of(file: JobFile, key: str, section: InputConfig) -> Feed:
+    """The feed, or what a `Poller` fetches, that an input, which stands at `key`, names.
 
     Raises:
-        ConfigError: it cannot be found or made, or is no feed.
+        ConfigError: it cannot be found or made, or is neither.
     """
     assert section.use is not None
-    return ForeignFeed(_one_of(Feed, file, key, section, SOURCES), section.use)
+    made = _one_of((Feed, Poller), file, key, section, SOURCES)
+    return PolledRows(made, section.use) if isinstance(made, Poller) else ForeignFeed(made, section.use)
 
 
 def sink_of(file: JobFile, key: str, section: OutputConfig) -> Sink:
-    """The sink that an output, which stands at `key`, names.
+    """The sink that an output, which stands at `key`, names; or one that gives rows by epoch to a function.
 
     Raises:
         ConfigError: it cannot be found or made, or is no sink.
     """
-    made: Sink = _one_of(Sink, file, key, section, SINKS)
-    return made
+    assert section.use is not None
+    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SINKS)
+    return as_sink(file, key, section, made)
 
 
-def _one_of(
-    kind: type[object], file: JobFile, key: str, section: InputConfig | OutputConfig, group: str | None = None
-) -> Any:
+def as_sink(file: JobFile, key: str, section: OutputConfig, made: Any) -> Sink:
+    """A sink, or one that gives rows by epoch to a function.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(made, Sink):
+        if section.publish is not None:
+            made.publishes = section.publish.mode
+        return made
+    if callable(made):
+        if section.publish is None:
+            why = "is a function, which is given rows by epoch: set `publish`, or name a `dpa.Sink`"
+            raise file.error(f"{key}.use", f"{section.use!r} {why}")
+        try:
+            inspect.signature(made).bind(None, 1)
+        except TypeError as error:
+            raise file.error(f"{key}.use", f"{section.use} cannot be called with rows and an epoch: {error}") from None
+        except ValueError:  # some functions written in C have no signature
+            pass
+        return Callback(made, section.publish.mode)
+    raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Sink`")
+
+
+def _one_of(kinds: tuple[type, ...], file: JobFile, key: str, section: InputConfig, group: str | None = None) -> Any:
     assert section.use is not None
     made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), group)
-    if not isinstance(made, kind):
-        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.{kind.__name__}`")
+    if not isinstance(made, kinds):
+        due = " or ".join(f"`dpa.{kind.__name__}`" for kind in kinds)
+        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a {due}")
     return made
 
 

@@ -71,13 +71,15 @@ def stage_report(
         read=sum(task.read for task in stage.every_task),
         mapped=sum(task.mapped for task in stage.every_task),
         emitted=sum(sum(task.emitted) for task in stage.every_task),
-        processed=sum(task.processed for task in stage.every_task),
+        processed=sum(task.processed - task.dead for task in stage.every_task),
+        dead=sum(task.dead for task in stage.every_task),
         forwarded=sum(task.forwarded for task in stage.every_task),
     )
-    even = even_shares(lives, records.processed)
+    handled = records.processed + records.dead
+    even = even_shares(lives, handled)
     shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     tasks = tuple(
-        _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()), own, life)
+        _task(task, handled, shares.get(task.index), use.get(Address(name, task.index), TaskUse()), own, life)
         for task, own, life in zip(stage.tasks, even, (life.seconds(seconds) for life in lives), strict=True)
     )
     changes = tuple(step for step in snapshot.steps if step.stage == name)
@@ -91,6 +93,7 @@ def stage_report(
         tasks=tasks,
         changes=changes,
         scaling_counts=stage.scaling_counts,
+        event_time=stage.event_time,
     )
     if not senders:
         return made
@@ -164,6 +167,8 @@ def _task(
         latency_p99=task.latency_p99,
         cpu_seconds=use.cpu_seconds,
         peak_memory=use.peak_memory,
+        state_memory=use.state_memory,
+        spilled=use.spilled,
         node=use.node,
     )
 
@@ -188,6 +193,7 @@ def latency(sketch: LatencySketch | None) -> LatencyReport | None:
 
 def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:
     """The mean number of reducers that held a key. Unknown after a round of aggregation, which moves states, so that
-    the number of states that a reducer holds says nothing about it."""
-    rounds = stage.aggregation.rounds if stage.aggregation else 0
-    return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not rounds else None
+    the number of states that a reducer holds says nothing about it; and where windows were closed, as they are gone."""
+    epochs = stage.aggregation.epochs if stage.aggregation else 0
+    moved = epochs or (stage.event_time is not None and stage.event_time.closed is not None)
+    return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not moved else None

@@ -13,6 +13,7 @@ from dpa.config import ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig
 from dpa.driver._step_executors import Objects, declared, fitting
 from dpa.driver._step_names import check_names, taken
+from dpa.driver._windows import in_windows
 from dpa.errors import ConfigError
 from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Receiver
@@ -43,10 +44,11 @@ def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
     check_names(file)
     steps = [_Builder(file, objects, name, config).step() for name, config in file.stages.items()]
     try:
-        return in_order(steps)
+        ordered = in_order(steps)
     except ConfigError as error:
         step, _, message = str(error).partition(": ")
         raise file.error(step, message) from None
+    return in_windows(ordered, file)
 
 
 class _Builder:
@@ -92,6 +94,7 @@ class _Builder:
             grouping=grouping,
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
             flow=config.limits or self._file.config.limits,
+            on_error=config.on_error or self._file.config.on_error,
             is_result=is_result,
             written_as=self._file.at,
         )

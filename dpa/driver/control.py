@@ -11,16 +11,17 @@ from typing import Protocol
 
 from dpa.errors import ControlError
 from dpa.protocol.plan import CancelJob, Request
-from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale
+from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.routing.members import MOST_TASKS
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.named_jobs import NamedJob
 from dpa.telemetry.mailbox import JobByFiles
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.status import Status
 
 
-class Reached(Protocol):
+class ReachedJob(Protocol):
     """How a running job is reached."""
 
     name: str
@@ -54,7 +55,7 @@ class RunningJob:
         name: by which it can be found: that of the job, with the number of its process.
     """
 
-    def __init__(self, reached: Reached, address: str | None = None) -> None:
+    def __init__(self, reached: ReachedJob, address: str | None = None) -> None:
         self.name = reached.name
         self._reached, self._address = reached, address
 
@@ -67,7 +68,7 @@ class RunningJob:
             ConfigError: there is no cluster at the address, or it does not let this process in.
         """
         with connected(address):
-            found: Sequence[Reached] = JobByFiles.all() if address is None else NamedJob.all()
+            found: Sequence[ReachedJob] = JobByFiles.all() if address is None else NamedJob.all()
             return [RunningJob(reached, address) for reached in found]
 
     @staticmethod
@@ -91,6 +92,19 @@ class RunningJob:
         """How it is; None if it has not begun to stream."""
         with connected(self._address):
             return self._reached.status()
+
+    def follow(self, observer: Observer) -> tuple[int, str] | None:
+        """Show an observer how the job goes on until it ends; what is raised meanwhile, as by Ctrl-C, leaves it
+        running. Returns the exit status of a detached job, and what its driver has printed; None of any other job.
+
+        Raises:
+            ControlError: the job runs on no cluster.
+        """
+        if not isinstance(self._reached, NamedJob):
+            why = "runs in a Ray of its own, and is shown where it was started"
+            raise ControlError(f"{self.name} {why}; a job on a cluster (`--address`) can be followed from elsewhere")
+        with connected(self._address):
+            return self._reached.follow(observer)
 
     def scale(
         self,
@@ -127,6 +141,23 @@ class RunningJob:
             ControlError: there is no such change, it is too late, or the job has ended.
         """
         return self._ask(CancelJob(_number()) if stage is None else CancelChange(_number(), stage))
+
+    def stop(self) -> str:
+        """End the whole job behind a last checkpoint, so that it can be resumed; at once if it makes none. Nothing is
+        published. Returns what has been done.
+
+        Raises:
+            ControlError: no checkpoint can be made or written now, and the job goes on; or it has ended.
+        """
+        return self._ask(CancelJob(_number(), saves=True))
+
+    def finish(self) -> str:
+        """Close its open inputs: the job ends with what has come. Returns what has been done.
+
+        Raises:
+            ControlError: it has none, or has ended.
+        """
+        return self._ask(CloseFeeds(_number()))
 
     def _ask(self, request: Request) -> str:
         with connected(self._address):

@@ -4,27 +4,39 @@ memory, generated, or staged by Spark, or only looked at."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from dpa.config import InputConfig, JobConfig, JobFile
+from dpa._util.declared import schema_named
+from dpa.config import InputConfig
+from dpa.config.inputs import KafkaConfig, StreamConfig, WatchConfig
 from dpa.driver._loading import feed_of, generator_of
+from dpa.driver.sessions import blaming
 from dpa.driver.spec import JobSpec
-from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
+from dpa.errors import ExecutorError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
-from dpa.sources.feed import Feed, all_splits, never, table_of
-from dpa.sources.generated import GeneratedTable, ReadRate
+from dpa.sources.feed import Feed, NumberedFeed, all_splits, never, table_of
+from dpa.sources.generated import EndlessTable, GeneratedTable, ReadRate
+from dpa.sources.kafka import KafkaFeed
+from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.memory import MemoryFeed, columns_of
-from dpa.sources.splits import Split, total_rows
+from dpa.sources.micro_batches import MicroBatches
+from dpa.sources.parquet import ParquetTable, parquet_table
+from dpa.sources.paths import resolved
+from dpa.sources.splits import Split, total_rows, whole
+from dpa.sources.until import Until
+from dpa.sources.watched import WatchedFiles, line_format
 from dpa.spark import (
+    Kept,
     RowSample,
     Source,
+    StreamSource,
     as_table,
     generated_frame,
     input_table,
@@ -32,11 +44,15 @@ from dpa.spark import (
     reads_in_place,
     sample_rows,
     schema_of,
-    spark_session,
+    stream_schema,
+    streamed,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_POLLED_SPLITS = 4
+"""Splits of a generated input without end that a poll gives."""
 
 
 class Draw(Protocol):
@@ -61,12 +77,28 @@ class OpenedInput:
         schema: its columns; None if they are not known, as it is an empty list.
         frame: returns the same rows as a DataFrame of Spark, or as a table in memory.
         sample: draws some of the rows.
+        feed: of an input that is open, which is polled while the job runs; None: the splits are all.
+        frame_of: of such an input, does for splits that polls have given as `frame` for all.
+        ends: whether that feed is closed by itself alone: Spark stages a table while the job runs.
     """
 
     splits: tuple[Split, ...]
     schema: pa.Schema | None
     frame: Callable[[], DataFrame | pa.Table]
     sample: Draw
+    feed: Feed | None = None
+    frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table] | None = None
+    ends: bool = False
+
+    @property
+    def rows(self) -> int | None:
+        """How many there are; None if more may come."""
+        return None if self.feed is not None else total_rows(self.splits)
+
+    def as_read(self, given: Sequence[Split]) -> OpenedInput:
+        """An open input as it was read: these splits are all."""
+        assert self.frame_of is not None
+        return replace(self, splits=tuple(given), frame=cache(partial(self.frame_of, given)), feed=None)
 
 
 class Inputs:
@@ -92,7 +124,13 @@ class Inputs:
         self._spec.compilation(known)
 
     def open(
-        self, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True
+        self,
+        stack: ExitStack,
+        spark: Callable[[], SparkSession],
+        *,
+        stage: bool = True,
+        early: bool = False,
+        kept: Callable[[str], Kept] | None = None,
     ) -> dict[str, OpenedInput]:
         """Open all inputs for as long as `stack` is open. Returns them by the name of the step that reads each.
 
@@ -100,13 +138,20 @@ class Inputs:
             stack: closes what is opened.
             spark: returns a session, and is called only if one is needed.
             stage: whether to write an input that cannot be read in place; if not, only its columns are looked at.
+            early: whether the job may begin before all of that is written.
+            kept: where what is written for a step stays; None: it goes with `stack`.
 
         Raises:
-            ConfigError: one cannot be read, or lacks a column.
+            ConfigError: one cannot be read, or lacks a column, or the job is to end at some time though none is open.
             JobFailedError: Spark has died.
         """
-        opened = {source.name: _Input(self._spec, source).open(stack, spark, stage) for source in self._spec.sources}
+        opened = {
+            source.name: _Input(self._spec, source, kept and kept(source.name), early).open(stack, spark, stage)
+            for source in self._spec.sources
+        }
         self._spec.compilation({name: found.schema for name, found in opened.items()})
+        if self._spec.config.until != Until() and all(found.feed is None or found.ends for found in opened.values()):
+            raise self._spec.file.error("until", "no input of the job is open, so it ends with its input: leave it out")
         return opened
 
 
@@ -139,10 +184,13 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
 class _Input:
     """The input of one step."""
 
-    def __init__(self, spec: JobSpec, source: Step) -> None:
+    def __init__(self, spec: JobSpec, source: Step, kept: Kept | None, early: bool) -> None:
         self._spec = spec
         self._source = source
+        self._kept = kept
         self._key, self._given, self._drawn = spec.input_of(source)
+        # A share of errors is one of all rows; event time that promises no order ends with the input.
+        self._early = early and self._given.time is None and not isinstance(spec.config.max_errors, str)
 
     def open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
         """Open the input, as `Inputs.open` does."""
@@ -166,6 +214,12 @@ class _Input:
             return self._generated(given, spark)
         if given.format == "feed":
             return self._foreign(given)
+        if given.watch is not None:
+            return self._watched(given, given.watch)
+        if given.kafka is not None:
+            return self._kafka(given.kafka)
+        if given.stream is not None:
+            return self._streamed(stack, spark(), given, given.stream, stage)
         source = Source.of(given.model_dump(), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
@@ -183,26 +237,61 @@ class _Input:
     ) -> OpenedInput:
         """An input that tasks read as Parquet, in place or as Spark has staged it."""
         config, split_rows = self._spec.config, self._spec.config.limits.split_records
-        table = stack.enter_context(
-            input_table(spark, source, drawn, split_rows=split_rows, stage_dir=config.spark.stage_dir)
+        to_stage = input_table(
+            spark,
+            source,
+            drawn,
+            split_rows=split_rows,
+            stage_dir=config.spark.stage_dir,
+            kept=self._kept,
+            look=self._look,
+            early=self._early,
         )
+        table = stack.enter_context(to_stage)
+        wanted, repeated = self._columns_read(table.schema)
+        if isinstance(table, ParquetTable):
+            read = Source("parquet", table.paths)
+            return self._opened(replace(table, columns=wanted, dictionary=repeated), cache(lambda: load(spark(), read)))
+        staged = f"{table.place}/.."
+        opened = self._open_feed(
+            replace(table, columns=wanted, dictionary=repeated),
+            lambda _: load(spark(), Source("parquet", parquet_table([staged]).paths)),
+        )
+        return replace(opened, ends=True)
+
+    def _look(self, names: list[str]) -> None:
+        """Check that the input has the columns that the job reads: to stage it may take long.
+
+        Raises:
+            ConfigError: it lacks one.
+        """
+        wanted, _ = columns_read(self._spec.steps, self._source.name)
+        if not set(wanted or ()) <= set(names):
+            known = dict.fromkeys(source.name for source in self._spec.sources)
+            self._spec.compilation({**known, self._source.name: pa.schema([(name, pa.null()) for name in names])})
+
+    def _columns_read(self, schema: pa.Schema) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+        """The columns that the job reads of those that there are, None for all; and its keys among them."""
         wanted, keys = columns_read(self._spec.steps, self._source.name)
         if wanted is not None:
-            wanted = tuple(name for name in wanted if name in table.schema.names)
-        repeated = tuple(name for name in keys if name in table.schema.names)
-        read = Source("parquet", table.paths)
-        feed = replace(table, columns=wanted, dictionary=repeated)
-        return self._opened(feed, cache(lambda: load(spark(), read)))
+            wanted = tuple(name for name in wanted if name in schema.names)
+        return wanted, tuple(name for name in keys if name in schema.names)
 
     def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
         """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""
         config = self._spec.config
         self._require_no_sample("generated: give it fewer `rows`")
         seed = config.seed if given.seed is None else given.seed
-        table = GeneratedTable(generator_of(self._spec.file, self._key, given), given.rows, seed, given.padding)
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
             pace = ReadRate(given.rate / tasks, time.monotonic, time.sleep)
+        rows = _POLLED_SPLITS * config.limits.split_records if given.rows is None else given.rows
+        table = GeneratedTable(generator_of(self._spec.file, self._key, given), rows, seed, given.padding)
+        if given.rows is None:
+            return self._open_feed(
+                EndlessTable(table, given.rate, time.monotonic),
+                lambda splits: generated_frame(spark(), replace(table, rows=total_rows(splits))),
+            )
         split_rows = max(1, -(-given.rows // tasks))  # something for every task
         return self._opened(replace(table, pace=pace), cache(lambda: generated_frame(spark(), table)), split_rows)
 
@@ -210,7 +299,73 @@ class _Input:
         """A feed of somebody else's. A reference has its rows in memory."""
         self._require_no_sample("a feed: have it give fewer rows")
         feed, split_rows = feed_of(self._spec.file, self._key, given), self._spec.config.limits.split_records
+        if feed.is_open:
+            return self._open_feed(feed, lambda splits: table_of(splits, feed.schema))
         return self._opened(feed, cache(lambda: table_of([*all_splits(feed, split_rows)], feed.schema)))
+
+    def _watched(self, given: InputConfig, watch: WatchConfig) -> OpenedInput:
+        """A directory in which files appear. A reference has its rows in memory."""
+        self._require_no_sample("watched: have it have fewer files")
+        assert isinstance(given.path, str)
+        feed = WatchedFiles(
+            resolved(given.path, str(self._spec.file.directory)),
+            line_format(given.format, given.options),
+            declared=None if watch.columns is None else schema_named(watch.columns),
+            glob=given.glob,
+            recursive=given.recursive,
+            exclude=given.exclude,
+            poll_seconds=watch.every,
+            settle_seconds=watch.settle,
+        )
+        wanted, repeated = self._columns_read(feed.schema)
+        feed = replace(feed, columns=wanted, dictionary=repeated)
+        return self._open_feed(feed, lambda splits: table_of([*map(whole, splits)], feed.schema))
+
+    def _kafka(self, given: KafkaConfig) -> OpenedInput:
+        """Topics of Kafka. A reference has their records in memory."""
+        self._require_no_sample("without end: `until` ends it")
+        columns = None if given.columns is None else schema_named(given.columns)
+        feed = KafkaFeed(
+            given.servers,
+            (given.topic,) if isinstance(given.topic, str) else tuple(given.topic),
+            RecordFormat(given.key, given.value, columns),
+            start=given.start,
+            options=tuple(sorted(given.options.items())),
+            poll_seconds=given.every,
+        )
+        feed.lag(None)  # brokers answer, and topics are there
+        wanted, _ = self._columns_read(feed.schema)
+        return self._open_feed(
+            replace(feed, columns=wanted), lambda splits: table_of([*map(whole, splits)], feed.schema)
+        )
+
+    def _streamed(
+        self, stack: ExitStack, spark: SparkSession, given: InputConfig, asked: StreamConfig, stage: bool
+    ) -> OpenedInput:
+        """A stream of Spark's, of which micro-batches are staged. A reference has their rows in memory."""
+        self._require_no_sample("without end: `until` ends it")
+        config, every = self._spec.config, f"{round(asked.every * 1000)} milliseconds"
+        source = StreamSource(asked.source, given.options, asked.columns, given.select, given.where, every)
+        if stage:
+            rows, stage_dir = config.limits.split_records, config.spark.stage_dir
+            feed = stack.enter_context(streamed(spark, source, stage_dir, rows, self._kept))
+        else:
+            feed = MicroBatches("", stream_schema(spark, source))
+        wanted, repeated = self._columns_read(feed.schema)
+        return self._open_feed(
+            replace(feed, columns=wanted, dictionary=repeated),
+            lambda splits: table_of([*map(whole, splits)], feed.schema),
+        )
+
+    def _open_feed(self, feed: Feed, frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table]) -> OpenedInput:
+        """A feed from which more may come while the job runs; `frame_of` makes a frame of what has come."""
+
+        def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[None, pa.Table]:
+            return None, feed.sample(max_rows, self._spec.config.seed, enough)
+
+        polled = NumberedFeed(feed) if self._spec.tolerates else feed
+        empty = (feed.schema or pa.schema([])).empty_table()
+        return OpenedInput((), feed.schema, lambda: empty, sample, polled, frame_of)
 
     def _opened(
         self, feed: Feed, frame: Callable[[], DataFrame | pa.Table], split_rows: int | None = None
@@ -228,32 +383,3 @@ class _Input:
     def _require_no_sample(self, what: str) -> None:
         if self._drawn is not None:
             raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {what}")
-
-
-def lazy_session(
-    config: JobConfig, stack: ExitStack, first: Callable[[], object] | None = None
-) -> Callable[[], SparkSession]:
-    """A function that returns the one Spark session of `stack`, which its first call starts, after calling `first`."""
-
-    def start() -> SparkSession:
-        if first is not None:
-            first()
-        return stack.enter_context(spark_session(config.name, config.spark.master, config.spark.conf))
-
-    return cache(start)
-
-
-@contextmanager
-def blaming(file: JobFile, key: str) -> Iterator[None]:
-    """Name `key` of the job file as the cause where a table cannot be read, unless the cause is that Spark has died.
-
-    Raises:
-        ConfigError: instead of a `TableError`.
-        JobFailedError: instead of a `SparkLostError`.
-    """
-    try:
-        yield
-    except SparkLostError as error:
-        raise JobFailedError(f"{key}: {error}") from None
-    except TableError as error:
-        raise file.error(key, str(error)) from None

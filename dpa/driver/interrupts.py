@@ -41,6 +41,11 @@ class Interrupts:
     One that comes while a module is imported does so afterwards, but a second Ctrl-C at once. Only Ctrl-C does so
     again: `timeout` and a closing terminal send the same signal twice for one request. An error that a library raises
     in its place while it handles it, as py4j does, is one too.
+
+    While a run whose input is open streams, the first Ctrl-C raises nothing: the input is to be closed.
+
+    Attributes:
+        closes: whether that has been asked for.
     """
 
     def __init__(self) -> None:
@@ -52,6 +57,8 @@ class Interrupts:
         self._waiting: int | None = None
         self._waits_until = 0.0
         self._is_reminder = False
+        self._may_close = False
+        self.closes = False
 
     def __enter__(self) -> Interrupts:
         self._before = ending_handlers()
@@ -74,6 +81,7 @@ class Interrupts:
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         """Check, as an observer of a run."""
+        self._may_close = snapshot.is_open
         self.check()
 
     def warn(self, message: str) -> None:
@@ -89,6 +97,9 @@ class Interrupts:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """The handler: raise at once, or after what is being imported."""
         is_reminder, self._is_reminder = self._is_reminder, False
+        if number == signal.SIGINT and self._may_close and not self.closes:
+            self.closes = True
+            return
         is_second = not is_reminder and number == signal.SIGINT == self._waiting
         self._seen = True
         may_wait = self._waiting is None or time.monotonic() < self._waits_until

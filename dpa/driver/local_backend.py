@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from dpa.driver._graph_walk import ALL, GraphWalk, LocalTask
+from dpa.errors import JobFailedError
 from dpa.execution.schemas import agreed
+from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
 from dpa.protocol.task.delivery import TaskOutput
@@ -32,6 +34,7 @@ from dpa.protocol.wire.instructions import (
     ProcessBlock,
     Write,
 )
+from dpa.protocol.wire.messages.end import RecordsFailed
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.protocol.wire.use import TaskUse
@@ -39,6 +42,7 @@ from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 from dpa.runtime.packed_plan import require_picklable
+from dpa.tolerance import Failed
 
 
 class LocalBackend:
@@ -47,7 +51,8 @@ class LocalBackend:
     Where a stage's grouping is the ring, keys are redistributed half way, whatever the plan's strategy. If states can
     be merged, one of the keys is split over all tasks: so states are merged in the end as they are in a real run. If
     they migrate, they move with the keys.
-    Sources have one task, nothing is slowed down, and no partial results are published.
+    Sources have one task, nothing is slowed down, and no partial results are published. An input that is open ends
+    where nothing more has come.
 
     Args:
         redistributes: whether keys are redistributed at all.
@@ -77,9 +82,11 @@ class LocalBackend:
         Raises:
             ExecutorError: an executor failed; names it, the key and the traceback.
         """
-        if any(to.rounds is not None for to in plan.deliveries.values()):
+        if any(to.partial not in (None, to.sink) for to in plan.deliveries.values()):
             hooks.warn("partial results are not published by LocalBackend")
-        began = time.time()
+        if plan.epoch_log is not None:
+            hooks.warn("LocalBackend has no epochs, and writes no log of them")
+        plan, began = plan.with_what_has_come(), time.time()
         local = _LocalRun(plan, redistributes=self._redistributes)
         for stage in plan.graph.in_order:
             local.run(stage)
@@ -88,7 +95,7 @@ class LocalBackend:
         hooks.observe(snapshot)
         first = began if any(task.processed for stage in snapshot.stages for task in stage.tasks) else None
         times = Times(began, began, first, ended, ended)
-        return RunOutcome(local.outputs, snapshot, times, local.use())
+        return RunOutcome(local.outputs, snapshot, times, local.use(), local.errors.noted.letters, plan.given)
 
 
 class _LocalRun:
@@ -96,6 +103,7 @@ class _LocalRun:
 
     Attributes:
         outputs: the shares of each operator stage.
+        errors: of user code, where they are tolerated.
     """
 
     def __init__(self, plan: RunPlan, *, redistributes: bool) -> None:
@@ -106,11 +114,13 @@ class _LocalRun:
         self._tasks: dict[Address, LocalTask] = {}
         self._stages: list[StageSnapshot] = []
         self.outputs: dict[str, tuple[TaskOutput, ...]] = {}
+        self.errors = Errors(plan.graph.tolerated)
 
     def snapshot(self, seconds: float) -> Snapshot:
         """The statistics of all stages."""
         edges = tuple((edge.source, edge.target) for edge in self._plan.graph.edges)
-        return Snapshot("done", seconds, self._plan.rows, tuple(self._stages), edges)
+        counts = self.errors.counts
+        return Snapshot("done", seconds, self._plan.rows, tuple(self._stages), edges, errors=counts)
 
     def use(self) -> dict[Address, TaskUse]:
         """The processor time of every task's user code, and the size of the blocks that it sent."""
@@ -119,7 +129,8 @@ class _LocalRun:
     def run(self, stage: Stage) -> None:
         """Run a stage, once all that feed it were run."""
         began = time.time() - self._began
-        tasks = [LocalTask(address, self._plan.user_code(address, _no_time)) for address in stage.addresses]
+        codes = {address: self._plan.user_code(address, _no_time) for address in stage.addresses}
+        tasks = [LocalTask(address, code, self._note) for address, code in codes.items()]
         if self._plan.graph.is_source(stage.name):
             for split in stage.splits:
                 self._walk.read(tasks[0], OpenSplit(split))
@@ -128,6 +139,11 @@ class _LocalRun:
             self._operate(stage, tasks)
         self._stages[-1] = replace(self._stages[-1], began=began, ended=time.time() - self._began)
         self._tasks.update({task.address: task for task in tasks})
+
+    def _note(self, task: Address, failed: Failed) -> None:
+        reason = self.errors.note(task, RecordsFailed(failed), epoch=1, generation=0)
+        if reason is not None:
+            raise JobFailedError(reason)
 
     def _operate(self, stage: Stage, tasks: Sequence[LocalTask]) -> None:
         blocks = self._walk.reached(stage.name)
@@ -149,6 +165,7 @@ class _LocalRun:
                 done = tasks[owner].event(ProcessBlock(part, table.version), ProcessDone)
                 self._walk.emit(tasks[owner], done.blocks)
                 tasks[owner].processed += part.rows
+                tasks[owner].dead += done.dead
         finished = self._finished(tasks, table, first, exchange=can_merge and not stage.migrates)
         schema = agreed(event.schema for event in finished)
         outputs = []

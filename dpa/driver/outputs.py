@@ -10,16 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa._util.secrets import as_yaml
+from dpa._util.as_yaml import as_yaml
 from dpa.config import JobFile, OutputConfig
-from dpa.driver._directories import check_place, holds, inspecting
-from dpa.driver._loading import sink_of
+from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
+from dpa.driver._loading import as_sink, sink_of
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.protocol.plan import RunOutcome
-from dpa.protocol.task.delivery import RESULT
+from dpa.sinks.delta import Delta
+from dpa.sinks.iceberg import Iceberg
+from dpa.sinks.kafka import KafkaTopic
 from dpa.sinks.memory import Memory
+from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import RESULT, Sink
+from dpa.sources.paths import prefix_of, without_file_scheme
+
+DEAD_LETTERS = "dead_letters"
+"""The key that says where dead letters go."""
 
 
 class Publication:
@@ -43,18 +50,39 @@ class Publication:
         self.place = self._located()
 
     @classmethod
-    def of(cls, file: JobFile, output: OutputConfig, key: str) -> Publication:
-        """Of the result whose section is `output`, at the key path `key`.
+    def of(cls, file: JobFile, output: OutputConfig, key: str, given: Any = None) -> Publication:
+        """Of the result whose section is `output`, at the key path `key`; `given` stands for the function that it
+        names.
 
         Raises:
             ConfigError: the sink that it names cannot be found or made, or is none.
         """
         if output.use is not None:
-            return cls(file, sink_of(file, key, output), key)
+            sink = sink_of(file, key, output) if given is None else as_sink(file, key, output, given)
+            return cls(file, sink, key)
         if output.path is None:
             return cls(file, Memory(), key)
-        sink = ParquetDirectory(output.path, output.mode, section=key, mark=lambda: as_yaml(file.config.resolved()))
-        return cls(file, sink, f"{key}.path", output.path)
+        path, at = without_file_scheme(output.path), f"{key}.path"
+        publishes = None if output.publish is None else output.publish.mode
+
+        def mark() -> str:
+            return as_yaml(file.config.resolved())
+
+        try:
+            if output.format == "iceberg":
+                return cls(file, Iceberg(path, output.mode, output.args, section=key, publishes=publishes), at)
+            if output.format == "kafka":
+                return cls(file, KafkaTopic(path, output.args, section=key, publishes=publishes), at)
+            if output.format == "delta":
+                return cls(file, Delta(path, output.mode, output.args, section=key, publishes=publishes), at, path)
+            if publishes is not None or path.startswith("s3://"):
+                found = ParquetObjects(path, output.mode, section=key, mark=mark, publishes=publishes)
+                return cls(file, found, at, path)
+        except TableError as error:
+            raise file.error(at, str(error)) from None
+        sink = ParquetDirectory(path, output.mode, section=key, mark=mark)
+        sink.private = key == DEAD_LETTERS
+        return cls(file, sink, at, path)
 
     def check(self) -> None:
         """Check that rows may be published there. Nothing is written.
@@ -62,12 +90,15 @@ class Publication:
         Raises:
             ConfigError: they may not, or the directory is one that the job needs.
         """
-        if self._path is None:
+        if self._path is not None and "://" in self._path:
+            if not (isinstance(self.sink, Delta) or self._path.startswith("s3://")):
+                right = "a directory, local or shared by all machines; a result may also go to s3://BUCKET/PREFIX"
+                raise self._error(f"{prefix_of(self._path)} is a URI; name {right}")
+            check_prefix(self._file, self._key, self._path)
+        if self._path is None or "://" in self._path:
             with self._refusing():
                 self.sink.check()
             return
-        if "://" in self._path:
-            raise self._error(f"{self._path} is a URI; name a directory, local or shared by all machines")
         path = Path(self._path)
         with inspecting(self._file, self._key, path):
             check_place(self._file, self._key, path)
@@ -83,6 +114,11 @@ class Publication:
             ConfigError: they are one directory, or lie one in the other.
         """
         if self._path is None or path is None:
+            return
+        if "://" in f"{self._path}{path}":
+            if "://" in self._path and "://" in path and in_common(self._path, path):
+                pair = f"{prefix_of(self._path)} and {prefix_of(path)}, of {key}.path,"
+                raise self._error(f"{pair} lie one in the other; name two prefixes")
             return
         here, there = Path(self._path), Path(path)
         with inspecting(self._file, self._key, here):
@@ -123,14 +159,25 @@ class Publication:
         except Exception as error:
             warnings.warn(f"{self._key}: {_words(error)}", RuntimeWarning, stacklevel=2)
 
-    def commit(self, staged: Sequence[Any], seconds: float = 0.0) -> tuple[str, ...]:
-        """Publish the complete result; returns the names of its files.
+    def stage(self, rows: pa.Table, number: int) -> Any:
+        """Stage rows from here, in place of the task of that number.
+
+        Raises:
+            JobFailedError: they cannot be written.
+        """
+        try:
+            return self.sink.stage(rows, number, RESULT)
+        except Exception as error:
+            raise JobFailedError(f"{self._key}: {_words(error)}") from error
+
+    def commit(self, staged: Sequence[Any], seconds: float = 0.0, epoch: int = RESULT) -> tuple[str, ...]:
+        """Publish the complete result, or that of an epoch; returns the names of its files.
 
         Raises:
             JobFailedError: it cannot be published; readers see what they saw before.
         """
         try:
-            files = self.sink.commit(staged, RESULT, seconds)
+            files = self.sink.commit(staged, epoch, seconds)
         except JobFailedError:
             raise
         except Exception as error:
@@ -178,15 +225,18 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, DpaError) else f"{type(error).__name__}: {error}"
 
 
-def outputs_of(file: JobFile, made: Mapping[str, Publication] | None = None) -> Mapping[str, Publication]:
+def outputs_of(
+    file: JobFile, made: Mapping[str, Publication] | None = None, objects: Mapping[str, Any] | None = None
+) -> Mapping[str, Publication]:
     """Where the results of all steps are to be published, by the key path that says so. Of those that have been `made`
-    before, the ones with a sink of the user's are used again.
+    before, the ones with a sink of the user's are used again; `objects` are used instead of what the file names.
 
     Raises:
         ConfigError: a sink cannot be found or made, or is none.
     """
     again = {key: (made or {}).get(key) for key, output in written(file) if output.use is not None}
-    return {key: again.get(key) or Publication.of(file, output, key) for key, output in written(file)}
+    given = objects or {}
+    return {key: again.get(key) or Publication.of(file, output, key, given.get(key)) for key, output in written(file)}
 
 
 def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
@@ -204,10 +254,12 @@ def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
 
 
 def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
-    """The sections that name where results go, each with its key path."""
+    """The sections that name where results, and dead letters, go, each with its key path."""
     for name, step in file.stages.items():
         if step.write is not None:
             yield file.at(name, "write"), step.write
+    if file.config.dead_letters is not None:
+        yield DEAD_LETTERS, file.config.dead_letters
 
 
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:

@@ -6,28 +6,29 @@ from collections.abc import Iterator
 
 from dpa.config import AggregationConfig, JobFile
 from dpa.driver.outputs import Publication, written
-from dpa.sinks.partial_results import RoundsDirectory
+from dpa.errors import TableError
+from dpa.sinks.objects import ParquetObjects
 
 
-class RoundsPublication(Publication):
-    """A context in which a directory of partial results belongs to this job alone.
-
-    Attributes:
-        rounds: the directory.
-    """
+class PartialPublication(Publication):
+    """A context in which a directory of partial results belongs to this job alone: a table that each epoch replaces.
+    Those of an older run are replaced, too."""
 
     def __init__(self, file: JobFile, path: str, key: str) -> None:
-        self.rounds = RoundsDirectory(path)
-        super().__init__(file, self.rounds, f"{key}.path", path)
+        try:
+            self._epochs = ParquetObjects(path, "overwrite", section=key, publishes="table")
+        except TableError as error:
+            raise file.error(f"{key}.path", str(error)) from None
+        super().__init__(file, self._epochs, f"{key}.path", path)
 
     def clear(self) -> None:
-        """Remove the rounds of an older run.
+        """Have readers see no epoch of an older run.
 
         Raises:
             ConfigError: they cannot be removed.
         """
         with self._refusing():
-            self.rounds.clear()
+            self._epochs.clear()
 
 
 def check_partial_results(file: JobFile) -> None:
@@ -38,14 +39,14 @@ def check_partial_results(file: JobFile) -> None:
     """
     for key, given in published(file):
         if given.path is not None:
-            rounds = RoundsPublication(file, given.path, key)
+            partial = PartialPublication(file, given.path, key)
             for other, output in written(file):
-                rounds.check_apart(other, output.path)
-            rounds.check()
+                partial.check_apart(other, output.path)
+            partial.check()
 
 
 def published(file: JobFile) -> Iterator[tuple[str, AggregationConfig]]:
-    """The sections that ask for rounds of aggregation, each with its key path."""
+    """The sections that ask for partial results, each with its key path."""
     for name, step in file.stages.items():
         if step.aggregation is not None:
             yield file.at(name, "aggregation"), step.aggregation

@@ -95,6 +95,7 @@ class Placing:
         """`division`: groups of tasks that are alike; `origin`: in words, where their costs are from."""
         self._spec, self._config = spec, config
         self._division, self._origin = division, origin
+        self._has_placed = False
 
     @classmethod
     def of(cls, spec: JobSpec, opened: Mapping[str, OpenedInput]) -> Placing:
@@ -120,16 +121,18 @@ class Placing:
             raise spec.file.error(f"placement.{key}", str(error)) from None
 
     def placed(self, available: Sequence[BackendNode]) -> Placed:
-        """The node of each task, as the backend numbers nodes, and how it is chosen again while the job runs.
+        """The node of each task, as the backend numbers nodes, and how it is chosen again while the job runs. When it
+        is called again, nodes have died, and the others that were declared are used.
 
         Raises:
-            ConfigError: a node is not there, or the tasks do not fit.
+            ConfigError: a node is not there the first time, or none is later, or the tasks do not fit.
         """
         cluster = self._cluster(available)
         number = {node.name: node.id for node in available}
         ids = tuple(number[node.name] for node in cluster.nodes)
         placement, tolerance = self._chosen(cluster)
         homes = {stage: [ids[node] for node in of_tasks] for stage, of_tasks in self._division.nodes(placement).items()}
+        self._has_placed = True
         options = self._config.online
         if options is None:
             return Placed(homes)
@@ -204,7 +207,7 @@ class Placing:
         """The nodes that are there, as far as they are to be used."""
         there = {node.name: node.processors for node in available}
         for name in self._config.nodes:
-            if name not in there:
+            if name not in there and not self._has_placed:
                 raise self._spec.file.error(
                     f"placement.nodes.{name}", f"Ray has no such node that is alive; it has {', '.join(there)}"
                 )
@@ -223,7 +226,8 @@ class Placing:
             ConfigError: a node has no room, or none is left.
         """
         nodes = []
-        for name in self._config.nodes or [name for name, count in processors.items() if count > 0]:
+        names = self._config.nodes or [name for name, count in processors.items() if count > 0]
+        for name in (name for name in names if name in processors):
             declared = self._config.nodes.get(name, NodeConfig())
             bandwidth = declared.megabytes_per_second
             try:
@@ -238,9 +242,9 @@ class Placing:
             except PlacementError as error:
                 raise self._spec.file.error(f"placement.nodes.{name}", str(error)) from None
         if not nodes:
-            raise self._spec.file.error(
-                "placement.nodes", "no node of this Ray has a processor; declare what they have"
-            )
+            none = "no node of this Ray has a processor; declare what they have"
+            why = "none of them is left" if self._config.nodes else none
+            raise self._spec.file.error("placement.nodes", why)
         return Cluster(tuple(nodes))
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dpa.driver._left_out import NOTHING_LEFT_OUT, LeftOut
 from dpa.driver._loading import reference_of
-from dpa.driver.inputs import OpenedInput, blaming
+from dpa.driver.inputs import OpenedInput
+from dpa.driver.sessions import blaming
 from dpa.driver.spec import JobSpec
 from dpa.errors import JobFailedError, TableError
 from dpa.logical.step import Step
@@ -35,13 +38,13 @@ class Reference:
         self._asked = step.config.reference
         self._key = step.at("reference")
         self._spec = spec
-        self._opened = opened
+        self._opened = dict(opened)
         self._spark = spark
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is anything to compute."""
-        return self._asked is not None
+        """Whether there is anything to compute when the job has ended."""
+        return self._asked is not None and self._asked.at_end
 
     def check(self) -> None:
         """Have Spark resolve the query against the inputs' columns; no row is read. A function is not called.
@@ -54,23 +57,51 @@ class Reference:
             with blaming(self._spec.file, f"{self._key}.sql"):
                 check_reference(self._spark(), self._frames(), self._asked.sql, self.step.key)
 
-    def compare(self, result: Callable[[], pa.Table]) -> ReferenceReport:
-        """Compute the reference, if one is asked for, and compare with it the rows, which `result` returns.
+    def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
+        """Compute the reference, if one is asked for, and compare with it the rows, which `result` returns: without
+        what user code has failed on in the run, or not at all.
 
         Raises:
             JobFailedError: it cannot be computed.
         """
-        asked = self._asked
-        if asked is None or not (asked.sql or asked.function):
+        if not (self.is_asked and self.has_query):
             return ReferenceReport()
+        self._opened = {
+            name: found if found.feed is None else found.as_read(outcome.given[name])
+            for name, found in self._opened.items()
+        }
+        left_out = LeftOut.of(self.step, self._spec.steps, outcome)
+        if left_out.why_not is not None:
+            return ReferenceReport(why_not=left_out.why_not)
+        with self._failing_the_job():
+            expected = self._computed(self._frames(left_out))
+            own, expected = (left_out.without_keys(rows, self.step.key) for rows in (result(), expected))
+            return replace(self._compared(own, expected), left_out=left_out.records)
+
+    @property
+    def has_query(self) -> bool:
+        """Whether there is a query, or a function, to compute rows with."""
+        return self._asked is not None and bool(self._asked.sql or self._asked.function)
+
+    def verify(self, own: pa.Table, keep: Callable[[pa.Table], pa.Table]) -> ReferenceReport:
+        """Compute it from the inputs as they were opened, and compare those of its rows that are to be kept.
+
+        Raises:
+            TableError: it cannot be computed.
+        """
+        return self._compared(own, keep(self._computed(self._frames())))
+
+    def _computed(self, frames: Mapping[str, DataFrame | pa.Table]) -> pa.Table:
+        assert self._asked is not None
+        function = reference_of(self._spec.file, self._key, self._asked, list(frames))
+        stage_dir = self._spec.config.spark.stage_dir
+        return compute(self._spark(), frames, self._asked.sql, function, stage_dir=stage_dir)
+
+    def _compared(self, own: pa.Table, expected: pa.Table) -> ReferenceReport:
         from dpa.spark.comparison import compare
 
-        with self._failing_the_job():
-            frames = self._frames()
-            function = reference_of(self._spec.file, self._key, asked, list(frames))
-            stage_dir = self._spec.config.spark.stage_dir
-            expected = compute(self._spark(), frames, asked.sql, function, stage_dir=stage_dir)
-            found = compare(result(), expected, self.step.key, asked.tolerance)
+        assert self._asked is not None
+        found = compare(own, expected, self.step.key, self._asked.tolerance)
         return ReferenceReport(True, found.matches, found.rows, found.differences)
 
     def spark_skew(self, outcome: RunOutcome) -> float | None:
@@ -91,9 +122,13 @@ class Reference:
             loads = spark_loads(self._spark(), keys, records, len(shares), stage_dir=stage_dir)
         return skew(loads)
 
-    def _frames(self) -> dict[str, DataFrame | pa.Table]:
+    def _frames(self, left_out: LeftOut = NOTHING_LEFT_OUT) -> dict[str, DataFrame | pa.Table]:
         """Each input under the name of the step that reads it; the only one as the view `input` too."""
-        return {name: found.frame() for name, found in self._opened.items()}
+        frames: dict[str, DataFrame | pa.Table] = {}
+        for name, found in self._opened.items():
+            rows = left_out.input_of(name, found)
+            frames[name] = found.frame() if rows is None else rows
+        return frames
 
     @contextmanager
     def _failing_the_job(self) -> Iterator[None]:

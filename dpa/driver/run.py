@@ -4,39 +4,46 @@ so that a run that fails reports it."""
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, reduce
 from operator import add
-from typing import Any
+from pathlib import Path
 
-import pyarrow as pa
-
+from dpa._util.as_yaml import as_yaml
 from dpa._util.logs import chosen_level
+from dpa._util.secrets import hidden
 from dpa._util.words import plural
-from dpa.config import JobFile, OutputConfig
 from dpa.driver._first_tables import with_first_tables
+from dpa.driver._result_sink import ResultSink
+from dpa.driver._saved_run import SavedRun
 from dpa.driver._stage_summary import StageOutcome
 from dpa.driver._stopwatch import Stopwatch
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
+from dpa.driver.dead_letters import publish
+from dpa.driver.inputs import Inputs, OpenedInput
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.outputs import Publication
-from dpa.driver.partial_results import RoundsPublication, published
+from dpa.driver.outputs import DEAD_LETTERS
+from dpa.driver.partial_results import PartialPublication, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
+from dpa.driver.sessions import lazy_session
 from dpa.driver.spec import JobSpec
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
-from dpa.logical.step import Step
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.recovery import Death
 from dpa.protocol.task.delivery import Delivery
+from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.nodes import Place
-from dpa.result import OutputReport, RecoveryReport, ReferenceReport, Report, Result, when_written
+from dpa.result import RecoveryReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
+from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sinks.objects import ParquetObjects
+from dpa.sources.feed import never
 from dpa.telemetry.observers import Observer, Observers, Unobserved
 from dpa.telemetry.run_log import RunLog
 from dpa.telemetry.tracker import RunTracker
@@ -53,32 +60,74 @@ _TASKS_ENDED = ("done", "failed")
 class Run:
     """One run of a job, used once. Its attributes fill as it goes; the report is made of those that are known."""
 
-    def __init__(self, spec: JobSpec, backend: Backend, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        backend: Backend,
+        observer: Observer | None = None,
+        resume: str | None = None,
+        closes: Callable[[], bool] = never,
+    ) -> None:
+        """`resume`: where the checkpoints are of the job that it goes on with; None: it begins. `closes`: whether open
+        inputs are to be closed now.
+
+        Raises:
+            ConfigError: a directory cannot be what the job needs of it.
+        """
         self._backend = backend
+        self._asks_to_close = closes
+        self._is_closed = False
         self._tracker = RunTracker()
         self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        rounds = {
-            key: RoundsPublication(spec.file, given.path, key)
+        partial = {
+            key: PartialPublication(spec.file, given.path, key)
             for key, given in published(spec.file)
             if given.path is not None
         }
+        log, self._directory = spec.config.epoch_log, spec.file.directory
+        self._log_path = log if log is None or "://" in log else str(Path(log).absolute())
+        self._saved = None
+        if spec.config.checkpoint is not None:
+            self._saved = SavedRun(spec, spec.config.checkpoint, resume)
+        elif resume is not None:
+            raise spec.file.error("checkpoint", "a job that is resumed makes checkpoints too: give it a `path`")
         self._spec = spec = spec.for_one_run()
         self._inputs = Inputs(spec)
-        self._sinks = [_Sink(spec.file, step, spec.outputs.get(step.at("write"))) for step in spec.results]
-        self._rounds = {
-            step.name: rounds[step.at("aggregation")]
+        is_saved = self._saved is not None
+        self._sinks = [
+            ResultSink(spec.file, step, spec.outputs.get(step.at("write")), is_saved=is_saved) for step in spec.results
+        ]
+        self._dead_letters = spec.outputs.get(DEAD_LETTERS)
+        self._know_job(uuid.uuid4().hex)
+        self._partial = {
+            step.name: partial[step.at("aggregation")]
             for step in spec.steps
             if step.config.aggregation is not None and step.config.aggregation.path is not None
         }
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []
+        self._errors_seen: set[tuple[str, str]] = set()
         self._recoveries: list[RecoveryReport] = []
         self._dead_checkpoints: list[CheckpointStats] = []
+        self._no_checkpoint = CheckpointStats()
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
         self._first_tables: dict[str, str] = {}
+
+    def _know_job(self, job: str) -> None:
+        """Have sinks know the job by this name."""
+        self._job = job
+        for sink in self._sinks:
+            sink.output.sink.job = job
+        if self._dead_letters is not None:
+            self._dead_letters.sink.job = job
+
+    @property
+    def resumable(self) -> str | None:
+        """Where the checkpoints are with which another run can go on; None: there are none."""
+        return None if self._saved is None else self._saved.resumable
 
     def result(self) -> Result:
         """Check, run, clean up whatever happens, and report.
@@ -87,6 +136,8 @@ class Run:
             ConfigError: something was wrong before any task started.
             JobCancelledError: a request to the running job ended it.
         """
+        if self._saved is not None and self._saved.resumes:
+            self._know_job(self._saved.find().job)
         self._spec.check()
         self._inputs.check()
         self._spec.check_executors(self._backend.check_executor)
@@ -103,43 +154,68 @@ class Run:
         tables = {sink.name: sink.table for sink in self._sinks if sink.table is not None}
         written = {sink.name: when_written(sink.report) for sink in self._sinks}
         keys = {sink.name: sink.step.at("write.path") for sink in self._sinks}
-        return Result(self._report(status), tables, written, _keys=keys)
+        far = {sink.name: sink.output.sink for sink in self._sinks if isinstance(sink.output.sink, ParquetObjects)}
+        return Result(self._report(status), tables, written, _keys=keys, _sinks=far)
 
     def _through(self) -> None:
         """All phases. Nothing can fail after the first result is published but publishing the next, so a job that
         failed has published none, or, of several, those whose directories could be replaced before one could not."""
         with ExitStack() as directories:
+            if self._saved is not None:
+                self._begin(directories.enter_context(self._saved))
             for sink in self._sinks:
                 directories.enter_context(sink.output)
+            if self._dead_letters is not None:
+                directories.enter_context(self._dead_letters)
             with ExitStack() as stack:
-                for rounds in self._rounds.values():
-                    stack.enter_context(rounds)
+                for partial in self._partial.values():
+                    stack.enter_context(partial)
                 placement = self._spec.config.placement
                 tasks = self._lazy_tasks(stack) if placement is None else None
                 spark = lazy_session(self._spec.config, stack, first=tasks)
                 self._enter("load")
-                opened = self._inputs.open(stack, spark)
+                kept = None if self._saved is None else self._saved.kept
+                opened = self._inputs.open(stack, spark, early=self._backend.samples, kept=kept)
                 if tasks is None:
                     tasks = self._lazy_tasks(stack, Placing.of(self._spec, opened).placed)
                 references = [Reference(self._spec, sink.step, opened, spark) for sink in self._sinks]
                 for reference in references:
-                    reference.check()
-                for rounds in self._rounds.values():
-                    rounds.clear()
+                    if reference.is_asked:
+                        reference.check()
+                for partial in self._partial.values():
+                    partial.clear()
                 outcome = self._stream(opened, tasks())
                 for sink in self._sinks:
                     sink.take(outcome)
                 if any(reference.is_asked for reference in references):
                     self._enter("reference")
                     for sink, reference in zip(self._sinks, references, strict=True):
-                        sink.compared = reference.compare(sink.read)
+                        sink.compared = reference.compare(sink.read, outcome)
                         sink.spark_skew = reference.spark_skew(outcome)
                     self._stopwatch.enter(None)
-            for sink in self._sinks:
-                sink.publish(outcome)
-                if sink.report.path is not None:
-                    name = self._spec.config.name
-                    _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.report.path)
+            self._publish(outcome)
+            if self._saved is not None:
+                self._saved.done()
+
+    def _publish(self, outcome: RunOutcome) -> None:
+        """Publish the dead letters, and the results that are without them."""
+        if self._dead_letters is not None:
+            publish(self._dead_letters, outcome.letters)
+        for sink in self._sinks:
+            sink.publish(outcome)
+            if sink.report.path is not None:
+                name = self._spec.config.name
+                _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.report.path)
+
+    def _begin(self, saved: SavedRun) -> None:
+        """Say with what a job goes on that is resumed; for the report, its driver has died."""
+        job = saved.saved
+        self._know_job(job.job)
+        self._no_checkpoint = CheckpointStats(read=job.read, read_before=job.read)
+        if saved.resumes:
+            behind = f"resumed behind {plural(job.read, 'row')} of the input, with the checkpoints of {job.job}"
+            self._recoveries.append(RecoveryReport(job.generation - 1, 0.0, "driver", "", behind, rows=None))
+            self._observers.warn(behind)
 
     def _lazy_tasks(self, stack: ExitStack, place: Place | None = None) -> Callable[[], Runner]:
         """A function whose first call has the backend prepare, for as long as `stack` is open. It is called when Spark
@@ -152,20 +228,27 @@ class Run:
         plan = self._spec.plan(
             {name: found.splits for name, found in opened.items()},
             {name: found.schema for name, found in opened.items()},
+            {name: found.feed for name, found in opened.items() if found.feed is not None},
+            [name for name, found in opened.items() if found.ends],
         )
         graph = plan.graph
-        if self._backend.samples:
+        if self._backend.samples and not (self._saved and self._saved.resumes):
             plan = frozen(plan)  # the sample may change what user code holds
             graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
+        exact = {sink.name for sink in self._sinks if sink.output.sink.with_checkpoints}
+        stages = tuple(replace(stage, commits_with_checkpoints=stage.name in exact) for stage in graph.stages)
         plan = replace(
             plan,
-            graph=graph,
+            graph=replace(graph, stages=stages),
             deliveries={name: self._delivery(name, to) for name, to in plan.deliveries.items()},
             log_level=chosen_level(),
+            saved=None if self._saved is None else self._saved.know(opened),
+            epoch_log=self._epoch_log(),
         )
         self._enter("startup")
         try:
-            outcome = tasks.run(plan, RunHooks(self._update, self._warn, self._restart))
+            hooks = RunHooks(self._update, self._warn, self._restart, self._closes, self._commit)
+            outcome = tasks.run(plan, hooks)
         finally:
             self._stopwatch.enter(None)
         times = outcome.times
@@ -175,11 +258,33 @@ class Run:
         self._outcome, self._snapshot = outcome, outcome.snapshot
         return outcome
 
+    def _epoch_log(self) -> EpochLogOptions | None:
+        """Where the log of this run is, below a place that runs share."""
+        if self._log_path is None:
+            return None
+        name = self._spec.config.name
+        job = f"{name}-{self._job}" if self._saved is None else self._saved.saved.job
+        known = {"directory": str(self._directory), "job": self._spec.config.resolved()}
+        return EpochLogOptions(f"{self._log_path.rstrip('/')}/{job}", job, as_yaml(known))
+
     def _delivery(self, step: str, delivery: Delivery) -> Delivery:
         """Where the tasks of a step deliver their shares of this run's results."""
-        rounds = self._rounds.get(step)
         sink = next((sink.output.sink for sink in self._sinks if sink.name == step), None)
-        return replace(delivery, sink=sink, rounds=None if rounds is None else rounds.sink)
+        if sink is not None and sink.publishes is not None:
+            return replace(delivery, sink=sink, partial=sink)
+        partial = self._partial.get(step)
+        return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)
+
+    def _closes(self) -> bool:
+        if self._asks_to_close() and not self._is_closed:
+            self._is_closed = True
+            self._observers.warn("the inputs are closed; the job ends with what has come, and at once if asked again")
+        return self._is_closed
+
+    def _commit(self, commit: Commit) -> None:
+        """Give what was staged of an epoch to a sink of this process."""
+        output = next(sink.output for sink in self._sinks if sink.name == commit.stage)
+        output.commit(commit.staged, commit.at, commit.epoch)
 
     def _enter(self, phase: str, ago: float = 0.0) -> None:
         self._program_end.begin_phase()
@@ -192,7 +297,8 @@ class Run:
             self._enter("stream", ago=snapshot.at)
         self._snapshot = snapshot
         self._observers.update(self._tracker.update(snapshot))  # the stream's last numbers come before the next phase
-        self._note_flow()
+        self._note_flow(snapshot)
+        self._note_errors(snapshot)
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")
         if snapshot.phase in _TASKS_ENDED:
@@ -202,9 +308,9 @@ class Run:
         """Leave nothing of what a dead generation has staged; the numbers of the next one begin again."""
         for sink in self._sinks:
             sink.output.restart()
-        for rounds in self._rounds.values():
-            rounds.clear()
-        saved = (self._snapshot and self._snapshot.checkpoints) or CheckpointStats()
+        for partial in self._partial.values():
+            partial.restart()
+        saved = (self._snapshot and self._snapshot.checkpoints) or self._no_checkpoint
         if self._snapshot is not None and self._snapshot.generation < death.generation:  # which has said nothing yet
             saved = CheckpointStats(read=saved.read, read_before=saved.read)
         behind, rows = saved.read, max(0, self._tracker.totals.read - (saved.read - saved.read_before))
@@ -215,7 +321,7 @@ class Run:
             at=max(0.0, death.at - self._stopwatch.began),
             task=str(death.task),
             node=death.node,
-            cause=death.cause,
+            cause=hidden(death.cause),
             rows=rows,
         )
         self._recoveries.append(lost)
@@ -228,23 +334,40 @@ class Run:
     @property
     def _checkpoints(self) -> CheckpointStats | None:
         """Those of all generations."""
-        if self._spec.config.checkpoint is None:
+        if self._saved is None:
             return None
         known, snapshot = self._dead_checkpoints, self._snapshot
-        if snapshot is not None and snapshot.checkpoints is not None and snapshot.generation == len(known):
+        generation = self._saved.saved.generation + len(known)
+        if snapshot is not None and snapshot.checkpoints is not None and snapshot.generation == generation:
             known = [*known, snapshot.checkpoints]
-        return reduce(add, known, CheckpointStats())
+        return reduce(add, known, self._no_checkpoint)
 
-    def _note_flow(self) -> None:
-        """Note when records flow again after a death."""
+    def _note_errors(self, snapshot: Snapshot) -> None:
+        """Say which errors of user code there are, the first time that one of a step and a type is seen."""
+        for found in snapshot.errors:
+            if (found.step, found.error) not in self._errors_seen:
+                self._errors_seen.add((found.step, found.error))
+                what = "a dead letter" if found.kept else "skipped"
+                self._observers.warn(f"{found.example}; the record is {what}, and so are others of {found.step}")
+
+    def _note_flow(self, snapshot: Snapshot) -> None:
+        """Note how far a generation is that follows a death, and when records flow again."""
         last = self._recoveries[-1] if self._recoveries else None
-        if last is not None and last.seconds is None and self._tracker.totals.processed:
-            seconds = self._stopwatch.since_began - last.at
-            self._recoveries[-1] = replace(last, seconds=seconds)
-            self._observers.warn(f"records flow again, {seconds:.1f} s after the death of {last.task} was noticed")
+        if last is None or last.seconds is not None:
+            return
+        seconds = self._stopwatch.since_began - last.at
+        if last.begun is None:
+            last = replace(last, begun=seconds - snapshot.at)
+        if last.restored is None and snapshot.at > 0:
+            last = replace(last, restored=seconds - snapshot.at)
+        if self._tracker.totals.processed:
+            last = replace(last, seconds=seconds)
+            since = "the start of this driver" if last.rows is None else f"the death of {last.task} was noticed"
+            self._observers.warn(f"records flow again, {seconds:.1f} s after {since}")
+        self._recoveries[-1] = last
 
     def _warn(self, message: str) -> None:
-        self._warnings.append(message)
+        self._warnings.append(hidden(message))
         self._observers.warn(message)
 
     def _report(self, status: str, error: str | None = None) -> Report:
@@ -267,53 +390,6 @@ class Run:
             warnings=self._warnings,
             recoveries=self._recoveries,
             checkpoints=self._checkpoints,
+            dead_letters=None if self._dead_letters is None else self._dead_letters.place,
             error=error,
         )
-
-
-class _Sink:
-    """A step whose rows are a result, and what is known of that result.
-
-    Attributes:
-        step: the step.
-        output: its sink.
-        table: the result, where it stays in memory and is complete.
-        report: where it is. Before it is published, that is where it would have been.
-        compared: the comparison with its reference.
-        spark_skew: the skew of Spark's hash partitioning of its records, where that is known.
-    """
-
-    def __init__(self, file: JobFile, step: Step, output: Publication | None) -> None:
-        """Of `step`, published by `output`, or kept in memory if None."""
-        self.step = step
-        self.output = output or Publication.of(file, OutputConfig(), step.name)
-        self.table: pa.Table | None = None
-        self.compared = ReferenceReport()
-        self.spark_skew: float | None = None
-        self.report = OutputReport(unpublished=self.output.place)
-        self._staged: list[Any] = []
-
-    @property
-    def name(self) -> str:
-        """The name of the step."""
-        return self.step.name
-
-    def take(self, outcome: RunOutcome) -> None:
-        """Take the complete result, not yet published."""
-        shares, place = outcome.outputs[self.name], self.output.place
-        self._staged = [staged for part in shares for staged in part.staged]
-        self.report = OutputReport(rows=sum(part.rows for part in shares), unpublished=place)
-        self.table = self.read() if place is None else None
-
-    def read(self) -> pa.Table:
-        """The complete result, not yet published."""
-        return self.output.sink.read(self._staged)
-
-    def publish(self, outcome: RunOutcome) -> None:
-        """Put the complete result in its place."""
-        files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
-        self.report = OutputReport(self.output.place, self.report.rows, files)
-
-    def completed(self, known: StageOutcome) -> StageOutcome:
-        """What is known of the stage, with what is known of its result."""
-        return replace(known, spark_skew=self.spark_skew, reference=self.compared, output=self.report)

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 
 from dpa._util.words import plural
 from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
+from dpa.config.max_errors import most_errors
+from dpa.driver._directories import check_place, check_prefix
+from dpa.driver._event_time import with_event_time
 from dpa.driver._loading import actors_path, reference_of
 from dpa.driver._step_executors import Objects
 from dpa.driver._steps import steps_of
-from dpa.driver.outputs import Publication, check_outputs, outputs_of, written
+from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, outputs_of, written
 from dpa.driver.partial_results import check_partial_results
 from dpa.errors import ConfigError
+from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.executors import name_of
 from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
-from dpa.protocol.graph import why_fixed
+from dpa.protocol.graph import Tolerated, why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
+from dpa.routing.keys import names_of
 from dpa.sinks.memory import Memory
+from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import Sink
-from dpa.sources.splits import Split
+from dpa.sources.feed import Feed, Position
+from dpa.sources.splits import NumberedSplit, Split
 
 
 class JobSpec:
@@ -49,7 +57,7 @@ class JobSpec:
         Raises:
             ConfigError: a sink or an executor cannot be found or made.
         """
-        outputs = outputs_of(self.file, vars(self).pop("outputs", {}))
+        outputs = outputs_of(self.file, vars(self).pop("outputs", {}), self.objects)
         _ = self.steps  # after the directories: executors that are imported may change the working one
         taken = copy(self)
         taken.outputs = outputs
@@ -58,7 +66,7 @@ class JobSpec:
     @cached_property
     def outputs(self) -> Mapping[str, Publication]:
         """Where results go, by the key path that says so."""
-        return outputs_of(self.file)
+        return outputs_of(self.file, objects=self.objects)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -74,6 +82,11 @@ class JobSpec:
     def results(self) -> tuple[Step, ...]:
         """The steps whose rows are a result."""
         return tuple(step for step in self.steps if step.is_result)
+
+    @property
+    def tolerates(self) -> bool:
+        """Whether some errors of user code do not fail the job."""
+        return any(step.on_error != "fail" for step in self.steps)
 
     def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
         """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
@@ -101,29 +114,58 @@ class JobSpec:
                 raise self.file.error(step.at("elastic"), f"{why}: {mend}")
         return made
 
-    def plan(self, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]) -> RunPlan:
-        """What a backend is to run: these splits of each source's input, which has these columns. Results stay in
-        memory, and no partial results are published."""
+    def plan(
+        self,
+        splits: Mapping[str, tuple[Split, ...]],
+        columns: Mapping[str, pa.Schema | None],
+        feeds: Mapping[str, Feed] | None = None,
+        ending: Collection[str] = (),
+    ) -> RunPlan:
+        """What a backend is to run: these splits of each source's input, which has these columns, or what these feeds
+        give while the job runs; those of `ending` end by themselves. Results stay in memory, and no partial results are
+        published.
+
+        Raises:
+            ConfigError: a share of the rows of an input is asked for, from which more may come.
+        """
+        feeds = feeds or {}
         compilation = self.compilation(columns)
-        compiled = compilation.compiled(splits)
+        if self.tolerates:
+            splits = {
+                name: tuple(NumberedSplit(split, number) for number, split in enumerate(given))
+                for name, given in splits.items()
+            }
+        compiled = with_event_time(compilation.compiled(splits), compilation.steps, feeds)
+        if feeds and isinstance(self.config.max_errors, str):
+            raise self.file.error("max_errors", "a share of an open input is known at its end alone: give a number")
+        most = most_errors(self.config.max_errors, compiled.graph.rows)
+        compares = any(step.config.reference is not None and step.config.reference.at_end for step in self.steps)
+        is_logged, sources = self.config.epoch_log is not None, {source.name for source in self.sources}
+        stages = tuple(
+            replace(stage, position=Position(), given=() if compares else None, ends=stage.name in ending)
+            if stage.name in feeds
+            else stage
+            for stage in compiled.graph.stages
+        )
+        stages = tuple(replace(stage, is_logged=is_logged and stage.name in sources) for stage in stages)
         deliveries = {}
         for step in compilation.steps:
             if step.feeds:
                 deliveries[step.name] = Delivery(
                     sink=Memory() if step.is_result else None,
                     empty=compilation.columns.empty(step.name),
-                    counted=step.config.reference is not None and step.config.reference.baseline,
+                    counted=(asked := step.config.reference) is not None and asked.baseline and asked.at_end,
                 )
         return RunPlan(
-            graph=compiled.graph,
+            graph=replace(compiled.graph, stages=stages, tolerated=Tolerated(most), until=self.config.until),
             tasks=compiled.tasks,
+            feeds=feeds,
             deliveries=deliveries,
             python_path=actors_path(self.file),
             testing={step.name: step.config.testing for step in self.steps},
             name=self.config.name,
             limits=self.config.limits,
             recovery=self.config.recovery,
-            checkpoint=self.config.checkpoint,
         )
 
     def check(self) -> None:
@@ -134,15 +176,48 @@ class JobSpec:
         """
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
         check_partial_results(self.file)
+        self._check_epoch_log()
+        self._check_on_error()
         for step in self.steps:
             self._check_grouping(step)
             self._check_migrate(step)
             self._check_merge(step)
             self._check_elastic(step)
+            self._check_publish(step)
             if step.config.reference is not None:
                 self._check_is_read(step.at("reference"), step.at("write"), step.config.reference)
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.config.reference, inputs)
+
+    def _check_epoch_log(self) -> None:
+        path, checkpoint = self.config.epoch_log, self.config.checkpoint
+        for step in self.steps if path is None else ():
+            if step.config.reference is not None and not step.config.reference.at_end:
+                why = "it is computed by the log of epochs alone: name a directory in `epoch_log`"
+                raise self.file.error(step.at("reference.at_end"), why)
+        if path is None:
+            return
+        publishes = any(step.publishes is not None or step.config.aggregation is not None for step in self.steps)
+        if checkpoint is None and not publishes and not any(step.receiver.windowing for step in self.steps):
+            why = "no epoch ends before the job does: give it `checkpoint`, or `publish` a result"
+            raise self.file.error("epoch_log", why)
+        if "://" not in path:
+            check_place(self.file, "epoch_log", Path(path))
+        elif path.startswith("s3://"):
+            check_prefix(self.file, "epoch_log", path)
+        else:
+            raise self.file.error("epoch_log", f"{path}: name a directory, or s3://BUCKET/PREFIX")
+
+    def _check_on_error(self) -> None:
+        keeps, place = any(step.on_error == "dead_letter" for step in self.steps), self.config.dead_letters
+        if place is not None and place.publish is not None:
+            raise self.file.error(f"{DEAD_LETTERS}.publish", "dead letters are published at the end: leave it out")
+        if keeps and (place is None or (place.path is None and place.use is None)):
+            raise self.file.error(DEAD_LETTERS, "`on_error: dead_letter` needs a place: name a directory")
+        if place is not None and not keeps:
+            raise self.file.error(DEAD_LETTERS, "no record becomes a dead letter: set `on_error: dead_letter`")
+        if self.config.max_errors is not None and not self.tolerates:
+            raise self.file.error("max_errors", "the first error fails the job: set `on_error` to another than `fail`")
 
     def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
         """Check that the rows which go to the sink of a section can be compared with its reference."""
@@ -199,9 +274,6 @@ class JobSpec:
         if step.grouping.splits_keys:
             why = f"`{step.grouping.kind}` sends records of one key to several tasks"
             raise self.file.error(step.at("grouping"), f"{why}, but {but} use `key` or `ring`")
-        if step.config.aggregation is not None:
-            why = "states of one key that several tasks have are folded"
-            raise self.file.error(step.at("aggregation"), f"{why}, but {but} leave the section out")
 
     def _check_elastic(self, step: Step) -> None:
         elastic = step.config.elastic
@@ -209,14 +281,39 @@ class JobSpec:
             return
         if step.tasks is None:
             raise self.file.error(step.at("elastic"), "the step runs in the tasks before it: give it `parallelism` too")
-        aggregates = step.config.aggregation is not None
-        why = why_fixed(step.grouping, step.config.consistency, aggregates=aggregates, can_merge=step.can_merge)
+        why = why_fixed(step.grouping, step.config.consistency, can_merge=step.can_merge)
         if why is not None:
             raise self.file.error(step.at("elastic"), f"the number of tasks cannot change: {why}")
         if not elastic.min_tasks <= step.tasks <= elastic.max_tasks:
             bounds = f"min_tasks ({elastic.min_tasks}) and max_tasks ({elastic.max_tasks})"
             begins = f"the stage begins with {plural(step.tasks, 'task')}"
             raise self.file.error(step.at("elastic"), f"{begins}, not between {bounds}")
+
+    def _check_publish(self, step: Step) -> None:
+        if step.publishes is None:
+            return
+        at, windowing = step.at("write.publish"), step.receiver.windowing
+        if step.config.aggregation is not None:
+            raise self.file.error(at, "`aggregation` and `publish` both say when results are published: leave one out")
+        if step.publishes == "final" and windowing is None and step.word in ("reduce", "top_k", "join"):
+            mend = "leave it out" if step.word == "join" else "publish its `changes`, or the `table`"
+            raise self.file.error(at, f"no row of `{step.word}` is final before the end, but in windows: {mend}")
+        if step.publishes == "table" and step.word not in ("reduce", "top_k"):
+            raise self.file.error(at, f"a `{step.word}` has no table that changes: publish what is `final`")
+        if step.publishes == "changes" and (step.word != "reduce" or not step.receiver.has_row_a_key):
+            raise self.file.error(at, "`changes` are of a `reduce` that has one row for each key: publish the `table`")
+        if step.publishes == "changes" and windowing is not None and windowing.windows.is_session:
+            raise self.file.error(at, "a session's bounds, which are in its key, change: publish what is `final`")
+        taken = {CHANGE, EPOCH} & {*names_of(step.feeds[0].keying.key)}
+        if step.publishes == "changes" and taken:
+            why = f"rows of changes have a column {min(taken)!r} of their own"
+            raise self.file.error(at, f"{why}: give the key's another name")
+        reference = step.config.reference
+        is_compared = reference is not None and (reference.sql or reference.function)
+        reads = isinstance(self.outputs[step.at("write")].sink, ParquetObjects) or step.publishes == "table"
+        if is_compared and not reads:
+            why = "what was published of the result before the end is not read back from there"
+            raise self.file.error(step.at("reference"), f"{why}: publish to Parquet")
 
     def _check_merge(self, step: Step) -> None:
         if step.can_merge:

@@ -8,11 +8,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from dpa._util.secrets import without_secrets
 from dpa.config import JobConfig
 from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import bottleneck, held_up
 from dpa.measure.traffic import Traffic
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
@@ -41,6 +43,7 @@ def build_report(
     warnings: Sequence[str] = (),
     recoveries: Sequence[RecoveryReport] = (),
     checkpoints: CheckpointStats | None = None,
+    dead_letters: str | None = None,
     error: str | None = None,
 ) -> Report:
     """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
@@ -66,6 +69,7 @@ def build_report(
             mapped=mapped,
             emitted=sum(stage.records.emitted for stage in stages),
             processed=sum(stage.records.processed for stage in stages),
+            dead=sum(stage.records.dead for stage in stages),
             forwarded=sum(stage.records.forwarded for stage in stages),
         ),
         records_per_second=mapped / seconds.stream if seconds.stream else 0.0,
@@ -76,11 +80,14 @@ def build_report(
         placement_looks=snapshot.placement_looks if snapshot else (),
         placement_counts=dict(snapshot.placement_counts) if snapshot else {},
         reference=_verdict(stages),
-        config=config.resolved(),
+        config=without_secrets(config.resolved()),
         versions=versions(),
         warnings=tuple(warnings),
         recoveries=tuple(recoveries),
         checkpoints=checkpoints,
+        errors=snapshot.errors if snapshot else (),
+        dead_letters=dead_letters,
+        epochs=snapshot.epochs if snapshot else EpochStats(),
         error=error,
     )
 
@@ -95,16 +102,11 @@ def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple
             totals[address.stage, receiver.stage] += traffic
     found = []
     for source, target in itertools.product(tasks, tasks):
-        sent = [
-            [
-                use.get(Address(source, one), TaskUse()).sent.get(Address(target, other), Traffic())
-                for other in tasks[target]
-            ]
-            for one in tasks[source]
-        ]
         total = totals[source, target]
         if total.messages:
-            pairs = tuple(tuple(each.bytes for each in row) for row in sent)
+            sent = [use.get(Address(source, one), TaskUse()).sent for one in tasks[source]]
+            receivers = [Address(target, other) for other in tasks[target]]
+            pairs = tuple(tuple(of.get(other, Traffic()).bytes for other in receivers) for of in sent)
             found.append(TrafficReport(source, target, total.messages, total.records, total.bytes, pairs))
     return tuple(found)
 
@@ -139,7 +141,12 @@ def _verdict(stages: Sequence[StageReport]) -> ReferenceReport:
     """The comparisons of all stages as one; of several, each difference names its stage."""
     checked = [stage for stage in stages if stage.reference.checked]
     if len(checked) < 2:
-        return checked[0].reference if checked else ReferenceReport()
+        others = (stage.reference for stage in stages if stage.reference.why_not)
+        return checked[0].reference if checked else next(others, ReferenceReport())
     differences = [f"{stage.name}: {found}" for stage in checked for found in stage.reference.differences]
     matches = all(stage.reference.matches for stage in checked)
-    return ReferenceReport(True, matches, sum(stage.reference.rows or 0 for stage in checked), tuple(differences))
+    rows, left_out = (
+        sum(found or 0 for found in each)
+        for each in zip(*((stage.reference.rows, stage.reference.left_out) for stage in checked), strict=True)
+    )
+    return ReferenceReport(True, matches, rows, tuple(differences), left_out)

@@ -11,9 +11,11 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
@@ -35,8 +37,8 @@ from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
     FinishDone,
-    MergeDone,
     ProcessDone,
+    PublishDone,
     StepDone,
     TaskDied,
     TasksGone,
@@ -49,15 +51,21 @@ from dpa.protocol.wire.use import TaskUse, forget_receivers
 from dpa.runtime._core_wait import CoreWait
 from dpa.runtime._freed_memory import keep_freed_memory
 from dpa.runtime._pickled import PickledEnvelope
+from dpa.runtime._room import room_in
 from dpa.runtime._shell import Shell
 from dpa.runtime._slowness import Slowness
 from dpa.runtime._titles import name_process
+from dpa.runtime._trials import Trials
+from dpa.runtime.cluster import least_resources
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
-    from dpa.runtime._checkpointing import Beginning
+    from dpa.protocol.checkpointing import Beginning
 
 Handles = dict[Address, ActorHandle]
+
+_RETURN_SECONDS = 0.5
+"""How long user code may take to return, so that its process is kept for the next generation."""
 
 _GROUPS = {"control": 1, "data": 1, "watch": 2}
 """`control`: messages and questions. `data`: pushed records. `watch`: calls that wait."""
@@ -74,13 +82,21 @@ class TaskActor:
 
     def __init__(self) -> None:
         import_pandas_late()
+        self._generation = 0
+        self._is_over = threading.Event()
         self._handles: Handles = {}
         self._traffic: TrafficMeter[Address] = TrafficMeter()
         self._cpu_before = 0.0
-        self._node = ""
+        self._node = ray.get_runtime_context().get_node_id()
 
     def host(self, machine: Machine, plan: RunPlan) -> None:
-        """Be the task of a plan whose machine this is."""
+        """Be the task of a plan whose machine this is.
+
+        Raises:
+            ProtocolError: the process was reset for a later generation.
+        """
+        self._require(plan.generation)
+        self._generation = plan.generation
         machine.live_in(plan.generation)
         name_process(plan.name, f"{machine.address}#{plan.generation}" if plan.generation else str(machine.address))
         if plan.log_level is not None:
@@ -88,27 +104,49 @@ class TaskActor:
         self._shell = Shell(machine, self, plan.stuck_seconds)
 
     @ray.method(concurrency_group="control")
-    def connect(self, handles: Handles) -> TaskProcess:
+    def reset(self, generation: int) -> TaskProcess | None:
+        """Be no task any more, so as to be one of this later generation: what coordinators of earlier ones still ask
+        for is refused. Returns where this is; None: user code does not return, so the process is of no use."""
+        self._generation = generation
+        self._is_over.set()
+        self._is_over = threading.Event()
+        is_free = not hasattr(self, "_shell") or self._shell.end(_RETURN_SECONDS)
+        return TaskProcess(self._node, os.getpid()) if is_free else None
+
+    def _require(self, generation: int) -> None:
+        """Refuse what a coordinator of an earlier generation asks for.
+
+        Raises:
+            ProtocolError: it is of one.
+        """
+        if generation < self._generation:
+            raise ProtocolError(f"generation {generation} has ended: this process is of generation {self._generation}")
+
+    @ray.method(concurrency_group="control")
+    def connect(self, handles: Handles, generation: int) -> TaskProcess:
         """Learn the receivers of messages, and begin; returns where that is."""
+        self._require(generation)
         self._handles = handles
+        self._traffic = TrafficMeter()
         self._cpu_before = time.process_time()
-        self._node = ray.get_runtime_context().get_node_id()
         self._shell.start()
         return TaskProcess(self._node, os.getpid())
 
     @ray.method(concurrency_group="watch")
-    def meet(self, handles: Handles) -> None:
+    def meet(self, handles: Handles, generation: int) -> None:
         """Learn of tasks that were started later, and open the channels to them: the first message of one process to
         another takes longer, and records may wait for it."""
         with self._shell.lock:
+            self._require(generation)
             self._handles = {**self._handles, **handles}
         with suppress(RayError):  # who watches the task says that it has died
             ray.get([handle.greet.remote() for handle in handles.values()])
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def part(self, present: Present) -> None:
+    def part(self, present: Present, generation: int) -> None:
         """Learn that tasks of a stage have ended."""
         with self._shell.lock:
+            self._require(generation)
             self._handles = {task: handle for task, handle in self._handles.items() if not present.has_gone(task)}
             forget_receivers(self._traffic, present)
             self._shell.post(TasksGone(present))
@@ -128,9 +166,12 @@ class TaskActor:
         self._shell.receive(pickled)
 
     @ray.method(concurrency_group="watch")
-    def join(self) -> None:
-        """Never return: the call fails when the actor dies, which is how its death is noticed."""
-        threading.Event().wait()
+    def join(self, generation: int) -> None:
+        """Return when the process is to be of a later generation, and not before: the call fails when the actor dies,
+        which is how its death is noticed."""
+        is_over = self._is_over
+        if generation >= self._generation:
+            is_over.wait()
 
     @ray.method(concurrency_group="watch")
     def events(self) -> tuple[str, bytes]:
@@ -166,9 +207,9 @@ class TaskActor:
         """Carry out an instruction that takes time; returns the event that answers it."""
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
-    def failed(self, died: TaskDied) -> None:
+    def failed(self, died: TaskDied, generation: int) -> None:
         """Have the coordinator end the job."""
-        self._handles[COORDINATOR].fail.remote(died)
+        self._handles[COORDINATOR].fail.remote(died, generation)
 
     def warn(self, message: str) -> None:
         """Have the coordinator pass on a warning for the user."""
@@ -193,15 +234,33 @@ class StageActor(TaskActor):
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()
+        trial = Trials(packed, address) if address.stage in plan.tries else None
         if beginning is None:
-            self._user_code = plan.user_code(address, time.perf_counter)
+            self._user_code = plan.user_code(address, time.perf_counter, trial=trial, room=partial(room_in, plan))
         else:
             plan = replace(plan, graph=beginning.graph)
-            self._user_code = plan.user_code(address, time.perf_counter, beginning.archive.write)
+            archive = beginning.archive.write
+            self._user_code = plan.user_code(address, time.perf_counter, archive, trial, partial(room_in, plan))
             beginning.restore(self._user_code)
         self.host(task_of(plan.graph, address), plan)
         self._slowness = Slowness(plan, address)
         self._core_wait: CoreWait | None = None
+
+    @ray.method(concurrency_group="control")
+    def reset(self, generation: int) -> TaskProcess | None:
+        """Be no task any more: states and executors go."""
+        process: TaskProcess | None = super().reset(generation)
+        if process is not None and hasattr(self, "_slowness"):
+            self._slowness.end()
+            del self._user_code, self._slowness
+        return process
+
+    @ray.method(concurrency_group="control")
+    def use(self) -> TaskUse:
+        """Also what its states take."""
+        used: TaskUse = super().use()
+        held, spilled = self._user_code.state_use
+        return replace(used, state_memory=held, spilled=spilled)
 
     @ray.method(concurrency_group="control")
     def output(self) -> TaskOutput:
@@ -226,7 +285,7 @@ class StageActor(TaskActor):
             self._slowness.prolong(time.perf_counter() - began)
         if isinstance(event, FinishDone):
             self._slowness.end()
-        if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
+        if isinstance(event, StepDone | ProcessDone | ExtractDone | PublishDone):
             event = replace(event, seconds=time.perf_counter() - began)
         if isinstance(event, StepDone | ProcessDone):
             event = replace(event, ran=time.thread_time() - ran)
@@ -235,10 +294,13 @@ class StageActor(TaskActor):
         return event
 
 
-def create(actor: type[TaskActor], node: str | None = None, **named: str) -> ActorHandle:
+def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str) -> ActorHandle:
     """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster. They are spread over its
-    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere.
-    `named`: Ray's `name` and `namespace`, by which it can be found on the whole cluster for as long as it lives."""
+    nodes, but for those `avoided`, or are on the one with this number: where that is gone, the actor dies, and is not
+    started elsewhere. `named`: Ray's `name` and `namespace`, by which it can be found on the whole cluster for as long
+    as it lives."""
     strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
-    options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": strategy, "max_restarts": 0}
-    return ray.remote(**options, **named)(actor).remote()
+    options: dict[str, Any] = {"num_cpus": 0, "resources": least_resources(), "max_restarts": 0, **named}
+    if node is None and avoided:
+        options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
+    return ray.remote(scheduling_strategy=strategy, concurrency_groups=_GROUPS, **options)(actor).remote()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
-from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
+from dpa.protocol.plan import RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import (
     CheckpointFailed,
+    Committed,
     Event,
     FailureKind,
     Start,
@@ -39,29 +38,30 @@ from dpa.protocol.wire.instructions import (
     Instruction,
     JobDone,
     JobFailed,
+    LogEpoch,
+    Poll,
     StartTasks,
     StopTasks,
     WriteCheckpoint,
 )
-from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
-from dpa.runtime._actors import Handles, StageActor, TaskActor, create
-from dpa.runtime._failures import cause_of, node_name
-from dpa.runtime._kept_answers import RESTARTED, TOO_LATE, KeptAnswers
-from dpa.runtime._polled import Polled
-from dpa.runtime._starting import LateStart, require_all, starts_at_once
+from dpa.runtime._actors import Handles, StageActor, create
+from dpa.runtime._asked_actor import AskedActor
+from dpa.runtime._epoch_log import LoggedEpochs
+from dpa.runtime._failures import node_name
+from dpa.runtime._kept_answers import RESTARTED
+from dpa.runtime._open_feeds import OpenFeeds
+from dpa.runtime._polled import EndedJob, Polled
+from dpa.runtime._starting import LateStart, require_all, starts_at_once, watch
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
-    from dpa.runtime._checkpointing import Checkpointing, SavedJob
+    from dpa.checkpoints import CheckpointStore
 
 
-class CoordinatorActor(TaskActor):
+class CoordinatorActor(AskedActor):
     """Makes tasks of the actors that the driver has created, and of those that it creates while records flow, which die
     with it; notices the deaths of all."""
-
-    _machine: CoordinatorMachine
-    _plan: RunPlan
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,17 +71,29 @@ class CoordinatorActor(TaskActor):
         self._waiting: Handles = {}
         self._packed: Any = None
         self._ended = threading.Event()
-        self._changed = threading.Event()
         self._error: str | None = None
         self._death: Death | None = None
         self._warnings: list[str] = []
-        self._answers = KeptAnswers()
-        self._is_cancelled = False
+        self._commits: list[Commit] = []
         self._stopped: set[Address] = set()
-        self._processes: dict[Address, TaskProcess] = {}
         self._late_start: LateStart | None = None
-        self._checkpointing: Checkpointing | None = None
-        self._started = 0.0
+        self._log = LoggedEpochs(None, 0, self.warn)
+
+    @ray.method(concurrency_group="control")
+    def reset(self, generation: int) -> TaskProcess | None:
+        """Coordinate no more; what is not answered is refused, and answers are kept until they are fetched."""
+        self._ended.set()
+        if self._late_start is not None:
+            self._late_start.cancel()
+        self._answers.refuse(RESTARTED)
+        self._log.close()
+        process: TaskProcess | None = super().reset(generation)
+        for handle in self._created:
+            ray.kill(handle)
+        kept = {name: getattr(self, name) for name in ("_answers", "_is_cancelled", "_generation")}
+        CoordinatorActor.__init__(self)
+        vars(self).update(kept)
+        return process
 
     @ray.method(concurrency_group="control", num_returns=0)
     def prepare(self, waiting: Handles, idle: list[ActorHandle], placed: Placed | None) -> None:
@@ -91,24 +103,28 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def begin(
-        self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan, saved: SavedJob | None = None
+        self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan, store: CheckpointStore | None = None
     ) -> TaskProcess:
-        """Start the job; `plan` is without user code, and `packed` with it; `saved`: where its checkpoints are, with
+        """Start the job; `plan` is without user code, and `packed` with it; `store`: where its checkpoints are, with
         the newest of which it begins. Returns where this actor is.
 
         Raises:
             CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
         """
-        if saved is not None:
-            from dpa.runtime._checkpointing import Checkpointing
+        if store is not None:
+            from dpa.protocol.checkpointing import Checkpointing
 
-            self._checkpointing = Checkpointing(saved, plan.graph, plan.generation)
+            assert plan.saved is not None
+            self._checkpointing = Checkpointing(store, plan.saved, plan.graph, plan.generation, ray.cloudpickle.dumps)
             plan = replace(plan, graph=self._checkpointing.graph)
         self._started = time.time()
         self._plan = plan
         self._machine = CoordinatorMachine(plan.graph, None if self._placed is None else self._placed.online)
         self.host(self._machine, plan)
+        behind = 0 if plan.graph.checkpoints is None else plan.graph.checkpoints.epoch
+        self._log = LoggedEpochs(plan.epoch_log, behind, self.warn)
         self._packed = ray.put(packed)
+        self._open_feeds = OpenFeeds(packed.unpack_feeds, plan.limits.split_records, self._ended)
         self._handles = {COORDINATOR: own_handle}
         self._shell.start()
         self._shell.post(Start())
@@ -122,38 +138,16 @@ class CoordinatorActor(TaskActor):
             return Polled(None, [], {}, None, None, self._is_cancelled)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
+            commits, self._commits = self._commits, []
+            if commits and self._error is None and self._machine.state is not CoordinatorState.DONE:
+                self._changed.clear()
             snapshot = self._machine.snapshot(history=self._error is not None)
-            return Polled(snapshot, warnings, dict(self._processes), self._error, self._death, self._is_cancelled)
-
-    @ray.method(concurrency_group="control", num_returns=0)
-    def ask(self, request: Request) -> None:
-        """Do what a request asks for, or do not; `answers` has the answer."""
-        assert request.request is not None
-        self._answers.expect(request.request)
-        if isinstance(request, CancelJob):
-            self._cancel(request.request)
-        elif self._started:
-            self._shell.post(request)
-        else:
-            self._answers.keep(Answer(request.request, "the job is starting", refused=True))
+            processes = dict(self._processes)
+            return Polled(snapshot, warnings, processes, self._error, self._death, self._is_cancelled, commits)
 
     @ray.method(concurrency_group="control")
-    def answers(self, requests: Sequence[int]) -> list[Answer]:
-        """The answers to these requests, as far as there are any; each is given once."""
-        return self._answers.fetched(requests)
-
-    @ray.method(concurrency_group="control")
-    def status(self) -> tuple[str, Snapshot, dict[Address, TaskProcess]] | None:
-        """The job's name, its statistics without their history, and where its tasks are; None if it has not begun."""
-        if not self._started:
-            return None
-        with self._shell.lock:
-            return self._plan.name, self._machine.snapshot(history=False), dict(self._processes)
-
-    @ray.method(concurrency_group="control")
-    def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:
-        """Of a finished job: all statistics, the moments, and references to the outputs of operator tasks and to what
-        all tasks have used."""
+    def outcome(self) -> EndedJob:
+        """What there is to say of a finished job."""
         with self._shell.lock:
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
@@ -167,7 +161,9 @@ class CoordinatorActor(TaskActor):
         operators = [address for address in present if not self._plan.graph.is_source(address.stage)]
         outputs = {address: self._handles[address].output.remote() for address in operators}
         used = {address: self._handles[address].use.remote() for address in present}
-        return snapshot, times, outputs, used
+        failed, stored = machine.failed, self._checkpointing
+        letters = failed.letters if stored is None else stored.letters.with_rest(failed)
+        return EndedJob(snapshot, times, outputs, used, letters, machine.given, machine.staged)
 
     @ray.method(concurrency_group="control")
     def events_of_all(self) -> list[Any]:
@@ -180,13 +176,16 @@ class CoordinatorActor(TaskActor):
         return self._handles[BALANCER]
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def fail(self, died: TaskDied) -> None:
-        """End the job with the failure of a task; the first one counts."""
+    def fail(self, died: TaskDied, generation: int) -> None:
+        """End the job with the failure of a task of this generation; the first one counts."""
+        if generation < self._generation:
+            return
         place = self._place_of(died.address)
         with self._shell.lock:
             if self._machine.state is CoordinatorState.DONE:
                 return
-            if died.kind is FailureKind.DIED and self._plan.generation < self._plan.recovery.attempts:
+            has_progressed = self._checkpointing is not None and self._checkpointing.has_written
+            if died.kind is FailureKind.DIED and self._plan.is_begun_again(has_progressed):
                 self._answers.refuse(RESTARTED)
             self._shell.post(died)
             self._record_failure(died, place)  # known at once, whatever the worker is at
@@ -204,30 +203,26 @@ class CoordinatorActor(TaskActor):
         self._ended.set()
         if self._handles:
             self._shell.stop()
+        self._log.close()
         for handle in self._created:
             ray.kill(handle)
         self._answers.close(why)
-
-    def _cancel(self, request: int) -> None:
-        """Have the next `poll` say that the job is cancelled, unless one may have said that it is done."""
-        with self._shell.lock if self._started else nullcontext():
-            if self._started and self._machine.state is CoordinatorState.DONE:
-                self._answers.keep(Answer(request, TOO_LATE, refused=True))
-                return
-            self._answers.keep(Answer(request, "the job ends, and publishes nothing"))
-            self._is_cancelled = True  # who polls this looks for the answer once more, and then never again
-        self._changed.set()
 
     def at_once(self, instruction: Instruction) -> bool:
         """Keep answers, and start tasks beside the worker while records flow."""
         match instruction:
             case Answer():
                 self._answers.keep(instruction)
-            case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
+            case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker may have results to commit
                 start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
             case WriteCheckpoint(cut):
                 self._shell.aside(lambda: self._write(cut))
+            case Poll(stage, position):
+                self._shell.aside(lambda: self._open_feeds.poll(stage, position))
+            case LogEpoch(ended):
+                if self._log.note(ended):
+                    self._shell.aside(self._log.write)
             case CancelStart():
                 assert self._late_start is not None
                 self._late_start.cancel()
@@ -239,17 +234,17 @@ class CoordinatorActor(TaskActor):
         return True
 
     def work(self, instruction: Instruction) -> Event | None:
-        """Start and stop tasks, commit rounds, and end the job."""
+        """Start and stop tasks, commit partial results, and end the job."""
         match instruction:
             case StartTasks(addresses):
                 return self._start_first(addresses)
             case StopTasks(addresses, present):
                 self._stop(addresses, present)
-            case Commit(stage, number, at, rows):
-                sink = self._plan.deliveries[stage].rounds if stage in self._plan.deliveries else None
-                if sink is not None:
-                    sink.commit(rows, number, at)
+            case Commit():
+                self._commit(instruction)
+                return Committed(instruction.stage, instruction.epoch)
             case JobDone():
+                self._log.close()
                 self._changed.set()
             case JobFailed(reason):
                 self._end(reason)
@@ -257,12 +252,31 @@ class CoordinatorActor(TaskActor):
                 return super().work(instruction)
         return None
 
+    def _commit(self, commit: Commit) -> None:
+        """Show readers what was staged of an epoch, or wait until the driver has it."""
+        sink = self._plan.deliveries[commit.stage].partial if commit.stage in self._plan.deliveries else None
+        if sink is None:
+            return
+        if not sink.in_driver:
+            sink.commit(commit.staged, commit.epoch, commit.at)
+            return
+        with self._shell.lock:
+            self._commits.append(commit)
+            self._changed.set()
+        while not self._ended.wait(0.01):
+            if not self._commits:
+                return
+
     def _write(self, cut: Cut) -> Event:
-        """Write a checkpoint while records flow."""
+        """Write a checkpoint while records flow; what the log has of the epochs before it is written first."""
         assert self._checkpointing is not None
+        self._log.write()
         event = self._checkpointing.write(cut, self.warn)
         if isinstance(event, CheckpointFailed):
             self.warn(f"a checkpoint could not be written, and the one before it stays the newest: {event.reason}")
+        else:
+            self._open_feeds.release(cut)
+        self._written(event)
         return event
 
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
@@ -277,9 +291,12 @@ class CoordinatorActor(TaskActor):
 
     def _start_late(self, wanted: Mapping[Address, str | None], start: LateStart) -> StartFailed | None:
         """Start tasks while records flow. Nobody has heard of them until all are up."""
+        before = len(self._created)
         try:
             made = self._made(wanted, starts_at_once(wanted.values()), start.require_all)
         except JobFailedError as error:
+            for handle in self._created[before:]:
+                ray.kill(handle)
             if not start.is_cancelled:
                 self.warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
             return StartFailed(str(error))
@@ -291,13 +308,15 @@ class CoordinatorActor(TaskActor):
         last."""
         before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
         handles = {**before, **started}
-        processes = require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
+        mine = self._generation
+        processes = require_all({task: handle.connect.remote(handles, mine) for task, handle in started.items()})
         others = {address: handle for address, handle in before.items() if address != COORDINATOR}
-        require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
+        require_all({address: handle.meet.remote(started, mine) for address, handle in others.items()}, "died")
         with self._shell.lock:
             self._handles = {**self._handles, **started}  # those that are stopped may still have to be ended
             self._processes |= processes
-        threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
+        watched = (started, mine, self._ended, self._stopped, self.fail)
+        threading.Thread(target=watch, args=watched, name="watch", daemon=True).start()
         for address in started:
             self._shell.post(TaskStarted(address))
 
@@ -311,7 +330,7 @@ class CoordinatorActor(TaskActor):
             ray.kill(handle)
         for address, handle in self._handles.items():
             if address != COORDINATOR:
-                handle.part.remote(present)
+                handle.part.remote(present, self._generation)
         self._shell.post(TasksGone(present))
 
     def _made(
@@ -323,18 +342,13 @@ class CoordinatorActor(TaskActor):
         """Actors that are these tasks, on these nodes if it matters, made `at_once` at a time.
 
         Raises:
-            JobFailedError: one could not be made, and none is left.
+            JobFailedError: one could not be made.
         """
         made: Handles = {}
-        try:
-            tasks = iter(wanted.items())
-            while new := {address: self._actor_for(address, node) for address, node in islice(tasks, at_once)}:
-                made |= new
-                require_all({address: self._make(address, handle) for address, handle in new.items()})
-        except JobFailedError:
-            for handle in made.values():
-                ray.kill(handle)
-            raise
+        tasks = iter(wanted.items())
+        while new := {address: self._actor_for(address, node) for address, node in islice(tasks, at_once)}:
+            made |= new
+            require_all({address: self._make(address, handle) for address, handle in new.items()})
         return made
 
     def _actor_for(self, address: Address, node: str | None) -> ActorHandle:
@@ -355,8 +369,10 @@ class CoordinatorActor(TaskActor):
         beginning = None if self._checkpointing is None else self._checkpointing.beginning(address)
         return actor.become.remote(address, self._packed, beginning)
 
-    def failed(self, died: TaskDied) -> None:
+    def failed(self, died: TaskDied, generation: int) -> None:
         """End the job with an error of the coordinator, or with a death that it has found."""
+        if generation < self._generation:
+            return
         self._shell.stop()
         self._record_failure(died, self._place_of(died.address))
 
@@ -370,7 +386,7 @@ class CoordinatorActor(TaskActor):
         return node_name(task, nodes)
 
     def _record_failure(self, died: TaskDied, place: str) -> None:
-        death = Death(died.address, died.cause, place, self._plan.generation)
+        death = Death(died.address, died.cause, place, self._plan.generation, what=died.what)
         self._record_error(died.in_words(place), death if died.kind is FailureKind.DIED else None)
 
     def _record_error(self, message: str, death: Death | None = None) -> None:
@@ -379,20 +395,3 @@ class CoordinatorActor(TaskActor):
             if self._error is None:
                 self._error, self._death = message, death
         self._changed.set()
-
-    def _watch(self, others: Handles) -> None:
-        """Wait for the first actor that dies."""
-        joins = {handle.join.remote(): address for address, handle in others.items()}
-        while joins and not self._ended.is_set():
-            ended, _ = ray.wait(list(joins), timeout=1.0)
-            for reference in ended:
-                try:
-                    ray.get(reference)
-                except Exception as error:
-                    if joins[reference] in self._stopped:
-                        self._stopped.discard(joins.pop(reference))
-                        continue
-                    if not self._ended.is_set():
-                        why = cause_of(error) if isinstance(error, RayError) else repr(error)
-                        self.fail(TaskDied(joins[reference], FailureKind.DIED, why))
-                    return

@@ -19,25 +19,39 @@ from ray.exceptions import (
 )
 
 from dpa._util.disk import is_full
-from dpa.errors import JobFailedError
+from dpa.errors import CheckpointStoreError, JobFailedError
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OURS = re.compile(r"dpa\.errors\.\w+: ")
 
-_ADVICE = " Some common causes include: "
-"""With this begins what Ray says to whomever an actor has died."""
-
 _DEATHS = (LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
 
-_MEMORY = "Ray's memory monitor killed it, as its node is short of memory: {}; run fewer tasks there, or lower `limits`"
+_KINDS_OF_DEATH = (
+    (re.compile(r"too many heartbeats|health check failed"), "its machine has gone silent"),
+    (re.compile(r"node (?:was terminated|has died|is dead)|raylet died"), "its machine, or Ray's `raylet` there, died"),
+    (re.compile(r"with an exit code (-?\d+)"), r"its process exited with status \1"),
+    (re.compile(r"by a signal"), "a signal ended its process"),
+    (re.compile(r"actor is killed|ray\.kill"), "it was ended by `ray.kill`"),
+    (re.compile(r"owner (?:has )?died"), "the process that started it died"),
+    (
+        re.compile(r"unexpectedly exits|worker process has died|died unexpectedly"),
+        "its process was killed, crashed or exited; if memory was short, the kernel's log says so",
+    ),
+    (re.compile(r"is unavailable"), "it cannot be reached"),
+)
+"""What Ray's text about a death contains, and what that means; the first that fits."""
+
+_MEMORY = "Ray's memory monitor killed it, as its node is short of memory: {}; set limits.state_mb, or run fewer tasks"
 
 
 def failure(task: Address, error: RayError, what: str) -> JobFailedError:
-    """The error where a call to a task has failed; `what` has become of the task, in words."""
+    """The error where a call to a task has failed; `what` has become of the task, in words. A store of checkpoints that
+    cannot be used ends a generation as a death does."""
     death = Death(task, cause_of(error), what=what)
-    return TaskDiedError(death) if is_death(error) else JobFailedError(death.in_words())
+    may_pass = is_death(error) or isinstance(error, CheckpointStoreError)
+    return TaskDiedError(death) if may_pass else JobFailedError(death.in_words())
 
 
 def is_death(error: BaseException) -> bool:
@@ -47,8 +61,10 @@ def is_death(error: BaseException) -> bool:
 
 
 def cause_of(error: RayError) -> str:
-    """The message of the dpa error inside, if there is one; else Ray's own message without tracebacks."""
-    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines()]
+    """The message of the dpa error inside, if there is one; of a death, how it came; else Ray's own message without
+    tracebacks."""
+    text = _COLOUR.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines()]
     for number, line in reversed(list(enumerate(lines))):
         if _OURS.match(line):
             return _OURS.sub("", "\n".join(lines[number:]))
@@ -56,9 +72,11 @@ def cause_of(error: RayError) -> str:
         return _MEMORY.format(next((line for line in lines if "Memory on the node" in line), str(error)))
     if is_full(error):
         return "the disk is full: " + " ".join(line for line in lines if line)
+    for said, meaning in _KINDS_OF_DEATH if is_death(error) else ():
+        if found := said.search(text):
+            return found.expand(meaning)
     kept = [line for line in lines if line and set(line) != {"^"} and not line.startswith(("File ", "Traceback"))]
-    found = " ".join([*kept[:1], *kept[-1:]] if len(kept) > 1 else kept)
-    return found.partition(_ADVICE)[0].rstrip(".") or type(error).__name__
+    return " ".join([*kept[:1], *kept[-1:]] if len(kept) > 1 else kept).rstrip(".") or type(error).__name__
 
 
 def node_name(task: Address, nodes: Mapping[Address, str]) -> str:

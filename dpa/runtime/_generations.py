@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpa.errors import ConfigError, JobFailedError
+from dpa.errors import CheckpointError, ConfigError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Place
 from dpa.runtime._kept_answers import RESTARTED, TOO_LATE
-from dpa.runtime.cluster import alive_nodes, is_of_this_process
+from dpa.runtime._machines import Machines
+from dpa.runtime.cluster import is_of_this_process
 from dpa.runtime.launch import POLL_SECONDS, Launched, run_on
 from dpa.runtime.named_jobs import free_name, named
 from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from dpa.runtime._checkpointing import SavedJob
-
-_log = logging.getLogger(__name__)
+    from dpa.checkpoints import CheckpointStore
+    from dpa.runtime._kept_processes import KeptProcesses
 
 
 class Generations:
@@ -37,19 +36,18 @@ class Generations:
         """
         self._tasks, self._place = tasks, place
         self._name = None if is_of_this_process() else free_name(job)
-        self._ending: list[Launched] = []
-        self._needless: SavedJob | None = None
+        self._writes = False
+        self._machines = Machines()
         self._launched = self._launch(0)
 
     def __enter__(self) -> Generations:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for launched in (self._launched, *self._ending):
-            launched.end(TOO_LATE)
-        if self._needless is not None:
-            self._launched.wait_for_end()  # a checkpoint that is being written would stay behind
-            self._needless.remove(_log.warning)
+        self._launched.end(TOO_LATE)
+        self._machines.end()
+        if self._writes:
+            self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed
 
     def run(self, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None) -> RunOutcome:
         """Run a plan to its end.
@@ -57,23 +55,29 @@ class Generations:
         Raises:
             JobFailedError: user code failed, or more processes died, one after the other, than the plan bears.
             JobCancelledError: a request asked for it.
-            CheckpointError: checkpoints cannot be written or read where they are to be.
+            CheckpointError: checkpoints cannot be read where they are to be.
         """
-        recoveries, until, saved = Recoveries(plan.recovery), 0.0, None
-        if plan.checkpoint is not None:
-            from dpa.runtime._checkpointing import SavedJob
+        recoveries, until, store = Recoveries(plan.recovery), 0.0, None
+        if plan.saved is not None:
+            from dpa.checkpoints import CheckpointStore
 
-            saved = SavedJob.create(plan.name, plan.checkpoint)
+            store, recoveries.generation = CheckpointStore.open(plan.saved.options.path), plan.saved.generation
+            self._writes = True
+        newest = _newest(store, plan)
         while True:
             try:
                 self._wait(until, mailbox)
-                generation = replace(plan, generation=recoveries.generation)
-                outcome = run_on(self._launched, generation, hooks, mailbox, saved)
-                self._needless = saved
-                return outcome
+                generation = replace(
+                    plan,
+                    generation=recoveries.generation,
+                    tries=recoveries.suspects,
+                    attempts_left=recoveries.attempts_left,
+                )
+                return run_on(self._launched, generation, hooks, mailbox, store, self._machines)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
-            wait = recoveries.after(death)
+            before, newest = newest, max(newest, _newest(store, plan))
+            wait = recoveries.after(death, has_progressed=newest > before)
             if wait is None:
                 raise JobFailedError(recoveries.in_words(), self._launched.last_events())
             until = time.monotonic() + wait
@@ -89,18 +93,30 @@ class Generations:
             self._launched.poll(min(left, POLL_SECONDS), mailbox)
 
     def _replace(self, generation: int, mailbox: Mailbox | None) -> None:
-        """Start the next generation's actors, and end those of this one meanwhile."""
+        """Let the processes that live be of the next generation, start others for those that have died, and end what
+        is left of this one meanwhile."""
         dying = self._launched
-        self._ending.append(dying)
-        dying.begin_end(RESTARTED)
-        self._launched = self._launch(generation)
+        kept = dying.freed(generation, self._machines.avoided())
+        try:
+            self._launched = self._launch(generation, kept)
+        finally:
+            kept.end_others()
         if mailbox is not None:
             for request in mailbox.waiting:
                 mailbox.answer(Answer(request, RESTARTED, refused=True))
-        dying.end(RESTARTED)
-        dying.wait_for_end()
-        self._ending.remove(dying)
+        dying.wait_for_end(kept.taken)
 
-    def _launch(self, generation: int) -> Launched:
-        placed = None if self._place is None else self._place(alive_nodes())
-        return Launched(self._tasks, placed, None if self._name is None else named(self._name, generation))
+    def _launch(self, generation: int, kept: KeptProcesses | None = None) -> Launched:
+        placed = None if self._place is None else self._place(self._machines.usable())
+        return Launched(self._tasks, placed, None if self._name is None else named(self._name, generation), kept)
+
+
+def _newest(store: CheckpointStore | None, plan: RunPlan) -> int:
+    """The number of a job's newest checkpoint; -1 if there is none, or it cannot be read: then who begins says why."""
+    if store is None or plan.saved is None:
+        return -1
+    try:
+        found = store.chain(plan.saved.job).newest()
+    except CheckpointError:
+        return -1
+    return -1 if found is None else found.number

@@ -20,9 +20,10 @@ class KeptAnswers:
     def __init__(self) -> None:
         self._of: dict[int, Answer | None] = {}
 
-    def expect(self, request: int) -> None:
-        """Keep the answer to a request when it comes."""
-        self._of[request] = None
+    def expect(self, request: int | None) -> None:
+        """Keep the answer to a request when it comes; None: nobody waits for one."""
+        if request is not None:
+            self._of[request] = None
 
     def keep(self, answer: Answer) -> None:
         """Keep an answer, if it is expected; the first one counts."""

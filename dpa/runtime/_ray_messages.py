@@ -9,6 +9,9 @@ from typing import Any
 
 _log = logging.getLogger(__name__)
 
+_ADVICE = "Some common causes include: "
+"""With this begins what Ray says to whomever a worker has died."""
+
 
 @contextmanager
 def ray_messages_logged() -> Iterator[None]:
@@ -26,7 +29,7 @@ def ray_messages_logged() -> Iterator[None]:
             printed(data, *details, **more)
             return
         for line in data["lines"]:
-            _log.warning("Ray: %s", " ".join(line.split()))
+            _log.warning("Ray: %s", " ".join(line.partition(_ADVICE)[0].split()))
 
     worker.print_to_stdstream = logged
     try:

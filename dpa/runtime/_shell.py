@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dpa._util.disk import is_full, why
+from dpa._util.secrets import hidden
 from dpa.errors import DpaError
 from dpa.execution.running import running
 from dpa.protocol.history.recorder import Recorder
@@ -59,8 +60,8 @@ class Host(Protocol):
         """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
         ...
 
-    def failed(self, died: TaskDied) -> None:
-        """Report that the task has failed, which ends the job."""
+    def failed(self, died: TaskDied, generation: int) -> None:
+        """Report that the task has failed, which ends the job; the task was of this generation."""
 
     def warn(self, message: str) -> None:
         """Report what the user should know while the job goes on."""
@@ -84,6 +85,8 @@ class Shell:
         self._works_on: Instruction | None = None
         self._warnings = 0
         self._worker = threading.Thread(target=self._run_jobs, name="user-code", daemon=True)
+        self._ticker = threading.Thread(target=self._tick, name="ticker", daemon=True)
+        self._asides: list[threading.Thread] = []
         self.lock = threading.RLock()
         self._clock_start = time.time() - time.monotonic()  # setting the clock back stops nothing
         self._jobs: queue.SimpleQueue[Instruction | None] = queue.SimpleQueue()
@@ -93,12 +96,25 @@ class Shell:
         """Start the threads."""
         _log.info("started")
         self._worker.start()
-        threading.Thread(target=self._tick, name="ticker", daemon=True).start()
+        self._ticker.start()
 
     def stop(self) -> None:
         """End the threads, once user code returns."""
         self._stopped.set()
         self._jobs.put(None)
+
+    def end(self, seconds: float) -> bool:
+        """Stop, and take in nothing more; whether user code, and what is carried out aside, returns within `seconds`,
+        and runs no more."""
+        self.stop()
+        until = time.monotonic() + seconds
+        with self.lock:
+            threads = [self._worker, self._ticker, *self._asides]
+        for thread in threads:
+            if thread.is_alive():
+                thread.join(max(0.0, until - time.monotonic()))
+        with self.lock:
+            return not any(thread.is_alive() for thread in threads)
 
     def receive(self, pickled: PickledEnvelope | bytes) -> None:
         """Open a pickled envelope and hand it to the machine."""
@@ -113,6 +129,8 @@ class Shell:
         """Hand an event to the machine and carry out what it says."""
         try:
             with self.lock:
+                if self._stopped.is_set():
+                    return
                 instructions = self._recorder.handle(event, self._clock_start + time.monotonic())
                 self._states.look()
                 for instruction in instructions:
@@ -135,7 +153,10 @@ class Shell:
             if event is not None:
                 self.post(event)
 
-        threading.Thread(target=run, name="aside", daemon=True).start()
+        thread = threading.Thread(target=run, name="aside", daemon=True)
+        with self.lock:
+            self._asides = [*(each for each in self._asides if each.is_alive()), thread]
+            thread.start()
 
     def recording(self) -> Recording:
         """The machine's last events."""
@@ -177,11 +198,13 @@ class Shell:
         if not self._stopped.is_set():
             self.stop()
             if isinstance(error, TaskDiedError):
-                self._host.failed(TaskDied(error.death.task, FailureKind.DIED, error.death.cause))
+                death = error.death
+                died = TaskDied(death.task, FailureKind.DIED, death.cause, death.what)
+                self._host.failed(died, self._machine.generation)
                 return
-            text = str(error) if isinstance(error, DpaError) else traceback.format_exc()
+            text = str(error) if isinstance(error, DpaError) else hidden(traceback.format_exc())
             if is_full(error) and not isinstance(error, DpaError):
                 text = f"{why(error)}\n{text}"
             self._recorder.end(text)
             _log.error("failed: %s", text)
-            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text))
+            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text), self._machine.generation)

@@ -1,21 +1,23 @@
-"""Tasks that are started while records flow: a few at a time, for no longer than a time limit, and only until that is
-cancelled."""
+"""Tasks that are started, those that come while records flow a few at a time, for no longer than a time limit, and
+only until that is cancelled; and who waits for their deaths."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ray
 from ray import ObjectRef
+from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
 from dpa.protocol.wire.addresses import Address
-from dpa.runtime._failures import failure
+from dpa.protocol.wire.events import FailureKind, TaskDied
+from dpa.runtime._failures import cause_of, failure
 
 _LOOK_SECONDS = 0.1
 """How often to look whether a start is cancelled, or takes too long."""
@@ -79,3 +81,36 @@ def starts_at_once(nodes: Iterable[str | None]) -> int:
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = {node["NodeManagerAddress"] for node in alive if None in wanted or node["NodeID"] in wanted}
     return max(1, len(hosts) * (os.cpu_count() or 1) // 2)
+
+
+def watch(
+    tasks: Mapping[Address, ActorHandle],
+    generation: int,
+    is_over: threading.Event,
+    stopped: set[Address],
+    fail: Callable[[TaskDied, int], object],
+) -> None:
+    """Wait for the first of these tasks that dies, and report it.
+
+    Args:
+        tasks: of a generation.
+        generation: its number.
+        is_over: set when the generation has ended.
+        stopped: those that are to end; each is taken out once it has.
+        fail: receives the death.
+    """
+    joins = {handle.join.remote(generation): address for address, handle in tasks.items()}
+    while joins and not is_over.is_set():
+        ended, _ = ray.wait(list(joins), timeout=1.0)
+        for reference in ended:
+            try:
+                ray.get(reference)
+            except Exception as error:
+                if joins[reference] in stopped:
+                    stopped.discard(joins.pop(reference))
+                    continue
+                if not is_over.is_set():
+                    why = cause_of(error) if isinstance(error, RayError) else repr(error)
+                    fail(TaskDied(joins[reference], FailureKind.DIED, why), generation)
+                return
+            del joins[reference]  # its process is of the next generation

@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from dpa._util.disk import why
 from dpa._util.environment import own_environment
 from dpa._util.logs import chosen_level
+from dpa._util.owned import users_directory
 from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
@@ -30,6 +32,9 @@ _MAX_PRESTARTED = 2
 """Most worker processes that an embedded Ray starts before an actor needs one; with few cores, more only queue."""
 
 _CONNECT_SECONDS = 5.0
+
+_LONGEST_PARENT = 20
+"""Characters of a directory below which Ray's sockets can be, whose paths have at most 107, or 103 on a Mac."""
 
 _USERS_TOKEN = Path("~/.ray/auth_token")
 
@@ -88,6 +93,24 @@ def alive_nodes() -> list[BackendNode]:
     return sorted(found, key=lambda node: node.name)
 
 
+def draining_nodes() -> dict[str, float]:
+    """The numbers of the nodes that Ray is to end, each with the latest moment, in seconds since the epoch; 0: there is
+    none. None where Ray is built differently."""
+    from ray._private.state import state
+
+    found: dict[str, int] = getattr(state, "get_draining_nodes", dict)()
+    return {node: deadline / 1000 for node, deadline in found.items()}
+
+
+def least_resources() -> dict[str, float]:
+    """What an actor may ask for, as every node has it. One that asks for nothing is placed by a node that Ray draws at
+    random, which may be a silent one, and would wait for it; one that does, by the node of who makes it."""
+    from ray import _raylet
+
+    prefix = getattr(_raylet, "IMPLICIT_RESOURCE_PREFIX", None)
+    return {} if prefix is None else {f"{prefix}dpa": 0.0001}
+
+
 def _address(node: dict[str, Any]) -> str:
     return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
 
@@ -132,6 +155,7 @@ def _ready(
             "num_cpus": min(actors, _MAX_PRESTARTED),  # Ray starts as many workers, while it starts itself
             "include_dashboard": False,
             "object_store_memory": object_store_mb * 2**20,
+            "_temp_dir": _directory(),
         }
     else:
         _require_listener(address)
@@ -156,6 +180,20 @@ def keep_others_out() -> None:
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # explicit, as Ray's default changes
     if "RAY_AUTH_TOKEN_PATH" not in os.environ and not _USERS_TOKEN.expanduser().exists():
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _directory() -> str:
+    """Where an embedded Ray has its logs and sockets: Ray lets everybody read and write there, so nobody else may get
+    to that place.
+
+    Raises:
+        JobFailedError: there is no such place.
+    """
+    parent = os.environ.get("RAY_TMPDIR") or gettempdir()
+    try:
+        return str(users_directory(parent if len(parent) <= _LONGEST_PARENT else "/tmp") / "ray")
+    except OSError as error:
+        raise JobFailedError(f"Ray did not start: {error}") from None
 
 
 def _start(options: dict[str, Any]) -> None:

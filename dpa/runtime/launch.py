@@ -4,15 +4,17 @@ outcome, and leave no actor behind."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import TaskDiedError
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
+from dpa.protocol.wire.events import CloseFeeds
 from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.runtime._kept_answers import TOO_LATE
 from dpa.runtime.cluster import alive_nodes, require_alive
@@ -23,7 +25,9 @@ from dpa.telemetry.mailbox import Mailbox
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-    from dpa.runtime._checkpointing import SavedJob
+    from dpa.checkpoints import CheckpointStore
+    from dpa.runtime._kept_processes import Actor, KeptProcesses
+    from dpa.runtime._machines import Machines
     from dpa.runtime._polled import Polled
 
 POLL_SECONDS = 0.2
@@ -47,46 +51,64 @@ class Launched:
 
     Attributes:
         coordinator: its handle.
+        placed: the nodes of tasks; None: Ray spreads them.
     """
 
-    def __init__(self, tasks: int, placed: Placed | None = None, named: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        tasks: int,
+        placed: Placed | None = None,
+        named: Mapping[str, str] | None = None,
+        kept: KeptProcesses | None = None,
+    ) -> None:
         """Start them.
 
         Args:
             tasks: of all stages.
             placed: their nodes; None: Ray spreads them.
-            named: Ray's name and namespace of the coordinator; None: it needs none.
+            named: Ray's name and namespace of the coordinator, if it is a new one; None: it needs none.
+            kept: processes of the generation before, which are taken rather than new ones.
         """
         import ray
 
-        from dpa.runtime._actors import StageActor, create
+        from dpa.runtime._actors import StageActor
         from dpa.runtime._balancer_actor import LoadBalancerActor
         from dpa.runtime._coordinator_actor import CoordinatorActor
+        from dpa.runtime._kept_processes import KeptProcesses
 
         here = ray.get_runtime_context().get_node_id()
-        self.coordinator = create(CoordinatorActor, here, **(named or {}))
-        waiting = {BALANCER: create(LoadBalancerActor, here)}
-        for stage, nodes in ({} if placed is None else placed.nodes).items():
-            waiting |= {Address(stage, index): create(StageActor, node) for index, node in enumerate(nodes)}
-        idle = [create(StageActor) for _ in range(tasks if placed is None else 0)]
-        self._others = [*waiting.values(), *idle]
         self._processes: dict[Address, TaskProcess] = {}
         self._closed: ObjectRef | None = None
-        self.coordinator.prepare.remote(waiting, idle, placed)
+        self._is_ended = False
+        self._others: list[Actor] = []
+        self._spares: dict[str, Actor] = {}
+        self.placed = placed
+        kept = kept or KeptProcesses()
+        _, self.coordinator = kept.actor(CoordinatorActor, here, **(named or {}))
+        balancer = kept.actor(LoadBalancerActor, here)
+        stages = {
+            Address(stage, index): kept.actor(StageActor, node)
+            for stage, nodes in ({} if placed is None else placed.nodes).items()
+            for index, node in enumerate(nodes)
+        }
+        idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
+        self._others, self._spares = [balancer, *stages.values(), *idle], kept.spares
+        waiting = {BALANCER: balancer[1], **{address: actor for address, (_, actor) in stages.items()}}
+        self.coordinator.prepare.remote(waiting, [actor for _, actor in idle], placed)
 
-    def begin(self, plan: RunPlan, saved: SavedJob | None = None) -> None:
+    def begin(self, plan: RunPlan, store: CheckpointStore | None = None) -> None:
         """Let the actors be the tasks of a plan.
 
         Args:
             plan: what to run.
-            saved: where the checkpoints are, with the newest of which they begin; None, or where there is none yet:
-                with the start of the input.
+            store: has the checkpoints, with the newest of which they begin; None, or where there is none yet: with the
+                start of the input.
 
         Raises:
             JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
         """
         packed = PackedPlan.pack(plan)
-        begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed, saved)
+        begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed, store)
         self._processes[COORDINATOR] = self._asked(begun)
 
     def poll(self, seconds: float = POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
@@ -110,14 +132,22 @@ class Launched:
         Raises:
             JobFailedError: a task failed; a `TaskDiedError` if it has died.
         """
-        snapshot, times, outputs, used = self._asked(self.coordinator.outcome.remote())
+        snapshot, times, outputs, used, letters, given, staged = self._asked(self.coordinator.outcome.remote())
         found = _fetched(outputs)
         shares = {
             stage.name: tuple(found[Address(stage.name, index)] for index in snapshot[stage.name].present)
             for stage in plan.graph.queue_fed()
         }
         use = {**snapshot.use, **_fetched(used)}  # of those that left, the last known
-        return RunOutcome(shares, snapshot, times, use)
+        return RunOutcome(shares, snapshot, times, use, letters, given, staged)
+
+    def keep_spares(self) -> None:
+        """Have a process more on each node with tasks, which takes the place of one that dies there."""
+        from dpa.runtime._actors import StageActor, create
+
+        nodes = {process.node for task, process in self._processes.items() if task.stage not in RESERVED}
+        for node in nodes - self._spares.keys():
+            self._spares[node] = (StageActor, create(StageActor, node))
 
     def last_events(self) -> dict[str, bytes]:
         """The files of events of all tasks that give theirs in time, by name. Nothing that goes wrong here may hide the
@@ -135,42 +165,56 @@ class Launched:
                     found[name] = content
         return found
 
-    def begin_end(self, why: str) -> None:
-        """End all actors but the coordinator, which refuses requests that are not answered, as `why` says."""
-        import ray
-
+    def close(self, why: str) -> None:
+        """Have the coordinator end the actors that it has made, and refuse requests that are not answered, as `why`
+        says."""
         if self._closed is None:
             self._closed = self.coordinator.close.remote(why)
-            for handle in self._others:
-                ray.kill(handle)
 
     def end(self, why: str) -> None:
         """End all actors, and forget them: Ray ends a process in which a handle is collected while another thread shuts
         Ray down."""
         import ray
 
-        if not self._others:
+        if self._is_ended:
             return
+        self._is_ended = True
         try:
             with suppress(Exception):
-                self.begin_end(why)
+                self.close(why)
+                for _, handle in [*self._others, *self._spares.values()]:
+                    ray.kill(handle)
                 ray.get(self._closed, timeout=_CLOSE_SECONDS)
         finally:
             ray.kill(self.coordinator)
             self._others.clear()
+            self._spares.clear()
             del self.coordinator, self._closed
 
-    def wait_for_end(self) -> None:
-        """Wait a few seconds until all processes on this machine are gone, once they are to end."""
+    def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
+        """Wait a few seconds until all processes on this machine but those that are kept are gone, once they are to
+        end."""
         import psutil  # Ray brings it
         import ray
 
         here, found = ray.get_runtime_context().get_node_id(), []
         for process in self._processes.values():
-            if process.node == here:
+            if process.node == here and process not in kept:
                 with suppress(psutil.NoSuchProcess):
                     found.append(psutil.Process(process.pid))
         psutil.wait_procs(found, timeout=_CLOSE_SECONDS)
+
+    def freed(self, generation: int, avoided: Collection[str]) -> KeptProcesses:
+        """What lives of all actors, for the next generation, but for what is on the nodes `avoided`."""
+        from dpa.runtime._coordinator_actor import CoordinatorActor
+        from dpa.runtime._kept_processes import KeptProcesses
+
+        given = [(CoordinatorActor, self.coordinator), *self._others]
+        kept = KeptProcesses(given, generation, avoided, self._spares)
+        self._is_ended = True
+        self._others.clear()
+        self._spares = {}
+        return kept
 
     def _pass_on(self, mailbox: Mailbox, polled: Polled) -> None:
         """Bring requests to the coordinator, and its answers back."""
@@ -214,7 +258,8 @@ def run_on(
     plan: RunPlan,
     hooks: RunHooks,
     mailbox: Mailbox | None = None,
-    saved: SavedJob | None = None,
+    store: CheckpointStore | None = None,
+    machines: Machines | None = None,
 ) -> RunOutcome:
     """Run one generation of a job to its end.
 
@@ -223,26 +268,45 @@ def run_on(
         plan: what to run.
         hooks: what is called meanwhile; statistics come a few times a second.
         mailbox: by which the job is asked for something; None: not by files.
-        saved: where its checkpoints are.
+        store: has its checkpoints.
+        machines: that it has besides this one.
 
     Raises:
         JobFailedError: user code failed; carries the last events of the tasks that still answer.
         TaskDiedError: a process died.
         JobCancelledError: a request asked for it.
     """
-    launched.begin(plan, saved)
+    from dpa.runtime._machines import Machines, Running
+
+    machines = machines or Machines()
+    running = Running(plan, launched.placed, launched.coordinator.ask.remote, hooks.warn)
+    launched.begin(plan, store)
+    is_closed = False
     while True:
         polled = launched.poll(mailbox=mailbox)
         assert polled.snapshot is not None
         for warning in polled.warnings:
             hooks.warn(warning)
         hooks.observe(polled.snapshot)
+        for commit in polled.commits:
+            hooks.commit(commit)
+        if polled.error is None and _is_worth_a_spare(plan, polled.snapshot):
+            launched.keep_spares()
         if polled.death is not None:
             raise TaskDiedError(polled.death)
         if polled.error is not None:
             raise JobFailedError(polled.error, launched.last_events())
         if polled.snapshot.phase == "done":
             return launched.outcome(plan)
+        if not is_closed and polled.snapshot.is_open and hooks.closes():
+            is_closed = True
+            launched.coordinator.ask.remote(CloseFeeds())
+        machines.look(polled, running)
+
+
+def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
+    """Whether a job is to have processes ready: one that begins again soon, and has lasted for a while."""
+    return plan.recovery.attempts > 0 and snapshot.checkpoints is not None and snapshot.checkpoints.written > 0
 
 
 def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:

@@ -3,6 +3,7 @@ can ask. Where the cluster has a token, that takes the token."""
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,17 +14,28 @@ from dpa.protocol.wire.events import MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.runtime._kept_answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
+from dpa.telemetry.followed import Followed
 from dpa.telemetry.mailbox import run_names
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.status import Status
 
 _NAMESPACE = "dpa"
 """Ray's namespace of the coordinators that have names."""
+
+DRIVER = -1
+"""In place of a generation, for the actor of a job's detached driver, which answers until there is a coordinator."""
+
+RUN_NAME = "DPA_RUN_NAME"
+"""The environment variable that says to a driver by which name its job is found."""
 
 _RESTART_SECONDS = 3.0
 """How long a job whose coordinator has died may take to start another one."""
 
 _LOOK_SECONDS = 0.05
 """How often who waits for an answer asks for it."""
+
+_FOLLOW_SECONDS = 0.5
+"""How often who follows a job looks at it."""
 
 _STATUS_SECONDS = 5.0
 """How long a job may take to say how it is."""
@@ -57,6 +69,33 @@ class NamedJob:
             return None
         job, snapshot, processes = said
         return Status.of(job, snapshot, processes, alive_nodes())
+
+    def follow(self, observer: Observer) -> tuple[int, str] | None:
+        """Show an observer how the job goes on until it ends. Returns the exit status of its driver, and what that has
+        printed; None if the driver is not detached, and has said so elsewhere."""
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            end = ray.get_actor(**named(self.name, DRIVER)).ended.remote()
+        except ValueError:
+            end = None
+        followed = Followed(observer)
+        while self.name in _generations():
+            try:
+                said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
+                if said is not None:
+                    followed.see(said[1])
+            except (ControlError, RayError):
+                pass  # it dies, or another one begins
+            if end is None:
+                time.sleep(_FOLLOW_SECONDS)
+            elif ray.wait([end], timeout=_FOLLOW_SECONDS)[0]:
+                break
+        try:
+            return None if end is None else ray.get(end)
+        except RayError:
+            return None
 
     def ask(self, request: Request) -> Answer:
         """The answer to a request, when there is one.
@@ -107,13 +146,15 @@ class NamedJob:
 
 
 def free_name(job: str) -> str:
-    """A name for a run of a job that no other on the cluster has."""
+    """A name for a run of a job that no other on the cluster has; or the one that the environment says, once."""
+    if (given := os.environ.pop(RUN_NAME, None)) is not None:
+        return given
     taken = _generations()
     return next(name for name in run_names(job) if name not in taken)
 
 
 def named(name: str, generation: int) -> dict[str, str]:
-    """Ray's options for the coordinator of a run of this name, by which it is found."""
+    """Ray's options for the coordinator of a run of this name, or its `DRIVER`, by which it is found."""
     return {"name": f"{name}#{generation}", "namespace": _NAMESPACE}
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from dpa._util.secrets import know, known, learn
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.protocol.plan import RunPlan
+from dpa.sources.feed import Feed
 
 T = TypeVar("T")
 
@@ -19,13 +24,17 @@ class PackedPlan:
 
     Attributes:
         python_path: where to look for them.
-        pickled: the plan without its splits, which sources get one by one.
+        pickled: the plan without its splits, which sources get one by one, and without feeds.
+        feeds: by source, which the coordinator alone unpacks.
         rows: how many input rows the splits have.
+        secrets: what no message from there may hold.
     """
 
     python_path: tuple[str, ...]
     pickled: bytes
+    feeds: bytes
     rows: int
+    secrets: tuple[str, ...] = field(repr=False)
 
     @staticmethod
     def pack(plan: RunPlan) -> PackedPlan:
@@ -34,7 +43,8 @@ class PackedPlan:
         Raises:
             ConfigError: an executor cannot be pickled.
         """
-        return PackedPlan(plan.python_path, pickled(replace(plan, graph=plan.graph.without_splits())), plan.rows)
+        packed = pickled(replace(plan, graph=plan.graph.without_splits(), feeds={}))
+        return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, known())
 
     def unpack(self) -> RunPlan:
         """The plan, in an actor.
@@ -44,15 +54,34 @@ class PackedPlan:
         """
         from ray import cloudpickle
 
-        sys.path += [path for path in self.python_path if path not in sys.path]
-        try:
+        with self._importing("an executor"):
             plan: RunPlan = cloudpickle.loads(self.pickled)
             if plan.frozen is not None:
                 plan = replace(plan, tasks=cloudpickle.loads(plan.frozen), frozen=None)
+        return plan
+
+    def unpack_feeds(self) -> Mapping[str, Feed]:
+        """The feeds of the plan's open inputs, in the coordinator's actor.
+
+        Raises:
+            ConfigError: a module of the user's is not to be found there.
+        """
+        from ray import cloudpickle
+
+        with self._importing("a feed"):
+            feeds: Mapping[str, Feed] = cloudpickle.loads(self.feeds)
+        return feeds
+
+    @contextmanager
+    def _importing(self, what: str) -> Iterator[None]:
+        know(self.secrets)
+        learn(os.environ)
+        sys.path += [path for path in self.python_path if path not in sys.path]
+        try:
+            yield
         except ImportError as error:
             hint = "on a cluster, name its directory in `ray.runtime_env.working_dir`"
-            raise ConfigError(f"an executor's module is missing where the actors run: {error}; {hint}") from None
-        return plan
+            raise ConfigError(f"the module of {what} is missing where the actors run: {error}; {hint}") from None
 
 
 def frozen(plan: RunPlan) -> RunPlan:

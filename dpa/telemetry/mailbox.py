@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -23,10 +22,11 @@ from typing import IO, Any
 
 from pydantic import TypeAdapter
 
+from dpa._util.owned import users_directory
 from dpa.errors import ControlError
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale
+from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
@@ -37,7 +37,9 @@ _STATUS, _REQUEST, _ANSWER, _LOCK = "status.json", ".request", ".answer", "lock"
 _NAME = re.compile(r"[A-Za-z0-9_.-]+-\d+(\.\d+)?")
 """The directory of a job: its name, its process, and a number if that runs several of the name."""
 
-_KINDS: dict[str, type[Request]] = {kind.__name__: kind for kind in (Rescale, MoveTasks, CancelChange, CancelJob)}
+_KINDS: dict[str, type[Request]] = {
+    kind.__name__: kind for kind in (Rescale, MoveTasks, CancelChange, CancelJob, CloseFeeds)
+}
 
 _STATUS_SECONDS = 0.5
 """How often a job says how it is."""
@@ -50,8 +52,12 @@ _LOOKS = 10
 
 
 def runs_directory() -> Path:
-    """Where running jobs of this user have their directories."""
-    return Path(gettempdir()) / f"dpa-{os.getuid() if hasattr(os, 'getuid') else os.getlogin()}"
+    """Where running jobs of this user have their directories.
+
+    Raises:
+        OSError: it cannot be made, or is another user's.
+    """
+    return users_directory(gettempdir())
 
 
 class Mailbox:
@@ -70,9 +76,6 @@ class Mailbox:
         """Begin to listen; a job that cannot is not asked, and goes on."""
         with contextlib.suppress(OSError):
             runs = runs_directory()
-            runs.mkdir(mode=0o700, exist_ok=True)
-            if not _is_own(runs):
-                return self  # nobody else may ask
             made = Path(mkdtemp(prefix=".", dir=runs))
             self._lock = (made / _LOCK).open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -162,9 +165,7 @@ class JobByFiles:
         """The running jobs of this user on this machine, by name. Directories of jobs that were killed are removed."""
         found = []
         with contextlib.suppress(OSError):
-            runs = runs_directory()
-            places = sorted(runs.iterdir()) if _is_own(runs) else []
-            for directory in places:
+            for directory in sorted(runs_directory().iterdir()):
                 job = JobByFiles(directory)
                 if _NAME.fullmatch(directory.name) is None or not directory.is_dir():
                     continue
@@ -220,12 +221,6 @@ def run_names(job: str) -> Iterator[str]:
     """Names for a run of a job by this process, of which the first that is free is taken."""
     first = f"{job}-{os.getpid()}"
     return (f"{first}.{number}" if number > 1 else first for number in itertools.count(1))
-
-
-def _is_own(directory: Path) -> bool:
-    """Whether it is a directory, no link, that belongs to this user and that no other can write."""
-    found = directory.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _remove(directory: Path) -> None:

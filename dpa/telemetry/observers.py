@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from dpa._util.secrets import hidden
 from dpa.telemetry.tracker import TrackedSnapshot
 
 _log = logging.getLogger(__name__)
@@ -53,8 +54,9 @@ class Observers:
         self._tell(lambda observer: observer.update(snapshot))
 
     def warn(self, message: str) -> None:
-        """Warn all."""
-        self._tell(lambda observer: observer.warn(message))
+        """Warn all, without secrets."""
+        text = hidden(message)
+        self._tell(lambda observer: observer.warn(text))
 
     def _tell(self, tell: Callable[[Observer], None]) -> None:
         for observer in self._looking:

@@ -55,6 +55,7 @@ class Totals:
     emitted: int = 0
     processed: int = 0
     forwarded: int = 0
+    left_out: int = 0
     mapped_rate: float = 0.0
     processed_rate: float = 0.0
     redistributions: int = 0
@@ -185,6 +186,7 @@ class RunTracker:
             emitted=sum(sum(task.emitted) for task in tasks),
             processed=processed,
             forwarded=sum(task.forwarded for task in tasks),
+            left_out=sum(found.records for found in snapshot.errors),
             mapped_rate=_rate(mapped - since.mapped, elapsed, self.totals.mapped_rate),
             processed_rate=_rate(processed - since.processed, elapsed, self.totals.processed_rate),
             redistributions=sum(stage.redistributions for stage in stages),

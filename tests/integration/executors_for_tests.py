@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa import Feed, Generator, Page, Poller
 from dpa.executors import BatchMapper, FunctionReducer, Mapper, Process, Reducer
+from dpa.sources.splits import MemorySplit
 
 
 def words(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
@@ -82,6 +84,15 @@ class SlowSum(FunctionReducer):
 
     def reduce(self, state: Any, value: Any) -> Any:
         take_time(self.seconds, self.until)
+        return super().reduce(state, value)
+
+
+class SlowSumOfGood(SlowSum):
+    """Raises on what is below zero."""
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        if value < 0:
+            raise ValueError(f"{value} is below zero")
         return super().reduce(state, value)
 
 
@@ -222,3 +233,60 @@ class KeyedColumns(BatchMapper):
 
     def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.select(["n", *self.key])
+
+
+class Numbers(Feed):
+    """An open input of `number % 40` for each number, of which some come every second."""
+
+    is_open = True
+
+    def __init__(self, per_second: int = 20_000) -> None:
+        self.per_second, self.began = per_second, time.time()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([("key", pa.int64()), ("number", pa.int64())])
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        start = position or 0
+        stop = max(start, min(start + 500, int((time.time() - self.began) * self.per_second)))
+        numbers = np.arange(start, stop)
+        rows = pa.table([pa.array(numbers % 40), pa.array(numbers)], schema=self.schema)
+        return Page([MemorySplit(rows)] if stop > start else [], stop)
+
+
+class Fetched(Poller):
+    """Numbers from 0 up to an end, each with the key `fetched`, some at a time."""
+
+    schema = pa.schema([("key", pa.string()), ("n", pa.int64())])
+
+    def __init__(self, stop: int) -> None:
+        self.at, self.stop = 0, stop
+
+    def poll(self) -> list[dict[str, Any]]:
+        start, self.at = self.at, min(self.at + 250, self.stop)
+        return [{"key": "fetched", "n": n} for n in range(start, self.at)]
+
+    def position(self) -> int:
+        return self.at
+
+    def resume(self, position: int) -> None:
+        self.at = position
+
+
+def slowly(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it is, after a while."""
+    time.sleep(0.002)
+    return row
+
+
+class TimedNumbers(Generator):
+    """`number % 40` for each number, `per_second` of them in each second of event time, up to half a second late."""
+
+    def __init__(self, per_second: int) -> None:
+        self.per_second = per_second
+
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        numbers = np.arange(start, start + rows)
+        times = 1_000_000 * numbers // self.per_second - random.integers(0, 500_000, rows) + 10**15
+        return pa.record_batch({"key": numbers % 40, "time": pa.array(times).cast(pa.timestamp("us", tz="UTC"))})

@@ -1,6 +1,6 @@
 """A job drawn from a seed, and what must come of it, worked out in plain Python.
 
-The draw covers inputs, keys, executors, groupings, strategies, rounds of aggregation, what lies at the output already,
+The draw covers inputs, keys, executors, groupings, strategies, partial results, what lies at the output already,
 and ways to go wrong. `RandomJob.check` looks at what a run of it has left.
 """
 
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import random_executors
 import yaml
 
-from dpa import partial_results
+from dpa import results
 from dpa.balance.options import BY_STRATEGY
 from dpa.result import Report
 from dpa.routing.groupings.options import KINDS, RING
@@ -182,8 +182,8 @@ class RandomJob:
                 assert len({pq.read_schema(part) for part in parts}) == 1
                 self._check_result(pq.read_table(output))
             so_far = self.document.get("aggregation", {}).get("path")
-            if so_far is not None and report.main.aggregation is not None and report.main.aggregation.rounds:
-                rows = partial_results(place / so_far).table.to_pylist()
+            if so_far is not None and report.main.aggregation is not None and report.main.aggregation.epochs:
+                rows = results(place / so_far).table.to_pylist()
                 assert {self._popped_key(row) for row in rows} <= set(self.expected)
         left = {path.name for path in place.iterdir()} - {"job.yaml", "input", "out", "so-far", "report"}
         assert not left, f"left behind: {left}"

@@ -8,7 +8,7 @@ import executors_for_tests as executors
 import pyarrow as pa
 import pytest
 
-from dpa import Job, PartialResults, partial_results
+from dpa import Flow, Job, Results, results
 from dpa.aggregates import Count
 from dpa.errors import ConfigError, JobFailedError, TableError
 from jobs.paced import PacedCount
@@ -20,17 +20,17 @@ class Reader(threading.Thread):
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
         self.path = path
-        self.found: list[PartialResults] = []
+        self.found: list[Results] = []
         self._ended = threading.Event()
 
     def run(self) -> None:
         while not self._ended.wait(0.02):
             try:
-                found = partial_results(self.path)
+                found = results(self.path)
             except TableError:
                 assert not self.found  # there is no way back to nothing
                 continue
-            if not self.found or found.round != self.found[-1].round:
+            if not self.found or found.epoch != self.found[-1].epoch:
                 self.found.append(found)
 
     def __enter__(self) -> "Reader":
@@ -69,8 +69,8 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
     assert result.report.main.redistributions
     aggregation = result.report.main.aggregation
     assert aggregation is not None
-    assert aggregation.rounds >= 3 and aggregation.seconds > 0 and aggregation.states > 0
-    assert len(reader.found) >= 3 and reader.found[-1].round <= aggregation.rounds
+    assert aggregation.epochs >= 3 and aggregation.seconds > 0 and aggregation.states > 0
+    assert len(reader.found) >= 3 and reader.found[-1].epoch <= aggregation.epochs
     assert [found.seconds for found in reader.found] == sorted(found.seconds for found in reader.found)
     before: Counter[str] = Counter()
     for found in reader.found:
@@ -78,7 +78,7 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
         assert before <= so_far <= Counter(keys)
         before = so_far
     assert counts(reader.found[0].table) < before
-    assert partial_results(tmp_path / "so-far").round == aggregation.rounds
+    assert results(tmp_path / "so-far").epoch == aggregation.epochs
 
 
 @pytest.mark.usefixtures("ray")
@@ -93,12 +93,12 @@ def test_states_are_folded_without_being_published_if_no_path_is_given() -> None
         limits={"batch_records": 20, "split_records": 100},
     ).run()
     assert counts(result.table()) == {"a": 200, "b": 200, "c": 200}
-    assert result.report.main.aggregation is not None and result.report.main.aggregation.rounds > 0
+    assert result.report.main.aggregation is not None and result.report.main.aggregation.epochs > 0
 
 
 @pytest.mark.usefixtures("ray")
-def test_a_batch_reducer_is_aggregated_too_and_a_job_too_short_for_a_round_has_none(tmp_path: Path) -> None:
-    for seconds in (0.01, 60):
+def test_a_batch_reducer_publishes_too_and_a_job_too_short_for_it_publishes_nothing(tmp_path: Path) -> None:
+    for seconds in (0.1, 60):
         result = Job(
             input=pa.table({"key": [f"k{number % 1_000}" for number in range(20_000)]}),
             key="key",
@@ -110,12 +110,12 @@ def test_a_batch_reducer_is_aggregated_too_and_a_job_too_short_for_a_round_has_n
         ).run()
         assert set(counts(result.table()).values()) == {20}
         assert result.report.main.aggregation is not None
-        assert (result.report.main.aggregation.rounds > 0) == (seconds < 1)
+        assert (result.report.main.aggregation.epochs > 0) == (seconds < 1)
         assert any(tmp_path.iterdir()) == (seconds < 1)  # those of the first run are gone
 
 
 @pytest.mark.usefixtures("ray")
-def test_a_failed_job_leaves_its_last_complete_round(tmp_path: Path) -> None:
+def test_a_failed_job_leaves_its_last_complete_epoch(tmp_path: Path) -> None:
     values = [*[1] * 600, 13]
     job = Job(
         input=[{"key": f"k{number % 2}", "value": value} for number, value in enumerate(values)],
@@ -127,16 +127,35 @@ def test_a_failed_job_leaves_its_last_complete_round(tmp_path: Path) -> None:
     )
     with pytest.raises(JobFailedError, match="thirteen is not allowed"):
         job.run()
-    table = partial_results(tmp_path / "so-far").table
+    table = results(tmp_path / "so-far").table
     assert set(table["key"].to_pylist()) == {"k0", "k1"}
     assert 0 < sum(table["value"].to_pylist()) <= 600
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reducer_that_cannot_merge_and_a_directory_in_use_are_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
     given = {"input": [{"key": "a", "value": 1}], "balance": {"strategy": "none"}}
-    with pytest.raises(ConfigError, match=r"aggregation: states of one key .*Latest has no `merge`; give it one, or"):
-        Job(**given, reducer=executors.Latest, aggregation={"seconds": 1}).check()
+    Job(**given, reducer=executors.Latest, aggregation={"seconds": 1}).check()  # which cannot merge
     (tmp_path / "precious").touch()
-    with pytest.raises(ConfigError, match=r"aggregation.path: .* holds precious, no round of aggregation"):
+    with pytest.raises(ConfigError, match=r"aggregation.path: .* holds precious, no file of a result"):
         Job(**given, reducer=executors.add, aggregation={"seconds": 1, "path": str(tmp_path)}).check()
+
+
+@pytest.mark.usefixtures("ray")
+def test_rows_that_stay_and_rows_that_change_are_published_while_a_flow_runs(tmp_path: Path) -> None:
+    words = [f"w{number % 7}" for number in range(1_200)]
+    flow, given = Flow("live", limits={"batch_records": 20, "split_records": 100, "in_flight_records": 200}), []
+    rows = flow.read(pa.table({"word": words, "n": range(len(words))}), parallelism=1)
+    seen = rows.map(executors.slowly, parallelism=1)
+    seen.results(lambda found, epoch: given.append((epoch, found)), every="200ms")
+    counted = seen.key_by("word").reduce("count", name="counts", parallelism=2)
+    counted.write(tmp_path / "counts", publish={"mode": "table", "every": "200ms"})
+    with Reader(tmp_path / "counts") as reader:
+        flow.run()
+    epochs = [epoch for epoch, _ in given]
+    assert len(epochs) >= 3 and epochs == sorted({*epochs})
+    assert sorted(number for _, found in given for number in found["n"].to_pylist()) == [*range(len(words))]
+    assert len(reader.found) >= 2 and sum(reader.found[0].table["count"].to_pylist()) < len(words)
+    final = results(tmp_path / "counts")
+    assert dict(zip(*final.table.to_pydict().values(), strict=True)) == Counter(words)
+    assert final.polars()["count"].sum() == final.pandas()["count"].sum() == len(words)

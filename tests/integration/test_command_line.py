@@ -18,7 +18,7 @@ from click.testing import Result
 from executors_for_tests import children
 from typer.testing import CliRunner
 
-from dpa import partial_results
+from dpa import results
 from dpa.run import app
 
 HERE = Path(__file__).parent
@@ -262,10 +262,10 @@ def test_a_quit_while_spark_and_ray_start_side_by_side_leaves_no_process(started
 
 
 @has_proc
-def test_ctrl_c_leaves_the_last_complete_round_and_nothing_else(started: Started, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_last_complete_epoch_and_nothing_else(started: Started, tmp_path: Path) -> None:
     process = started(
         "stream",
-        f"input.records=[{{value: {' '.join(f'k{number % 4}' for number in range(3_000))}}}]",
+        f"input.records=[{', '.join(300 * ['{value: k0 k1 k2 k3 k0 k1 k2 k3 k0 k1}'])}]",
         "reducer.args.seconds=0.02",
         "aggregation={seconds: 0.25, path: so-far}",
         "limits={batch_records: 5, quantum_records: 5}",
@@ -277,7 +277,7 @@ def test_ctrl_c_leaves_the_last_complete_round_and_nothing_else(started: Started
             break
     os.killpg(process.pid, signal.SIGINT)
     _require_interrupted(process)
-    found = partial_results(tmp_path / "so-far")
+    found = results(tmp_path / "so-far")
     assert 0 < sum(found.table["value"].to_pylist()) < 3_000
 
 

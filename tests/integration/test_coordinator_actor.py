@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
-from dpa.protocol.wire.events import Event, TasksGone, TaskStarted
-from dpa.protocol.wire.instructions import StopTasks
+from dpa.protocol.wire.events import Event, FailureKind, TaskDied, TasksGone, TaskStarted
+from dpa.protocol.wire.instructions import Answer, StopTasks
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._actors import Handles, TaskActor, create
+from dpa.runtime._actors import Handles, StageActor, TaskActor, create
 from dpa.runtime._coordinator_actor import CoordinatorActor
+from dpa.runtime._kept_answers import RESTARTED
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -28,7 +30,7 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> 
             self._shell = SimpleNamespace(lock=threading.RLock(), post=lambda event: None)  # type: ignore[assignment]
 
         @ray.method(concurrency_group="control")
-        def connect(self, handles: Handles) -> TaskProcess:
+        def connect(self, handles: Handles, generation: int) -> TaskProcess:
             self._handles = handles
             return TaskProcess("", os.getpid())
 
@@ -63,3 +65,30 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> 
         coordinator._ended.set()
         for handle in handles.values():
             ray.kill(handle)
+
+
+def test_a_process_of_a_later_generation_refuses_what_is_left_of_an_earlier_one() -> None:
+    process = StageActor()
+    assert process.reset(2) == TaskProcess(ray.get_runtime_context().get_node_id(), os.getpid())
+    process._shell = SimpleNamespace(lock=threading.RLock())  # type: ignore[assignment]
+    for left in (
+        lambda: process.connect({}, 1),
+        lambda: process.meet({}, 1),
+        lambda: process.part(Present("reducer", (0,), 2), 1),
+    ):
+        with pytest.raises(ProtocolError, match="generation 1 has ended: this process is of generation 2"):
+            left()
+    process.join(1)  # returns
+
+
+def test_a_coordinator_goes_on_in_a_later_generation_whatever_fails_of_an_earlier_one() -> None:
+    coordinator = CoordinatorActor()
+    coordinator._answers.expect(7)
+    coordinator._warnings.append("of the first generation")
+    assert coordinator.reset(2) == TaskProcess(ray.get_runtime_context().get_node_id(), os.getpid())
+    died = TaskDied(Address("reducer", 0), FailureKind.DIED, "it was killed")
+    coordinator.fail(died, 1)
+    coordinator.failed(died, 1)
+    polled = coordinator.poll(0.0)
+    assert (polled.error, polled.death, polled.warnings) == (None, None, [])
+    assert coordinator.answers([7]) == [Answer(7, RESTARTED, refused=True)], "who asked learns it"

@@ -17,7 +17,18 @@ EXPERIMENTS = sorted(
     file.stem for file in (ROOT / "experiments").glob("*.py") if "__main__" in file.read_text(encoding="utf-8")
 )
 
-LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "startup", "throughput"}
+LEFT_OUT = {
+    "aggregation",
+    "chaos",
+    "endless",
+    "event_times",
+    "feed",
+    "figure3",
+    "graphs",
+    "makespan",
+    "startup",
+    "throughput",
+}
 """They take longest. What they are made of is tested elsewhere, but for the runs on Ray of `figure3` and `table1`."""
 
 PARTS = ("a", "b", "c", "e", "f", "h")

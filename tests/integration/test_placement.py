@@ -23,7 +23,8 @@ import sys
 from dpa.testing import LocalCluster
 with LocalCluster({NODES}) as cluster:
     print(cluster.address, flush=True)
-    sys.stdin.read()
+    for name in sys.stdin:
+        cluster.remove(name.strip())
 """
 
 JOB = """
@@ -43,17 +44,23 @@ placement:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """Of a cluster of three nodes."""
+def cluster() -> Iterator[subprocess.Popen[str]]:
+    """The process of a cluster of three nodes, which ends those whose names it reads."""
     environment = {**os.environ, "RAY_AUTH_MODE": "token"}
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
+        yield process
         assert process.stdin is not None
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
         process.stdin.close()
         process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def address(cluster: subprocess.Popen[str]) -> str:
+    """Of the cluster."""
+    assert cluster.stdout is not None
+    return cluster.stdout.readline().strip()
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +209,8 @@ with connected(address):
 def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(address: str, tmp_path: Path) -> None:
     job = sums(tmp_path, "asked", 0.05, parallelism={"mappers": 1, "reducers": 1}, recovery={"backoff": 0})
     requests = {
-        "scale asked reducer 2 --node three": "0: reducer has 2 tasks, 1 started, after",
-        "move asked reducer 0 --node two": "0: reducer 0 is reducer 2 now, after",
+        "scale asked reducer 2 --node three": "0: reducer has 2 tasks (1 came), after",
+        "move asked reducer 0 --node two": "0: reducer has 2 tasks (0 is 2 now), after",
         "scale asked sums 2": "there is no stage 'sums'; the stages are mapper, reducer",
         "move asked reducer 1 --node nowhere": "there is no node 'nowhere'; the nodes are one, three, two",
         "scale other reducer 2": f"1: error: no job named 'other' runs on {address}; running jobs: asked-",
@@ -231,3 +238,28 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
     assert running.returncode == 130, said
     assert not (tmp_path / "sums").exists()
     assert not list((tmp_path / "temporary").glob("dpa-*")), "no file asks a job on a cluster"
+
+
+def test_a_job_goes_on_without_a_machine_that_dies_with_all_its_tasks(
+    cluster: subprocess.Popen[str], address: str, tmp_path: Path
+) -> None:
+    placement = {"allocator": "even", "costs": {"mapper": 1.0, "reducer": 1.0}}
+    options = {"recovery": {"backoff": "1s"}, "placement": placement}
+    job = sums(tmp_path, "bereft", 0.004, parallelism={"mappers": 3, "reducers": 3}, **options)
+    with subprocess.Popen(
+        [sys.executable, "-m", "dpa.run", str(job), "--address", address, "--progress", "plain", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+    ) as running:
+        assert running.stderr is not None and cluster.stdin is not None
+        assert any("stream" in line for line in running.stderr)
+        print("two", file=cluster.stdin, flush=True)  # the last test: the cluster stays without it
+        said, warned = running.communicate(timeout=120)
+    assert running.returncode == 0, warned
+    report = json.loads(said)
+    assert report["recoveries"][0]["node"] == "two"
+    assert len({task["node"] for stage in report["stages"] for task in stage["tasks"]}) == 2, "the others'"
+    rows = pq.read_table(tmp_path / "sums").to_pylist()
+    assert {row["key"]: row["value"] for row in rows} == {key: sum(range(key, ROWS, KEYS)) for key in range(KEYS)}

@@ -1,10 +1,13 @@
 """Jobs on real Ray actors of which processes are killed: a death costs time, and no record is lost or counted twice."""
 
+import json
 import os
 import re
 import signal
 import threading
 from collections import Counter
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import executors_for_tests as executors
@@ -19,10 +22,12 @@ from ray.exceptions import (
     RayTaskError,
     RuntimeEnvSetupError,
 )
+from s3_server import keys as keys_of
+from s3_server import s3_server, uri_of
 
-from dpa import Job
+from dpa import Flow, Job, Results, results
 from dpa.driver.control import RunningJob
-from dpa.errors import ConfigError, ControlError
+from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, ControlError
 from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.addresses import Address
 from dpa.runtime._failures import failure
@@ -32,6 +37,8 @@ from dpa.telemetry.tracker import TrackedSnapshot
 pytestmark = pytest.mark.usefixtures("ray")
 
 KINDS = ("mapper 0", "reducer 1", "load balancer", "coordinator")
+TASKS = ("mapper 0", "mapper 1", "reducer 0", "reducer 1")
+ALL = (*TASKS, "load balancer", "coordinator")
 
 
 def pid_of(job: str, task: str, generation: int) -> int:
@@ -57,6 +64,8 @@ class Killer(Unobserved):
         self.warnings: list[str] = []
         self.answers: list[str] = []
         self.killed = self.looks = 0
+        self.processes: list[set[int]] = []
+        self.ready: list[int] = []
 
     def ask(self, running: RunningJob) -> None:
         try:
@@ -81,7 +90,9 @@ class Killer(Unobserved):
                 self.asking.start()
             if self.looks < 5:  # the request is on its way
                 return
-        os.kill(pid_of(self.job, self.victims[self.killed], self.killed), signal.SIGKILL)
+        self.processes.append({pid_of(self.job, task, self.killed) for task in ALL})
+        for victim in [pid_of(self.job, task, self.killed) for task in self.victims[self.killed].split(" and ")]:
+            os.kill(victim, signal.SIGKILL)
         self.killed += 1
 
     def warn(self, message: str) -> None:
@@ -92,7 +103,7 @@ class Killer(Unobserved):
 
 def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) -> None:
     keys, go, slow = [f"key {number % 40}" for number in range(20_000)], tmp_path / "go", tmp_path / "slow"
-    killer = Killer("survivor", KINDS, go, slow)
+    killer = Killer("survivor", (*KINDS[:-1], "coordinator and reducer 0"), go, slow)
     result = Job(
         name="survivor",
         input=pa.table({"key": keys, "value": [1] * len(keys)}),
@@ -104,12 +115,15 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     ).run(killer)
     killer.asking.join()
     assert dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True)) == Counter(keys)
+    for before, after in pairwise(killer.processes):
+        assert len(before & after) >= len(ALL) - 1, "processes that live are kept"
     recoveries = result.report.recoveries
     assert [(recovery.task, recovery.generation) for recovery in recoveries] == list(zip(KINDS, range(4), strict=True))
     for recovery in recoveries:
-        assert "worker process has died" in recovery.cause
+        assert recovery.cause.startswith("its process was killed, crashed or exited; ")
         assert 0 <= recovery.rows < len(keys)
-        assert recovery.seconds is not None and recovery.seconds > 0
+        assert recovery.begun is not None and recovery.restored is not None and recovery.seconds is not None
+        assert 0.2 <= recovery.begun <= recovery.restored <= recovery.seconds, "not before the back-off"
     assert any(recovery.rows for recovery in recoveries), "those are known that had been reported"
     assert [warning.partition(" died: ")[0] for warning in killer.warnings[::2]] == list(KINDS), killer.warnings
     assert [answer.partition(": ")[2] for answer in killer.answers] == ["the job was restarted"]
@@ -129,10 +143,12 @@ def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
         limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
         recovery={"backoff": "200ms"},
         checkpoint={"path": str(tmp_path / "saved"), "every": "300ms", "keep": 2},
-        output={"path": str(tmp_path / "out")},
+        output={"path": str(tmp_path / "out"), "publish": "changes"},
     ).run(killer)
-    found = dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True))
-    assert found == Counter(keys)
+    assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
+    before, after = killer.processes
+    assert len(after - before) == 1 and after - before <= {*killer.ready}, "the process that was ready is another now"
+    assert_each_change_is_there_once(results(tmp_path / "out"), Counter(keys))
     assert [recovery.task for recovery in result.report.recoveries] == [*victims]
     behind = [int(found) for found in re.findall(r"behind ([\d,]+) rows", " ".join(killer.warnings).replace(",", ""))]
     assert len(behind) == 2 and 0 < behind[0] < behind[1]
@@ -142,12 +158,108 @@ def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
     assert not [*(tmp_path / "saved").iterdir()], "the job has ended well"
 
 
+def test_results_of_all_sinks_are_committed_once_where_a_task_dies_while_they_are_staged(tmp_path: Path) -> None:
+    keys, lines = [f"key {number % 40}" for number in range(500)], tmp_path / "lines.json"
+    flow = Flow("sinks", recovery={"backoff": "100ms"})
+    rows = flow.read(pa.table({"key": keys, "value": [1] * len(keys)})).key_by("key", value="value")
+    died = str(tmp_path / "died")
+    deadly = {"use": "sinks_for_tests:DeadlyLines", "args": {"path": str(lines), "died": died}}
+    with s3_server("results") as port:
+        for name, where in (("files", tmp_path / "out"), ("objects", uri_of(port, "results/out")), ("own", deadly)):
+            write = where if isinstance(where, dict) else str(where)
+            rows.reduce(executors.add, name=name, parallelism=1, grouping="key", write=write)
+        result = flow.run()
+        found = [result.table(name) for name in ("files", "objects")]
+        assert len(keys_of(port, "results")) == 2, "the manifest, and what it names"
+    assert [recovery.task for recovery in result.report.recoveries] == ["own 0"]
+    found.append(pa.Table.from_pylist([json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]))
+    for table in found:
+        assert dict(zip(*table.to_pydict().values(), strict=True)) == Counter(keys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["died", "lines.json", "out"]
+
+
+def assert_each_change_is_there_once(found: Results, wanted: Counter[str]) -> None:
+    """Of each key one insert, and then updates, of epochs that grow, to greater sums, and to the wanted one at last."""
+    assert dict(zip(*found.latest().to_pydict().values(), strict=True)) == wanted
+    changes = found.table.sort_by("epoch").to_pylist()
+    epochs = {row["epoch"] for row in changes}  # the last changes nothing, where the one before came at the very end
+    assert {*range(1, found.epoch)} <= epochs <= {*range(1, found.epoch + 1)} and len(epochs) >= 3
+    for key in wanted:
+        own = [row for row in changes if row["key"] == key]
+        assert [row["change"] for row in own] == ["insert", *["update"] * (len(own) - 1)]
+        for column in ("epoch", "value"):
+            assert [row[column] for row in own] == sorted({row[column] for row in own})
+
+
 class KillerBehindCheckpoints(Killer):
-    """Kills when there is a new checkpoint of the generation."""
+    """Kills when there is a new checkpoint of the generation, and a process is ready."""
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.checkpoints is not None and snapshot.checkpoints.written:
-            super().update(snapshot)
+        if snapshot.checkpoints is None or not snapshot.checkpoints.written:
+            return
+        import psutil  # Ray brings it
+
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            children = psutil.Process().children(recursive=True)
+            if ready := [child.pid for child in children if child.cmdline()[0].startswith("ray::StageActor")]:
+                self.ready += ready
+                super().update(snapshot)
+
+
+class Disaster(Unobserved):
+    """Kills several processes at once, then one while the job recovers; then nobody reaches the store of checkpoints,
+    until that is said."""
+
+    def __init__(self, job: str, store: Path, go: Path) -> None:
+        self.job, self.store, self.go = job, store, go
+        self.said: list[str] = []
+        self.is_over = False
+
+    def kill(self, *tasks: str) -> None:
+        for number in [pid_of(self.job, task, 0) for task in tasks]:
+            os.kill(number, signal.SIGKILL)
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if snapshot.checkpoints is None or not snapshot.checkpoints.written or self.is_over:
+            return
+        if snapshot.generation == 0:
+            self.is_over = True
+            self.kill("reducer 0", "reducer 1", "mapper 0", "load balancer")
+
+    def warn(self, message: str) -> None:
+        self.said.append(message)
+        match len(self.said):
+            case 1:
+                self.kill("mapper 1")
+            case 2:
+                self.store.rename(self.store.with_name("away"))
+                self.store.symlink_to(self.store)
+            case 3:
+                self.store.unlink()
+                self.store.with_name("away").rename(self.store)
+                self.go.touch()
+
+
+def test_a_job_survives_deaths_at_once_one_while_it_recovers_and_a_store_that_is_out_of_reach(tmp_path: Path) -> None:
+    keys = [f"key {number % 40}" for number in range(8_000)]
+    disaster = Disaster("disaster", tmp_path / "saved", tmp_path / "go")
+    result = Job(
+        name="disaster",
+        input=pa.table({"key": keys, "value": [1] * len(keys)}),
+        reducer=executors.SlowSum(0.004, str(tmp_path / "go")),
+        parallelism={"mappers": 2, "reducers": 2},
+        limits={"batch_records": 20, "in_flight_records": 100, "split_records": 1_000},
+        recovery={"backoff": "100ms"},
+        checkpoint={"path": str(tmp_path / "saved"), "every": "300ms"},
+    ).run(disaster)
+    assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
+    at_once, during, store, flow = disaster.said
+    assert at_once.partition(" died: its process was killed")[0] in (*TASKS, "load balancer")
+    assert " did not start: its process was killed, crashed or exited; " in during
+    assert store.startswith("coordinator failed: ") and "symbolic links" in store
+    assert "generation 3 begins behind " in store and flow.startswith("records flow again, ")
+    assert [recovery.generation for recovery in result.report.recoveries] == [0, 1, 2]
+    assert not [*(tmp_path / "saved").iterdir()]
 
 
 def test_a_death_is_told_from_an_error_of_what_a_process_runs() -> None:
@@ -159,11 +271,36 @@ def test_a_death_is_told_from_an_error_of_what_a_process_runs() -> None:
         (OutOfMemoryError(memory), True),
         (NodeDiedError("the node is gone"), True),
         (RayTaskError("become", "Traceback ...", ConfigError("no such module")), False),
+        (RayTaskError("begin", "Traceback ...", CheckpointDamagedError("it is damaged")).as_instanceof_cause(), False),
+        (RayTaskError("begin", "Traceback ...", CheckpointStoreError("no way")).as_instanceof_cause(), True),
         (ActorDiedError(RayTaskError("__init__", "Traceback ...", ImportError("no module"))), False),
         (RuntimeEnvSetupError("no such directory"), False),
     ):
         found = failure(task, error, "died")
         assert isinstance(found, TaskDiedError) == is_one, error
         assert str(found).startswith("reducer 1 died: ")
+    crashed = (
+        "\tclass_name: StageActor\n\tpid: 7\nThe actor is dead because its worker process has died. Worker exit type: "
+    )
+    for text, cause in (
+        (
+            crashed
+            + "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of "
+            "file. Some common causes include: (1) the OOM killer",
+            "its process was killed, crashed or exited; if memory",
+        ),
+        (
+            crashed + "SYSTEM_ERROR Worker exit detail: Worker exits with an exit code 3.",
+            "its process exited with status 3",
+        ),
+        (
+            "The node with node id: 5a has been marked dead because the detector has missed too many "
+            "heartbeats from it. This can happen when a \t(1) raylet crashes",
+            "its machine has gone silent",
+        ),
+        ("\tthe actor's node was terminated unexpectedly: x", "its machine, or Ray's `raylet` there, died"),
+        ("another reason\nof Ray's.", "another reason of Ray's"),
+    ):
+        assert str(failure(task, NodeDiedError(text), "died")).startswith(f"reducer 1 died: {cause}"), text
     said = str(failure(task, OutOfMemoryError(memory), "died"))
     assert "Ray's memory monitor killed it, as its node is short of memory: Memory on the node (IP: 10.0.0.1)" in said

@@ -142,6 +142,31 @@ def test_a_wrong_query_is_found_before_anything_runs(
             step()
 
 
+def minds(record: dict[str, Any]) -> list[tuple[str, int]]:
+    if record["n"] == 3:
+        raise ValueError("not this one")
+    return [(record["word"], record["n"])]
+
+
+class MindsFive(Sum):
+    def reduce(self, groups: Any) -> pa.RecordBatch:
+        if 5 in groups.values.column("value").to_pylist():
+            raise ValueError("not this one either")
+        return super().reduce(groups)
+
+
+def test_a_reference_leaves_out_what_user_code_has_failed_on(tmp_path: Path) -> None:
+    table = pa.table({"word": ["a", "b", "a", "a", "b", "c"], "n": [1, 2, 3, 3, 5, 6]})
+    query = "SELECT word, sum(n) AS value FROM input GROUP BY word"
+    given: dict[str, Any] = {"input": table, "mapper": minds, "key": "word", "reference": {"sql": query}}
+    given |= {"on_error": "dead_letter", "dead_letters": {"path": str(tmp_path / "dead"), "mode": "overwrite"}}
+    reference = Job(reducer=MindsFive(), **given).run(backend=LocalBackend()).report.reference
+    assert (reference.checked, reference.matches, reference.left_out, reference.rows) == (True, True, 3, 2)
+    del given["dead_letters"]
+    reference = Job(reducer="sum", **{**given, "on_error": "skip"}).run(backend=LocalBackend()).report.reference
+    assert not reference.checked and reference.why_not is not None and "skipped in mapper" in reference.why_not
+
+
 def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was() -> None:
     numbers = pa.table({"word": ["x"] * 13, "n": [*range(12), 13]})
     few, slow = {"mappers": 1, "reducers": 1}, executors.SlowUntilThirteen(0.1)  # tasks report four times a second

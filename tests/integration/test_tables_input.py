@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpa import Job
 from dpa._util.owned import OwnedDirectory
-from dpa.errors import TableError
+from dpa.errors import ConfigError, TableError
 from dpa.sources.splits import total_rows
 from dpa.spark import RowSample, Source, input_table, load, sampled, schema_of, staged
+from dpa.testing import LocalBackend
 
 WORDS = ["the", "quick", "brown", "the"]
 
@@ -266,6 +268,14 @@ def test_instants_keep_their_zone_and_the_session_its_settings(spark, tmp_path) 
     with staged(spark.sql("SELECT timestamp '2024-01-01 12:00:00' AS t"), str(tmp_path)) as table:
         assert table.schema.field("t").type == pa.timestamp("us", "UTC")
     assert spark.conf.get(setting) == before
+
+
+def test_a_missing_column_is_found_before_anything_is_staged(spark, files, monkeypatch) -> None:
+    monkeypatch.setattr("dpa.spark._stage._writing", lambda *_, **__: pytest.fail("it was staged"))
+    source = {"format": "csv", "path": str(files / "words.csv"), "options": {"header": "true"}}
+    for wanted in ({"key": "wrd", "value": []}, {"key": "word", "value": "m"}):
+        with pytest.raises(ConfigError, match=r"(key|value): the input has no column '\w+'; it has word"):
+            Job(input=source, reducer="count", **wanted).run(backend=LocalBackend())
 
 
 def test_a_stage_that_fails_is_explained_and_removed(spark, tmp_path) -> None:

@@ -87,11 +87,8 @@ def test_a_grouping_that_gives_a_key_several_reducers_is_refused(kind: str) -> N
         job(Count(), grouping=kind).check()
 
 
-def test_rounds_of_aggregation_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="aggregation: states of one key that several tasks have are folded, but with"
-    ):
-        job(Count(), aggregation={"seconds": 1}).check()
+def test_partial_results_may_be_published() -> None:
+    job(Count(), aggregation={"seconds": 1}).check()
 
 
 def test_lazy_forwarding_is_refused() -> None:

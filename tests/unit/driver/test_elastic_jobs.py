@@ -39,7 +39,6 @@ def test_the_bounds_of_a_stage_reach_its_tasks() -> None:
             {"elastic": {"min_tasks": 3}, "parallelism": {"reducers": 2}},
             "elastic: the stage begins with 2 tasks, not between",
         ),
-        ({"elastic": {}, "aggregation": {"seconds": 1}}, "elastic: the number of tasks cannot change: partial results"),
         (
             {"elastic": {}, "reducer": Alone(), "balance": "none"},
             "elastic: the number of tasks cannot change: two states of a key cannot be merged; set",

@@ -98,8 +98,8 @@ def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, give
 @pytest.mark.parametrize("check", [check_outputs, check_partial_results])
 def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: Callable[[JobFile], None]) -> None:
     """Rounds of an older run are removed when a job begins, and it may read them."""
-    (tmp_path / "old" / "round-000001").mkdir(parents=True)
-    sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / "round-000001")}}
+    (tmp_path / "old" / f"run-{0:032x}" / "epoch-000001").mkdir(parents=True)
+    sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / f"run-{0:032x}" / "epoch-000001")}}
     where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
     for section, given in where.items():
         if check is (check_partial_results if section == "aggregation" else check_outputs):

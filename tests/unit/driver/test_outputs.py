@@ -13,10 +13,12 @@ import pytest
 import yaml
 from output_samples import RESULT, check_outputs, job, names, of, publication, value_in, write
 
-from dpa._util.secrets import as_yaml
+from dpa._util.as_yaml import as_yaml
+from dpa._util.disk import sync
 from dpa.config import JobFile
 from dpa.driver.partial_results import check_partial_results
-from dpa.errors import ConfigError, JobFailedError
+from dpa.errors import ConfigError, JobFailedError, TableError
+from dpa.sinks import _replacement, parquet
 from dpa.sinks.parquet import ParquetDirectory
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -268,6 +270,45 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
         pass
     assert value_in(tmp_path / "out") == 1
     assert names(tmp_path) == ["out", "work"]
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_a_job_that_is_resumed_once_its_result_is_there_leaves_it_as_it_is(tmp_path: Path, mode: str) -> None:
+    sinks = [ParquetDirectory(str(tmp_path / "out"), mode) for _ in range(3)]
+    sinks[0].job = sinks[1].job = "one"
+    for sink, value in zip(sinks, (1, 2), strict=False):
+        sink.check()
+        sink.begin()
+        assert sink.commit([sink.stage(pa.table({"value": [value]}), 0, 0)], 0, 0.0) == ("part-00000.parquet",)
+        sink.abort()
+    assert (value_in(tmp_path / "out"), names(tmp_path)) == (1, ["out", "work"])
+    if mode == "error":
+        with pytest.raises(TableError, match="is not empty"):
+            sinks[2].check()
+
+
+def test_a_result_is_on_the_disk_before_it_comes_to_its_place_and_so_is_its_name_before_the_job_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    rename = Path.rename
+
+    def syncing(path: Path) -> None:
+        sync(path)
+        done.append(path.name)
+
+    def renaming(source: Path, goal: Path) -> Path:
+        renamed = rename(source, goal)
+        done.append(f"{source.name} becomes {goal.name}")
+        return renamed
+
+    write(job(tmp_path / "out"))
+    for module in (parquet, _replacement):
+        monkeypatch.setattr(module, "sync", syncing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    write(job(tmp_path / "out"))
+    rest = done[done.index("part-00000.parquet") :]
+    assert rest == ["part-00000.parquet", "_job.yaml", "new", "out becomes old", "new becomes out", tmp_path.name]
 
 
 # --- what `_job.yaml` says

@@ -130,7 +130,7 @@ def test_a_step_that_is_no_result_publishes_its_rounds(tmp_path: Path) -> None:
             return super().run(plan, *arguments)
 
     made.run(backend=Noting())
-    published = {name: to.rounds.place for name, to in plans[0].deliveries.items() if to.rounds is not None}
+    published = {name: to.partial.place for name, to in plans[0].deliveries.items() if to.partial is not None}
     assert published == {"counts": str(tmp_path / "rounds")}
 
 

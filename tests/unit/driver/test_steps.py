@@ -192,7 +192,7 @@ ERRORS = {
     ),
     "nothing": (
         step("parallelism: 3"),
-        "4: stages.counts: give one of read, map, flat_map, filter, reduce, process, join, top_k",
+        "4: stages.counts: give one of read, map, flat_map, filter, window, reduce, process, join, top_k",
     ),
     "an input that nobody takes": (
         step(COUNT) + "  more: {read: {format: records, records: [1]}}\n",
@@ -274,7 +274,7 @@ ERRORS = {
     ),
     "a query as a text": (
         step(COUNT + "\nreference: SELECT 1"),
-        '8: stages.counts.reference: Input should be a mapping of keys (baseline, function, sql, tolerance), not "SEL',
+        "8: stages.counts.reference: Input should be a mapping of keys (at_end, baseline, function, sql, tolerance)",
     ),
     "a ranking by what rows are grouped by": (
         step("from: lines\nkey_by: word\ntop_k: {k: 1, by: word}"),

@@ -17,7 +17,15 @@ from dpa.measure.traffic import Traffic
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import AggregationStats, LoadSample, Snapshot, StageSnapshot, TaskChange, TaskStats
+from dpa.protocol.wire.metrics import (
+    AggregationStats,
+    EventTimeStats,
+    LoadSample,
+    Snapshot,
+    StageSnapshot,
+    TaskChange,
+    TaskStats,
+)
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     EdgeReport,
@@ -30,6 +38,7 @@ from dpa.result import (
     Seconds,
     TrafficReport,
 )
+from dpa.result.stage_content import facts
 from dpa.telemetry.loads import load_of
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
@@ -45,16 +54,22 @@ def built(snapshot: Snapshot | None, **outcomes: StageOutcome) -> Report:
     return build_report(status="ok", config=parse({}).config, snapshot=snapshot, seconds=SECONDS, outcomes=outcomes)
 
 
-def report(aggregation: AggregationStats | None = None, initial_load: tuple[int, ...] = (2, 2)) -> Report:
-    """Of a run by key grouping: four keys on two reducers, one of which held another home's key after a round."""
+def report(
+    aggregation: AggregationStats | None = None,
+    initial_load: tuple[int, ...] = (2, 2),
+    event_time: EventTimeStats | None = None,
+) -> Report:
+    """Of a run by key grouping: four keys on two reducers, one of which held another home's key after an epoch."""
     reducers = tuple(TaskStats(REDUCER, index, processed=2) for index in range(2))
     mapper = TaskStats(MAPPER, 0, read=4, mapped=4, emitted=(4,), regrouped=3)
     stages = (
         StageSnapshot(MAPPER, "done", (mapper,)),
-        StageSnapshot(REDUCER, "done", reducers, initial_load=initial_load, aggregation=aggregation),
+        StageSnapshot(
+            REDUCER, "done", reducers, initial_load=initial_load, aggregation=aggregation, event_time=event_time
+        ),
     )
     snapshot = Snapshot(phase="done", at=1.0, rows=4, stages=stages, edges=((MAPPER, REDUCER),))
-    shares = [share(2), share(2)] if aggregation is None or not aggregation.rounds else [share(4), share(3)]
+    shares = [share(2), share(2)] if aggregation is None or not aggregation.epochs else [share(4), share(3)]
     return built(snapshot, reducer=StageOutcome("key", shares))
 
 
@@ -63,8 +78,16 @@ def test_replication_is_states_by_keys(aggregation: AggregationStats | None) -> 
     assert report(aggregation).main.grouping.replication == 1
 
 
-def test_replication_is_unknown_once_a_round_has_moved_states() -> None:
+def test_replication_is_unknown_once_an_epoch_has_moved_states() -> None:
     assert report(AggregationStats(2, 0.1, 3)).main.grouping.replication is None
+
+
+def test_replication_is_unknown_once_windows_were_closed_which_the_facts_say() -> None:
+    assert report(event_time=EventTimeStats(9)).main.grouping.replication == 1
+    stage = report(event_time=EventTimeStats(9_000_000, 5_000_000)).main
+    assert stage.grouping.replication is None
+    [fact] = [fact for fact in facts(stage, "ok") if fact.name == "windows"]
+    assert (fact.value, fact.remark) == ("closed up to 1970-01-01 00:00:05", "event time 1970-01-01 00:00:09")
 
 
 def test_parts_of_the_keys_are_moved_by_those_that_feed_a_stage() -> None:

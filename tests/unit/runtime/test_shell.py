@@ -7,38 +7,62 @@ import threading
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, Start
+from dpa.protocol.wire.events import Event, Start, TaskDied
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime._shell import Shell
 
 
-def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them() -> None:
-    warnings: list[str] = []
-    begun, over = threading.Event(), threading.Event()
+class Host:
+    """Begins user code that returns when the test says so, and notes what is done."""
 
-    class Starting:
-        """A host on which tasks start until the test is over."""
+    use = TaskUse
 
-        warn = failed = staticmethod(warnings.append)
-        use = TaskUse
+    def __init__(self) -> None:
+        self.said: list[object] = []
+        self.begun, self.over = threading.Event(), threading.Event()
+        self.warn = self.said.append
 
-        def send(self, envelope: Envelope) -> None:
-            """Nowhere."""
+    def send(self, envelope: Envelope) -> None:
+        self.said.append(envelope)
 
-        def at_once(self, instruction: Instruction) -> bool:
-            return False
+    def failed(self, died: TaskDied, generation: int) -> None:
+        self.said.append(died)
 
-        def work(self, instruction: Instruction) -> Event | None:
-            begun.set()
-            over.wait()
-            return None
+    def at_once(self, instruction: Instruction) -> bool:
+        return False
 
-    shell = Shell(CoordinatorMachine(map_reduce((), 1, 1)), Starting(), stuck_seconds=1e-9)
+    def work(self, instruction: Instruction) -> Event | None:
+        self.begun.set()
+        self.over.wait()
+        return None
+
+
+def test_a_task_is_at_its_end_when_its_user_code_has_returned_and_then_takes_in_nothing() -> None:
+    host = Host()
+    shell = Shell(CoordinatorMachine(map_reduce((), 1, 1)), host, stuck_seconds=60)
     shell.start()
     shell.post(Start())
-    begun.wait()
+    host.begun.wait()
+    assert not shell.end(seconds=0)
+    host.over.set()
+    wrote = threading.Event()
+    shell.aside(wrote.wait)
+    assert not shell.end(seconds=0.1), "what is carried out aside counts too"
+    wrote.set()
+    assert shell.end(seconds=60)
+    shell.post(Start())  # which no coordinator takes in twice
+    assert not host.said
+
+
+def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them() -> None:
+    host = Host()
+    shell = Shell(CoordinatorMachine(map_reduce((), 1, 1)), host, stuck_seconds=1e-9)
+    shell.start()
+    shell.post(Start())
+    host.begun.wait()
     shell._look_at_work()
-    over.set()
+    host.over.set()
     shell.stop()
-    assert "coordinator has been at one step for 0 s; it is starting tasks, which import the modules" in warnings[0]
+    said = "coordinator has been at one step for 0 s; it is starting tasks, which import the modules"
+    assert said in str(host.said[0])

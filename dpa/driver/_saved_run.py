@@ -1,0 +1,266 @@
+"""The checkpoints of a run, as its driver sees them: those of a new job, or of one that it resumes. What the two must
+have in common is in every checkpoint, in words that can be compared and shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpa._util.owned import users_directory
+from dpa._util.secrets import without_secrets
+from dpa._util.words import plural
+from dpa.driver.inputs import OpenedInput
+from dpa.driver.spec import JobSpec
+from dpa.errors import CheckpointError, ConfigError
+from dpa.logical.step import Step
+from dpa.protocol.recovery import CheckpointOptions, SavedJob
+from dpa.sources.paths import locate, resolved
+from dpa.sources.splits import ParquetSplit
+from dpa.spark import Kept
+
+if TYPE_CHECKING:
+    from dpa.checkpoints import Chain
+
+_log = logging.getLogger(__name__)
+
+_FREE = {
+    *("parallelism", "grouping", "balance", "limits", "write", "combiner", "elastic", "aggregation", "testing"),
+    "reference",
+}
+"""Keys of a step that may be others when a job is resumed."""
+
+_STAGED = "dpa-kept-"
+"""How the directories begin in which staged input is kept where checkpoints are in object storage."""
+
+
+class SavedRun:
+    """A context in which a run has a place for checkpoints. They go when the job has ended well, where there are none,
+    or where Spark had not staged its input; else they stay.
+
+    Attributes:
+        saved: what the tasks' runtime is to know of it; complete once the inputs are known.
+        resumes: whether a job is resumed.
+        resumable: where the checkpoints of a job are that can be resumed, after the block; None: it cannot.
+    """
+
+    def __init__(self, spec: JobSpec, options: CheckpointOptions, resume: str | None) -> None:
+        """Of a job with such checkpoints; `resume`: where those are of the one that it resumes.
+
+        Raises:
+            ConfigError: there can be none.
+        """
+        from dpa.checkpoints import CheckpointStore
+
+        self.resumes = resume is not None
+        self.resumable: str | None = None
+        self._spec = spec
+        path, self._job = (options.path, None) if resume is None else CheckpointStore.with_job(resume)
+        with self._refusing():
+            self._store = CheckpointStore.open(path)
+        if self._store.room("") is not None:
+            path = self._store.place  # whatever user code makes the working directory
+        self.saved = SavedJob(replace(options, path=path), "")
+        self._inputs: Mapping[str, Any] = {}
+        self._ending: list[str] = []
+        self._is_done = False
+
+    def __enter__(self) -> SavedRun:
+        """Make a place for a new job, or find what is to be resumed.
+
+        Raises:
+            ConfigError: nothing can be written there, or there is nothing that this job can go on with.
+        """
+        if self.resumes:
+            if not self.saved.job:
+                self.find()
+            return self
+        self._about = _about_steps(self._spec)
+        with self._refusing():
+            self.saved = replace(self.saved, job=self._store.create(self._spec.config.name).job)
+        return self
+
+    def find(self) -> SavedJob:
+        """The job that is resumed.
+
+        Raises:
+            ConfigError: there is nothing that this job can go on with.
+        """
+        self._about = _about_steps(self._spec)
+        with self._refusing():
+            self.saved = self._found()
+        return self.saved
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            chain = self._store.chain(self.saved.job)
+            if self._is_done or chain.newest() is None or not all(self.kept(name).is_complete for name in self._ending):
+                self._remove(chain)
+                return
+        except CheckpointError as error:
+            _log.warning("the checkpoints of the job are still there: %s", error)
+        self.resumable = self._place
+
+    def done(self) -> None:
+        """The job has ended well: no checkpoint is needed any more."""
+        self._is_done = True
+
+    def kept(self, step: str) -> Kept:
+        """Where the input of a step is staged."""
+        room = self._store.room(self.saved.job) or self._far_room
+        return Kept(f"{room}/{step}", self.resumes)
+
+    def know(self, opened: Mapping[str, OpenedInput]) -> SavedJob:
+        """What is saved, now that the inputs are known; compares them with those of the job that is resumed.
+
+        Raises:
+            ConfigError: they are others.
+        """
+        self._ending = [name for name, found in opened.items() if found.ends]
+        inputs = {name: _about_input(found) for name, found in opened.items()}
+        for name, then in self._inputs.items():
+            if then != inputs[name]:
+                step = next(step for step in self._spec.sources if step.name == name)
+                found, had = _input_in_words(inputs[name]), _input_in_words(then)
+                other = f"has {found} now, and had {had}" if found != had else "has files of other names or sizes now"
+                raise self._spec.file.error(step.at("read"), f"{other}; a job is resumed with the input that it had")
+        about = json.dumps({"steps": self._about, "inputs": inputs})
+        self.saved = replace(self.saved, about=about)
+        return self.saved
+
+    @property
+    def _place(self) -> str:
+        """Where the job's checkpoints are, as `--resume` takes it."""
+        path, mark, options = self.saved.options.path.partition("?")
+        return f"{path.rstrip('/')}/{self.saved.job}{mark}{options}"
+
+    @property
+    def _far_room(self) -> str:
+        """For staged input where checkpoints are in object storage."""
+        return f"{resolved(self._spec.config.spark.stage_dir or str(users_directory()), '.')}/{_STAGED}{self.saved.job}"
+
+    def _remove(self, chain: Chain) -> None:
+        chain.remove()
+        if self._store.room(self.saved.job) is None:
+            locate(self._far_room).remove_directory()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError as error:
+            if self.resumes:
+                raise ConfigError(f"--resume: {error}") from None
+            raise self._spec.file.error("checkpoint.path", str(error)) from None
+
+    def _found(self) -> SavedJob:
+        """The job in the store that this one can go on with.
+
+        Raises:
+            CheckpointError: there is none, or there are several, or it cannot be read.
+            ConfigError: the only one is of other steps.
+        """
+        name, place = self._spec.config.name, self._store.place
+        jobs = [self._job] if self._job else [each for each in self._store.jobs() if each[:-33] == name[:80]]
+        found, refused = [], []
+        for each in jobs:
+            try:
+                found.append(self._readable(each))
+            except (CheckpointError, ConfigError) as error:
+                refused.append(error)
+        if len(found) == 1:
+            saved, self._inputs = found[0]
+            return saved
+        if found:
+            several = ", ".join(saved.job for saved, _ in found)
+            raise CheckpointError(
+                f"{place} has checkpoints of several jobs that fit: name one of {several} in --resume"
+            )
+        if len(refused) == 1:
+            raise refused[0]
+        there = ", ".join(self._store.jobs()) or "none"
+        why = "".join(f"\n{error}" for error in refused)
+        raise CheckpointError(f"{place} has no checkpoint with which {name} can go on; jobs there: {there}{why}")
+
+    def _readable(self, job: str) -> tuple[SavedJob, Any]:
+        """A job that this one can go on with, and what it says of its inputs.
+
+        Raises:
+            CheckpointError: it has no checkpoint, or one that cannot be read.
+            ConfigError: its steps are others.
+        """
+        from dpa.protocol.checkpoint_head import read
+
+        newest = self._store.chain(job).newest_slot()
+        if newest.checkpoint is None:
+            raise CheckpointError(f"{self._store.place}/{job} has no checkpoint yet: run the job without --resume")
+        then = read(self._store.data(job), newest.checkpoint)[0]
+        self._require_same(then["steps"])
+        rows = newest.checkpoint.records
+        return SavedJob(self.saved.options, job, generation=newest.generation, read=rows), then["inputs"]
+
+    def _require_same(self, then: Mapping[str, Mapping[str, Any]]) -> None:
+        """Check that the steps are those of the job that is resumed.
+
+        Raises:
+            ConfigError: one is not.
+        """
+        file, now = self._spec.file, self._about
+        if now.keys() != then.keys():
+            have = f"the job has the steps {', '.join(now)}, and the checkpoint {', '.join(then)}"
+            raise file.error("stages", f"{have}; a job is resumed with the steps that it had")
+        for step in self._spec.steps:
+            before, here = then[step.name], now[step.name]
+            for key in (*here, *(before.keys() - here.keys())):
+                if here.get(key) != before.get(key):
+                    was, is_ = _short(before.get(key)), _short(here.get(key))
+                    changed = f"is {is_}, and was {was} when the checkpoint was made"
+                    at = key if key == "seed" else step.at(key)
+                    raise file.error(at, f"{changed}; a job is resumed with what it had (docs/recovery.md)")
+
+
+def _about_steps(spec: JobSpec) -> dict[str, Any]:
+    """What a job that is resumed must have in common with itself as it was, of each step."""
+    plain = {step.name: without_secrets(dict(_about_step(spec, step))) for step in spec.steps}
+    known: dict[str, Any] = json.loads(json.dumps(plain, default=str))
+    return known
+
+
+def _about_step(spec: JobSpec, step: Step) -> Iterator[tuple[str, Any]]:
+    yield from step.config.model_dump(by_alias=True, exclude=_FREE).items()
+    if step.is_source:
+        yield "seed", spec.config.seed
+    elif spec.config.mapper is not None:
+        yield "mapper", spec.config.mapper.model_dump()
+    paced = step.config.read is not None and step.config.read.rate is not None
+    yield "parallelism", step.tasks if paced else "tasks of its own" if step.is_stage else "in the tasks before it"
+    yield "balance.hash_seed", step.balance.hash_seed
+    yield "write", "a result" if step.is_result else "no result"
+    write = step.config.write
+    if write is not None and write.publish is not None:
+        place = write.model_dump(include={"path", "format", "use"}, exclude_none=True)
+        yield "write.publish", {"mode": write.publish.mode, **place}
+
+
+def _about_input(opened: OpenedInput) -> dict[str, Any]:
+    """The columns, rows and files of an input."""
+    files = {(split.path, split.size) for split in opened.splits if isinstance(split, ParquetSplit)}
+    digest = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
+    columns = "" if opened.schema is None else ", ".join(f"{field.name}: {field.type}" for field in opened.schema)
+    return {"columns": columns, "rows": opened.rows, "files": len(files), "digest": digest}
+
+
+def _input_in_words(known: Mapping[str, Any]) -> str:
+    if known["rows"] is None:
+        return f"an open input with the columns {known['columns']}"
+    in_files = f" in {plural(known['files'], 'file')}" if known["files"] else ""
+    return f"{plural(known['rows'], 'row')}{in_files} with the columns {known['columns'] or 'of an empty list'}"
+
+
+def _short(value: Any, most: int = 200) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= most else f"{text[:most]}..."

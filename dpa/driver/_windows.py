@@ -1,0 +1,105 @@
+"""Which steps work in windows: a window holds for all steps after it, as in Beam, until another one, or `none`.
+
+Rows in windows have the columns `window_start` and `window_end`, which are the last parts of the key of every step by
+key. What such a step makes of a window is of the last microsecond before its end, for a window that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpa.config import JobFile
+from dpa.config.stages import NO_WINDOW
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.execution.windowing import Assign, Windowing
+from dpa.executors import name_of
+from dpa.logical.step import Keying, Step
+from dpa.operators import JoinOptions, RowKind, RowOperator
+from dpa.routing.keys import names_of
+from dpa.windows.options import END, START, Windows
+from dpa.windows.times import EventTime
+
+_WINDOW = (START, END)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What is known of the rows of a step: the windows that they are in, None: none; and what their time is, by the
+    inputs that they are of, empty: they have none."""
+
+    windows: Windows | None = None
+    times: frozenset[EventTime] = frozenset()
+
+
+def in_windows(steps: Sequence[Step], file: JobFile) -> tuple[Step, ...]:
+    """The steps, each after all whose rows it takes, those with windows knowing them.
+
+    Raises:
+        ConfigError: rows have no time where they are to be in windows, or cannot be together, or states not be merged
+            as sessions are.
+    """
+    found: dict[str, _Rows] = {}
+    made = []
+    for step in steps:
+        knowing, found[step.name] = _one(step, [found[feed.step] for feed in step.feeds], file)
+        made.append(knowing)
+    return tuple(made)
+
+
+def _one(step: Step, rows: Sequence[_Rows], file: JobFile) -> tuple[Step, _Rows]:
+    """A step that takes these rows, and what is known of its own."""
+    config = step.config
+    if config.read is not None:
+        given = config.read.time
+        return step, _Rows() if given is None else _Rows(times=frozenset({EventTime(given.column, given.unit)}))
+    times = frozenset[EventTime]().union(*(each.times for each in rows))
+    if config.window == NO_WINDOW:
+        return step, _Rows(None, times)
+    if isinstance(config.window, Windows):
+        operator = RowOperator(RowKind.WINDOW, Assign(config.window, _time(step, times, file)), on_batches=True)
+        return replace(step, receiver=StatelessReceiver(operator)), _Rows(config.window, times)
+    windows = {each.windows for each in rows}
+    if len(windows) > 1:
+        both = " and some in ".join(sorted("none" if each is None else each.describe() for each in windows))
+        mend = "let all pass one step `window` before, or end windows by `window: none`"
+        raise file.error(step.at("from"), f"some of its rows are in {both}: {mend}")
+    own = next(iter(windows))
+    if step.receiver.has_timers and not times:
+        raise file.error(step.at(step.word), "its rows have no time, which timers need: name it in `time` of the input")
+    if own is None or not step.receiver.keeps_states:
+        return step, _Rows(own, times)
+    return _by_key(step, own, file), _Rows(own, frozenset({EventTime(END, is_end=True)}))
+
+
+def _time(step: Step, times: frozenset[EventTime], file: JobFile) -> EventTime:
+    if not times:
+        raise file.error(step.at("window"), "its rows have no time: name the column with it in `time` of the input")
+    if len(times) > 1:
+        names = " and ".join(sorted(repr(time.column) for time in times))
+        raise file.error(step.at("window"), f"its rows come from inputs whose times are {names}: give both one name")
+    return next(iter(times))
+
+
+def _by_key(step: Step, windows: Windows, file: JobFile) -> Step:
+    """A step by key in windows."""
+    receiver = step.receiver
+    if windows.is_session and (receiver.has_sides or not receiver.can_merge):
+        why = "sessions of a key become one when a record comes between them, and then their states are merged"
+        what = receiver.noun if receiver.has_sides else name_of(receiver.executor)
+        raise file.error(step.at(step.word), f"{what} cannot be in sessions: {why}; use windows of a `size`")
+    feeds = tuple(replace(feed, keying=_keying(step, feed.keying, file)) for feed in step.feeds)
+    if isinstance(receiver.executor, JoinOptions):
+        left, right = receiver.executor.on
+        receiver = replace(receiver, executor=replace(receiver.executor, on=((*left, *_WINDOW), (*right, *_WINDOW))))
+    windowing = Windowing(windows, step.balance.hash_seed)
+    return replace(step, feeds=feeds, receiver=replace(receiver, windowing=windowing))
+
+
+def _keying(step: Step, keying: Keying, file: JobFile) -> Keying:
+    names = names_of(keying.key)
+    for name in _WINDOW:
+        if name in names:
+            raise file.error(step.at("key_by"), f"the window is a part of every key here: leave {name!r} out")
+    values = None if keying.values is None else tuple(name for name in keying.values if name not in _WINDOW)
+    return replace(keying, key=(*names, *_WINDOW), values=values)

@@ -1,0 +1,321 @@
+"""Whether what some epochs of a stream have published is what Spark computes of the rows behind it: while the stream
+runs, or afterwards, by its log of epochs (`dpa.sinks.epoch_log`).
+
+Of a result in windows these epochs are answerable for the windows that they have closed. Nothing is earlier than the
+windows that were closed before, but for late records, so the rows of those begin where the greatest event time was that
+of windows that are closed. Any other result is of all rows read so far: it is verified from the first epoch on.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa._util.words import plural
+from dpa.driver.inputs import Inputs, OpenedInput
+from dpa.driver.reference import Reference
+from dpa.driver.sessions import lazy_session
+from dpa.driver.spec import JobSpec
+from dpa.errors import TableError
+from dpa.execution.publishing import EPOCH
+from dpa.logical.step import Step
+from dpa.result import ReferenceReport
+from dpa.sinks.epoch_log import epochs
+from dpa.sinks.reading import Results, results
+from dpa.sources.feed import table_of
+from dpa.sources.splits import Split, total_rows, whole
+from dpa.windows.options import END, START
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EVER = 2**63 - 1
+"""Later than all event times, in microseconds; its negative is earlier."""
+
+_BEGAN = datetime.fromtimestamp(0, timezone.utc)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What became of a result.
+
+    Attributes:
+        step: whose.
+        first, last: the epochs.
+        rows: of the result that were compared.
+        read: rows of the input that Spark has read for it.
+        compared: the comparison; its `why_not` says what is lacking for one.
+    """
+
+    step: str
+    first: int
+    last: int
+    rows: int
+    read: int
+    compared: ReferenceReport
+
+
+def verified(spec: JobSpec, log: str, first: int | None = None, last: int | None = None) -> Iterator[Verified]:
+    """Verify what the epochs from `first` to `last` have published, of each result that has a reference.
+
+    Args:
+        spec: the job.
+        log: where its log by epoch is.
+        first: None: the first epoch.
+        last: None: the newest that is published.
+
+    Raises:
+        TableError: the log has not these epochs, or something cannot be read.
+        ConfigError: an input cannot be opened.
+    """
+    found = {step.name: _published(step) for step in spec.results if _has_query(step)}
+    if not found:
+        raise TableError("no result of the job has a reference: give one a query in `reference.sql`, or a function")
+    known = _Log(epochs(log, splits=True))  # what was published before is in it
+    first = known.first if first is None else first
+    known.require(first, first if last is None else last)
+    with ExitStack() as stack:
+        spark = lazy_session(spec.config, stack)
+        opened: dict[str, OpenedInput] = {}
+        for step in spec.results:
+            if step.name not in found:
+                continue
+            there = found[step.name]
+            if isinstance(there, str):
+                yield Verified(step.name, first, first if last is None else last, 0, 0, ReferenceReport(why_not=there))
+                continue
+            opened = opened or Inputs(spec).open(stack, spark, stage=False)
+            yield _Result(spec, step, known, there, opened, spark).verified(first, last)
+
+
+def _has_query(step: Step) -> bool:
+    asked = step.config.reference
+    return asked is not None and bool(asked.sql or asked.function)
+
+
+def _published(step: Step) -> Results | str:
+    """What a step has published, or why that is not known."""
+    output = step.config.write
+    if output is None or output.publish is None:
+        return "it is published at the end of the job, and not by epoch"
+    if output.path is None:
+        return f"nothing can be read back from {output.use!r}"
+    if output.format == "kafka":
+        return f"it is records of the topic {output.path}, which are not read back"
+    return results(output.path, format=output.format, options=output.args)
+
+
+class _Log:
+    """The log of a job; numbers of epochs grow without a gap, unless some could not be written."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            raise TableError("the log has no epoch yet")
+        known: list[dict[str, Any]] = rows.drop_columns(["splits"]).to_pylist()
+        self._rows = {int(row["epoch"]): row for row in known}
+        self._splits = dict(zip(self._rows, rows["splits"], strict=True))
+        latest = (-_EVER if row["latest"] is None else _micros(row["latest"]) for row in known)
+        self._latest = dict(zip(self._rows, accumulate(latest, max), strict=True))
+        self.first, self.newest = min(self._rows), max(self._rows)
+
+    def __getitem__(self, epoch: int) -> Mapping[str, Any]:
+        return self._rows[epoch]
+
+    def require(self, first: int, last: int) -> None:
+        """Check that it has these epochs.
+
+        Raises:
+            TableError: it lacks one.
+        """
+        if first > last:
+            raise TableError(f"epochs are named as FIRST:LAST, and {first} comes after {last}")
+        for epoch in (first, last):
+            if not self.first <= epoch <= self.newest:
+                raise TableError(f"the log has the epochs {self.first} to {self.newest}, and not {epoch}")
+        missing = [epoch for epoch in range(first, last + 1) if epoch not in self._rows]
+        if missing:
+            raise TableError(f"the log lacks epoch {missing[0]}: verify epochs before it, or behind it")
+
+    def published(self, step: str, until: int) -> int | None:
+        """The newest epoch up to `until` that has published results of a step; None: there is none."""
+        for epoch in range(until, self.first - 1, -1):
+            row = self._rows.get(epoch)
+            if row is not None and (row["is_last"] or self._of(row, step)["published"] is not None):
+                return epoch
+        return None
+
+    def closed(self, step: str, epoch: int | None) -> int:
+        """The windows of a step that end by this event time are published with the epoch, or were before it."""
+        if epoch is None:
+            return -_EVER
+        row = self._rows[epoch]
+        time = self._of(row, step)["closed"]
+        if row["is_last"]:
+            return _EVER
+        return -_EVER if time is None else _micros(time)
+
+    def begins_behind(self, first: int, until: int, back: int) -> int:
+        """The newest epoch before `first` up to which all rows are in windows that end by `until`, none of them later
+        than `back` after a row; the one before all epochs if there is none."""
+        found = self.first - 1
+        for epoch in range(self.first, first):
+            if until != -_EVER and self._latest.get(epoch, _EVER) + back <= until:
+                found = epoch
+        return found
+
+    def splits(self, behind: int, last: int) -> dict[str, tuple[Split, ...]]:
+        """By source, what the epochs up to `last` have read."""
+        self.require(behind + 1, last)
+        found: dict[str, tuple[Split, ...]] = {}
+        for epoch in range(behind + 1, last + 1):
+            for source, splits in pickle.loads(self._splits[epoch].as_py()).items():
+                found[source] = (*found.get(source, ()), *splits)
+        return found
+
+    def grown(self, column: str, behind: int, last: int) -> int:
+        """By how much a number has grown."""
+        return int(self._rows[last][column]) - (int(self._rows[behind][column]) if behind in self._rows else 0)
+
+    @staticmethod
+    def _of(row: Mapping[str, Any], step: str) -> Mapping[str, Any]:
+        return next(stage for stage in row["stages"] if stage["stage"] == step)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A step that has published results."""
+
+    spec: JobSpec
+    step: Step
+    log: _Log
+    found: Results
+    opened: Mapping[str, OpenedInput]
+    spark: Callable[[], SparkSession]
+
+    def verified(self, first: int, last: int | None) -> Verified:
+        """What the epochs have published."""
+        newest = self._newest()
+        last = min(newest, self.log.newest) if last is None else last
+        self.log.require(first, last)
+        done = partial(Verified, self.step.name, first, last)
+        until = self.log.published(self.step.name, last)
+        if until is None or until < first:
+            return done(0, 0, ReferenceReport(why_not="these epochs have published nothing of it"))
+        if newest < until:
+            raise TableError(f"{self.step.name}: epoch {until} is not published yet, and {newest} is the newest")
+        in_windows = {START, END} <= {*self.found.table.column_names} and self.step.receiver.windowing is not None
+        before = self.log.published(self.step.name, first - 1) if in_windows else None
+        why_not = None if in_windows else self._why_not(first, until, newest)
+        if why_not is not None:
+            return done(0, 0, ReferenceReport(why_not=why_not))
+        low, high = (self.log.closed(self.step.name, epoch) for epoch in (before, until))
+        keep = partial(_between, low=low, high=high) if in_windows else _all
+        own = keep(self._own(until))
+        back = self._back() if in_windows else None
+        behind = self.log.first - 1 if back is None else self.log.begins_behind(first, low, back)
+        given = self.log.splits(behind, until)
+        read = sum(map(total_rows, given.values()))
+        why_not = self._left_out(before, behind, until)
+        if why_not is not None:
+            return done(own.num_rows, read, ReferenceReport(why_not=why_not))
+        opened = {name: _as_read(found, given.get(name, ())) for name, found in self.opened.items()}
+        compared = Reference(self.spec, self.step, opened, self.spark).verify(own, keep)
+        return done(own.num_rows, read, compared)
+
+    def _newest(self) -> int:
+        """The newest epoch of the log that is published."""
+        newest = self.log.newest
+        before = self.log.published(self.step.name, newest - 1)
+        if self.log[newest]["is_last"] and self.found.epoch > (before or 0):
+            return newest  # whose number in the place is the one after the newest there
+        return self.found.epoch
+
+    def _why_not(self, first: int, until: int, newest: int) -> str | None:
+        """Why a result that is not in windows cannot be verified; None: it can."""
+        rule = f"verify :{newest}"
+        if first > self.log.first:
+            return f"it is of all rows read so far, and not of those of some epochs: {rule}"
+        if until < newest and EPOCH not in self.found.table.column_names:
+            return f"its rows of epoch {until} cannot be told from later ones: {rule}"
+        return None
+
+    def _own(self, until: int) -> pa.Table:
+        """The rows that were published by an epoch, of changes the newest of each key."""
+        rows = self.found
+        if self.step.publishes == "changes":
+            taken = np.flatnonzero(rows.table[EPOCH].to_numpy() <= until)
+            rows = replace(rows, table=rows.table.take(pa.array(taken)))
+            return rows.latest(self.step.key)
+        return rows.table
+
+    def _back(self) -> int | None:
+        """By how much rows may be earlier than the end of the windows that they come to, in microseconds; None: there
+        is no bound."""
+        by_name, total = {step.name: step for step in self.spec.steps}, 0
+        names, seen = [self.step.name], set[str]()
+        while names:
+            step = by_name[names.pop()]
+            if step.name in seen:
+                continue
+            seen.add(step.name)
+            names += [feed.step for feed in step.feeds]
+            windowing = step.receiver.windowing if step.feeds else None
+            if windowing is not None and windowing.windows.is_session:
+                return None
+            if windowing is None and step.feeds and step.receiver.keeps_states:
+                return None
+            total += 0 if windowing is None else windowing.windows.size_us
+        return total
+
+    def _left_out(self, before: int | None, behind: int, until: int) -> str | None:
+        """Why the rows are not those of which Spark would make the same; None: they are."""
+        late = self.log.grown("late", before or behind, until)
+        others = self.log.grown("left_out", behind, until)
+        if late:
+            where = "are not in windows that were closed, and Spark knows of no lateness: verify epochs without any"
+            return f"{plural(late, 'record')} that came late {where}"
+        return f"{plural(others, 'record')} were left out, as user code failed on them" if others else None
+
+
+def _as_read(found: OpenedInput, given: tuple[Split, ...]) -> OpenedInput:
+    """An input of which no more was read than some splits."""
+    return replace(found, splits=given, frame=partial(_rows_of, given, found.schema), feed=None)
+
+
+def _rows_of(given: tuple[Split, ...], schema: pa.Schema | None) -> pa.Table:
+    try:
+        return table_of([*map(whole, given)], schema)
+    except TableError as error:
+        raise TableError(f"the rows that these epochs have read are not all there any more: {error}") from None
+
+
+def _all(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+def _between(rows: pa.Table, low: int, high: int) -> pa.Table:
+    """Rows of windows that end behind `low`, and by `high`."""
+    if END not in rows.column_names:
+        return rows  # which the comparison says
+    ends: npt.NDArray[np.int64] = (
+        rows[END]
+        .cast(pa.timestamp("us", getattr(rows[END].type, "tz", None)))
+        .cast(pa.int64())
+        .fill_null(-_EVER)
+        .to_numpy()
+    )
+    return rows.take(pa.array(np.flatnonzero((ends > low) & (ends <= high))))
+
+
+def _micros(time: datetime) -> int:
+    return round((time - _BEGAN) / timedelta(microseconds=1))

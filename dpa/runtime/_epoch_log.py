@@ -1,0 +1,79 @@
+"""The log of a job by epoch, as its coordinator writes it: rows wait a moment for others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import ray
+
+from dpa._util.secrets import hidden
+from dpa.protocol.wire.ended_epoch import EndedEpoch
+from dpa.sinks.epoch_log import EpochLog
+from dpa.sinks.epoch_log_options import EpochLogOptions
+
+_EVERY = 1.0
+"""Seconds in which rows are collected for one file."""
+
+
+class LoggedEpochs:
+    """Those of a generation. What fails ends no job: there is a warning, and the log ends."""
+
+    def __init__(self, options: EpochLogOptions | None, behind: int, warn: Callable[[str], None]) -> None:
+        """`options`: None: nothing is logged; `behind`: the epoch with which the generation begins."""
+        self._warn = warn
+        self._rows: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._log: EpochLog | None = None
+        self._written_at = -_EVERY
+        try:
+            self._log = None if options is None else EpochLog(options, behind)
+        except Exception as error:
+            self._give_up(error)
+
+    def note(self, ended: EndedEpoch) -> bool:
+        """Note an epoch; whether it is time to `write`."""
+        if self._log is not None:
+            self._rows.append(_row(ended))
+        return self._log is not None and time.monotonic() - self._written_at >= _EVERY
+
+    def write(self) -> None:
+        """Write what was noted."""
+        with self._lock:
+            rows, self._rows = self._rows, []
+            if self._log is None or not rows:
+                return
+            self._written_at = time.monotonic()
+            try:
+                self._log.add(rows)
+            except Exception as error:
+                self._give_up(error)
+
+    def close(self) -> None:
+        """Write what was noted, and add no more."""
+        self.write()
+        with self._lock:
+            log, self._log = self._log, None
+            try:
+                if log is not None:
+                    log.close()
+            except Exception as error:
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._log, self._rows = None, []
+        self._warn(f"the log of epochs ends here, and the job goes on without: {hidden(str(error))}")
+
+
+def _row(ended: EndedEpoch) -> dict[str, Any]:
+    row = {name: value for name, value in vars(ended).items() if name not in ("slot", "stages", "splits")}
+    return {
+        **row,
+        "ended": datetime.now(timezone.utc),
+        "checkpoint": ended.slot,
+        "stages": [{"stage": name, **vars(stage)} for name, stage in ended.stages.items()],
+        "splits": ray.cloudpickle.dumps(dict(ended.splits)),
+    }

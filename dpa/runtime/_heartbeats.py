@@ -1,0 +1,121 @@
+"""Whether machines live: Ray's own process there, the `raylet`, is asked for a connection again and again. It runs no
+user code. Ray itself takes 15 to 65 s to notice that a machine is silent."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+SILENT_SECONDS = 8.0
+"""For how long a machine that is lost has not answered."""
+
+_MOST_COUNTED = 1.0
+"""Seconds that count at most from one look to the next: who asks has not listened while it was stopped itself."""
+
+
+class Heartbeat(Protocol):
+    """What answers on a machine."""
+
+    has_ended: bool
+    """Whether it answered before, and is known to have ended."""
+
+    def has_answered(self) -> bool:
+        """Whether it has since it was last asked, which it is again then."""
+        ...
+
+    def end(self) -> None:
+        """Ask no more."""
+
+
+@dataclass
+class _Heard:
+    """What answers, and for how long it has not, in seconds."""
+
+    heartbeat: Heartbeat
+    silent: float = 0.0
+
+    def look(self, passed: float) -> None:
+        """Listen, `passed` seconds after the last time."""
+        self.silent = 0.0 if self.heartbeat.has_answered() else self.silent + passed
+
+    @property
+    def why_lost(self) -> str | None:
+        """Why its machine is lost; None: it is not."""
+        if self.heartbeat.has_ended:
+            return "Ray has ended there"
+        return f"it has not answered for {SILENT_SECONDS:g} s" if self.silent >= SILENT_SECONDS else None
+
+
+class Heartbeats:
+    """Those of the machines of a job, other than the one that asks. No clock of theirs matters."""
+
+    def __init__(self, of: Callable[[str], Heartbeat], clock: Callable[[], float] = time.monotonic) -> None:
+        """`of` gives what answers on the node of a number; `clock` gives seconds."""
+        self._new, self._clock = of, clock
+        self._looked_at = clock()
+        self._of: dict[str, _Heard] = {}
+
+    def lost(self, nodes: Collection[str]) -> dict[str, str]:
+        """Why nodes are lost, for those of these that are; others are not asked from here on. Called often."""
+        now = self._clock()
+        passed, self._looked_at = min(now - self._looked_at, _MOST_COUNTED), now
+        for node in [node for node in self._of if node not in nodes]:
+            self._of.pop(node).heartbeat.end()
+        for node in nodes:
+            if node not in self._of:
+                self._of[node] = _Heard(self._new(node))
+            self._of[node].look(passed)
+        return {node: why for node, heard in self._of.items() if (why := heard.why_lost) is not None}
+
+
+class Raylet:
+    """Ray's own process on a node. It speaks first, as any server of HTTP/2 does, or else ends the connection; the
+    kernel alone, which accepts connections for a process that is stopped, does neither.
+
+    Attributes:
+        has_ended: whether its machine refuses connections to its port, which it took before.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        """`address`: its host and port."""
+        self.has_ended = False
+        self._address = address
+        self._has_been_reached = False
+        self._ask()
+
+    @classmethod
+    def of(cls, node: str) -> Raylet:
+        """That of the node of a number."""
+        import ray
+
+        [found] = [each for each in ray.nodes() if each["NodeID"] == node]
+        return cls((found["NodeManagerAddress"], found["NodeManagerPort"]))
+
+    def _ask(self) -> None:
+        self._asked = socket.socket()
+        self._asked.setblocking(False)
+        with suppress(OSError):  # it is under way, or what is wrong is said where the answer is read
+            self._asked.connect(self._address)
+
+    def has_answered(self) -> bool:
+        """Whether it has since it was last asked, which it is again then."""
+        try:
+            self._asked.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            answers = False
+            self.has_ended = self._has_been_reached and isinstance(error, ConnectionRefusedError)
+        else:
+            answers = self._has_been_reached = True
+        self.end()
+        self._ask()
+        return answers
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._asked.close()

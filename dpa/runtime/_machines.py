@@ -1,0 +1,168 @@
+"""The other machines of a job on Ray: one that is silent is lost, and one that Ray drains is left before it goes.
+
+Tasks of a machine that drains move to others, as on request, and nothing is read again. Where one cannot move, a job
+with checkpoints begins again without the machine, right behind its next checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpa.errors import JobFailedError
+from dpa.protocol.plan import RunPlan
+from dpa.protocol.recovery import Death, TaskDiedError
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import MoveTasks
+from dpa.protocol.wire.nodes import BackendNode, Placed
+from dpa.runtime._heartbeats import Heartbeats, Raylet
+from dpa.runtime._polled import Polled
+from dpa.runtime.cluster import alive_nodes, draining_nodes, is_of_this_process
+
+_LOOK_SECONDS = 0.5
+"""How often to look."""
+
+_ASK_SECONDS = 15.0
+"""How often to ask for moves of tasks that are still on a machine that drains."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """The generation that runs.
+
+    Attributes:
+        plan: what it runs.
+        placed: the nodes on which its tasks are to be; None: any.
+        ask: asks its coordinator for moves.
+        warn: receives what the user should know.
+    """
+
+    plan: RunPlan
+    placed: Placed | None
+    ask: Callable[[MoveTasks], object]
+    warn: Callable[[str], None]
+
+
+@dataclass
+class _Drain:
+    """A machine that drains: its name, how many checkpoints there were when that was noticed, and when to ask for moves
+    again, on the monotonic clock; None: never, as a task cannot move."""
+
+    name: str
+    checkpoints: int
+    ask_at: float | None = 0.0
+
+
+class Machines:
+    """Those that host tasks of a job, but for the driver's own, through all generations."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self._here: str = ray.get_runtime_context().get_node_id()
+        self._raylet = None if is_of_this_process() else Raylet.of(self._here)
+        self._heartbeats = Heartbeats(Raylet.of)
+        self._tasks: dict[str, list[Address]] = {}  # by node
+        self._lost: set[str] = set()
+        self._drains: dict[str, _Drain] = {}
+        self._look_at = 0.0
+
+    def usable(self) -> list[BackendNode]:
+        """Those that live and do not drain, and the driver's own."""
+        avoided = self.avoided()
+        return [node for node in alive_nodes() if node.id not in avoided]
+
+    def avoided(self) -> frozenset[str]:
+        """The numbers of those on which no task is to begin."""
+        return frozenset(self._lost | self._drains.keys() | draining_nodes().keys()) - {self._here}
+
+    def look(self, polled: Polled, running: Running) -> None:
+        """Look whether all live, and leave those that drain. Called several times a second.
+
+        Raises:
+            TaskDiedError: a machine is lost, or left at once.
+            JobFailedError: Ray has ended on this machine.
+        """
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        if self._raylet is not None and not self._raylet.has_answered() and self._raylet.has_ended:
+            # soon it ends this process too
+            raise JobFailedError("Ray's raylet on the machine of the driver has ended; without it no job can go on")
+        left = self._lost | {self._here}
+        if polled.processes:
+            self._tasks = {}
+            for address, process in polled.processes.items():
+                self._tasks.setdefault(process.node, []).append(address)
+        else:  # the generation is starting, where that before had its tasks, but on no machine that drains
+            left |= self._drains.keys()
+        others = [node for node in self._tasks if node not in left]
+        if lost := self._heartbeats.lost(others):
+            self._lost |= lost.keys()
+            node, why = next(iter(lost.items()))
+            raise TaskDiedError(Death(self._tasks[node][0], f"its machine is lost: {why}", _name(node)))
+        if others and polled.processes:
+            for node, deadline in draining_nodes().items():
+                if node in others:
+                    self._leave(node, deadline, polled, running)
+
+    def end(self) -> None:
+        """End what was started."""
+        self._heartbeats.lost(())
+
+    def _leave(self, node: str, deadline: float, polled: Polled, running: Running) -> None:
+        """Have no tasks on a machine that drains.
+
+        Raises:
+            TaskDiedError: one cannot move, and there is a new checkpoint.
+        """
+        saved = polled.snapshot and polled.snapshot.checkpoints
+        written = saved.written if saved else 0
+        drain = self._drains.get(node)
+        if drain is None:
+            drain = self._drains[node] = _Drain(_name(node), written)
+            graph, stages = running.plan.graph, {address.stage for address in self._tasks[node]}
+            fixed = [(stage, graph[stage].why_fixed) for stage in sorted(stages) if graph[stage].why_fixed]
+            then = "its tasks move to other machines"
+            for stage, why in fixed[:1]:
+                drain.ask_at = None
+                when = "behind its next checkpoint" if saved else "when the machine is gone"
+                then = f"the job begins again {when}, as the tasks of {stage} cannot move: {why}"
+            by = f" by {time.strftime('%H:%M:%S', time.localtime(deadline))}" if deadline else ""
+            running.warn(f"the machine {drain.name} is to be left{by}, as Ray drains it; {then}")
+        if drain.ask_at is None and written > drain.checkpoints:
+            task, cause = self._tasks[node][0], "Ray drains its machine"
+            raise TaskDiedError(Death(task, cause, drain.name, what="has to leave", is_planned=True))
+        if drain.ask_at is not None and time.monotonic() >= drain.ask_at:
+            drain.ask_at = time.monotonic() + _ASK_SECONDS
+            for request in self._moves(node, f"{drain.name} drains", running.placed):
+                running.ask(request)
+
+    def _moves(self, node: str, reason: str, placed: Placed | None) -> list[MoveTasks]:
+        """The moves of all tasks of a machine to those that have the least tasks by processor."""
+        targets = self._targets(placed)
+        tasks = Counter({target: len(self._tasks.get(target.id, ())) for target in targets})
+        moves: dict[str, list[tuple[int, str]]] = {}
+        for address in sorted(self._tasks[node]):
+            to = min(targets, key=lambda target: (tasks[target] + 1) / max(target.processors, 0.01))
+            tasks[to] += 1
+            moves.setdefault(address.stage, []).append((address.index, to.id))
+        return [
+            MoveTasks(None, stage, tuple(task for task, _ in pairs), tuple(to for _, to in pairs), reason)
+            for stage, pairs in moves.items()
+        ]
+
+    def _targets(self, placed: Placed | None) -> Sequence[BackendNode]:
+        """Machines to which tasks may move: those of the placement, as long as there are such."""
+        usable = self.usable()
+        if placed is None:
+            return usable
+        ids = {node for nodes in placed.nodes.values() for node in nodes}
+        return [node for node in usable if node.id in ids] or usable
+
+
+def _name(node: str) -> str:
+    """The name of a node, as far as Ray knows it still."""
+    return next((there.name for there in alive_nodes() if there.id == node), node)

@@ -1,0 +1,101 @@
+"""A driver that outlives the command that asked for it: a process on the same machine, which a detached actor of the
+cluster keeps, with a session of its own. Until the job has a coordinator the actor answers in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from dpa.protocol.plan import CancelJob, Request
+from dpa.protocol.wire.instructions import Answer
+from dpa.runtime._kept_answers import KeptAnswers
+from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
+
+_LINGER_SECONDS = 3.0
+"""How long the actor of a driver that has ended stays, for who asks just then."""
+
+_CALLS = 64
+"""How many may wait for the driver's end at a time, and more."""
+
+
+class DriverActor:
+    """The process of a driver. What it prints goes to this actor's log too, in Ray's directory of logs."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
+        self._answers = KeptAnswers()
+        self._printed: list[str] = []
+        self._ended = threading.Event()
+        self._process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # no signal of Ray's or of a terminal is for it
+        )
+        threading.Thread(target=self._keep, name="driver", daemon=True).start()
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the driver's end; returns its exit status, and all that it has printed."""
+        self._ended.wait()
+        return self._process.returncode, "".join(self._printed)
+
+    def status(self) -> None:
+        """The job has no coordinator yet."""
+
+    def ask(self, request: Request) -> None:
+        """End the driver, which publishes nothing; nothing else is possible yet."""
+        assert request.request is not None
+        self._answers.expect(request.request)
+        if isinstance(request, CancelJob):
+            self._process.send_signal(signal.SIGINT)
+            self._answers.keep(Answer(request.request, "the job ends, and publishes nothing"))
+        else:
+            self._answers.keep(Answer(request.request, "the job is starting", refused=True))
+
+    def answers(self, requests: Sequence[int]) -> list[Answer]:
+        """The answers to these requests."""
+        return self._answers.fetched(requests)
+
+    def _keep(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._printed.append(line)
+            print(line, end="", flush=True)
+        self._process.wait()
+        self._ended.set()
+        time.sleep(_LINGER_SECONDS)
+        ray.kill(ray.get_runtime_context().current_actor)
+
+
+def start_driver(command: Sequence[str], job: str) -> str:
+    """Run a command that runs a job, on this machine, with the environment and working directory of this process.
+    Returns the name by which the job is found.
+
+    Raises:
+        RayError: the actor cannot be started.
+    """
+    name = free_name(job)
+    here = ray.get_runtime_context().get_node_id()
+    options = {
+        **named(name, DRIVER),
+        "lifetime": "detached",
+        "num_cpus": 0,
+        "max_concurrency": _CALLS,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False),
+    }
+    environment = {**os.environ, RUN_NAME: name}
+    driver = ray.remote(**options)(DriverActor).remote(command, environment, str(Path.cwd()))
+    ray.get(driver.status.remote())
+    return name

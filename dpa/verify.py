@@ -1,0 +1,89 @@
+"""`python -m dpa.verify RUN --epochs FIRST:LAST`: whether Spark computes what epochs of a stream have published, of the
+same rows, while it runs or afterwards (docs/streams.md#the-reference).
+
+Exit status: 0 it does, 1 it could not be computed, 2 a wrong argument, or nothing that can be verified, 3 it does not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from dpa._util.secrets import HIDDEN
+from dpa._util.streams import printing, say
+from dpa._util.words import plural
+from dpa.config import JobFile, load, parse
+from dpa.driver.spec import JobSpec
+from dpa.driver.verification import Verified, verified
+from dpa.errors import ConfigError, DpaError
+from dpa.sinks.epoch_log import config_of, log_at
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The `epoch_log` of the job, or a run's directory in it.")],
+    epochs: Annotated[
+        str, typer.Option(metavar="FIRST:LAST", help="The epochs; either may be left out, as in `100:`.")
+    ] = ":",
+    job: Annotated[
+        Path | None, typer.Option(metavar="CONFIG", help="The job file, if it is not what the log has of it.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of that job file.")
+    ] = None,
+) -> None:
+    """Have Spark compute what the epochs have published, and compare."""
+    log = log_at(run if "://" in run else Path(run).absolute())
+    first, last = _range(epochs)
+    spec = JobSpec(_of_log(log) if job is None else load(job, overrides or []))
+    found = []
+    for result in verified(spec, log, first, last):
+        found.append(result)
+        _show(result)
+    if any(result.compared.matches is False for result in found):
+        raise typer.Exit(3)
+    raise typer.Exit(0 if any(result.compared.matches for result in found) else 2)
+
+
+def _range(text: str) -> tuple[int | None, int | None]:
+    first, mark, last = text.partition(":")
+    if any(part and not (part.isascii() and part.isdigit()) for part in (first, last)):
+        raise ConfigError(f"--epochs: {text!r} is no FIRST:LAST, such as 100:200, 100: or :200")
+    begins = int(first) if first else None
+    return begins, (int(last) if last else None) if mark else begins
+
+
+def _of_log(log: str) -> JobFile:
+    """The job as the log has it."""
+    text = config_of(log)
+    if HIDDEN in text:
+        raise ConfigError(f"{log} has the job without its passwords: name the job file by --job")
+    found = yaml.safe_load(text)
+    origin = str(Path(found["directory"]) / "job.yaml")
+    return parse(found["job"], origin=origin, places={("name",): origin})
+
+
+def _show(result: Verified) -> None:
+    compared = result.compared
+    verdict = "match" if compared.matches else "not verified" if compared.matches is None else "MISMATCH"
+    with printing("the comparison"):
+        print(f"{result.step}: epochs {result.first} to {result.last}: {verdict}")
+        if compared.why_not is not None:
+            print(f"  {compared.why_not}")
+        else:
+            print(f"  {plural(result.rows, 'row')} of the result, of {plural(result.read, 'row')} of the input")
+        for difference in compared.differences:
+            print(f"  {difference}")
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except DpaError as error:
+        say(f"error: {error}")
+        raise SystemExit(error.exit_status) from None

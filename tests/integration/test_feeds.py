@@ -1,0 +1,136 @@
+"""Each kind of open input on real Ray, while rows come and processes die: all rows are read, and each once."""
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kafka_broker import kafka_broker, make_topic, produce
+from test_recovery import pid_of
+from topologies import CONFIGS
+
+from dpa import Job
+from dpa.sources.feed import table_of
+from dpa.sources.kafka import KafkaFeed
+from dpa.sources.kafka_records import RecordFormat
+from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.tracker import TrackedSnapshot
+from jobs.orders_to_kafka import fill, orders
+from jobs.orders_to_kafka import make_topic as make_orders
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+FETCHED = 5_000
+TURNS = 6
+ORDERS = 600
+
+
+class Producer(Unobserved):
+    """Appends records and writes a file whenever it looks, and kills the coordinator behind a checkpoint."""
+
+    def __init__(self, servers: str, incoming: Path) -> None:
+        self.servers, self.incoming = servers, incoming
+        self.victims = ["coordinator"]
+        self.given: Counter[str] = Counter()
+        self.turn = 0
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if self.turn < TURNS or self.victims:
+            self.produce()
+        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
+        if written and self.victims and snapshot.generation == 0:
+            os.kill(pid_of("feeds", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
+
+    def produce(self) -> None:
+        self.turn += 1
+        keys = [f"key {number % 7}" for number in range(self.turn, self.turn + 40)]
+        rows = [json.dumps({"key": key}) for key in keys]
+        produce(self.servers, "visits", [row.encode() for row in rows], partition=self.turn % 2)
+        hidden = self.incoming / f".{self.turn}"
+        hidden.write_text("\n".join(rows), encoding="utf-8")
+        hidden.rename(self.incoming / str(self.turn))
+        self.given.update(key for key in keys for _ in range(2))
+
+
+def test_all_kinds_of_open_inputs_are_read_once_whatever_dies(tmp_path: Path) -> None:
+    (tmp_path / "incoming").mkdir()
+    with kafka_broker() as servers:
+        make_topic(servers, "visits", 2)
+        producer = Producer(servers, tmp_path / "incoming")
+        columns = {"key": "string"}
+        kafka = {"servers": servers, "topic": "visits", "value": "json", "columns": columns}
+        watch = {"every": "100ms", "settle": 0, "columns": columns}
+        stages = {
+            "topic": {"read": {"format": "kafka", "kafka": kafka}},
+            "files": {"read": {"format": "json", "path": str(tmp_path / "incoming"), "watch": watch}},
+            "fetched": {"read": {"format": "feed", "use": "executors_for_tests:Fetched", "args": {"stop": FETCHED}}},
+            "counts": {
+                "from": ["topic", "files", "fetched"],
+                "allow_missing_columns": True,
+                "key_by": "key",
+                "value": [],
+                "reduce": "count",
+            },
+        }
+        result = Job(
+            name="feeds",
+            stages=stages,
+            checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
+            recovery={"backoff": "100ms"},
+            until={"idle": "1s"},
+            python_path=[str(Path(__file__).parent)],
+        ).run(producer)
+    found = dict(zip(*result.table().select(["key", "count"]).to_pydict().values(), strict=True))
+    assert found == {**producer.given, "fetched": FETCHED}
+    assert not producer.victims and len(result.report.recoveries) == 1
+
+
+class Shop(Unobserved):
+    """Has orders placed whenever it looks, and kills a task and the coordinator, each behind a checkpoint."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.victims = ["revenue 0", "coordinator"]
+        self.orders = list(orders(ORDERS, customers=400, seed=1))
+        self.placed = 0
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if self.placed < ORDERS - 100 or not self.victims:
+            some = self.orders[self.placed : self.placed + 100]
+            self.placed += fill(self.servers, "orders", iter(some), **{"batch.num.messages": "1"})
+        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
+        if written and self.victims and snapshot.generation == 2 - len(self.victims):
+            os.kill(pid_of("orders_kafka", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
+
+
+def test_orders_are_read_from_kafka_and_results_published_there_once_whatever_dies(tmp_path: Path) -> None:
+    with kafka_broker() as servers:
+        make_orders(servers, "orders", partitions=2)
+        make_topic(servers, "live", 2)
+        write = (
+            f"{{format: kafka, path: live, mode: append, args: {{bootstrap.servers: '{servers}'}}, publish: changes}}"
+        )
+        reduce = "{use: sum, args: {column: amount}}"
+        shop = Shop(servers)
+        job = Job.from_file(
+            CONFIGS / "orders_kafka.yaml",
+            [
+                f"stages.orders.read.kafka.servers='{servers}'",
+                "stages.customers.read.rows=350",
+                f"stages.live={{from: placed, key_by: segment, value: amount, reduce: {reduce}, write: {write}}}",
+                f"checkpoint={{path: '{tmp_path}/checkpoints', every: 300ms}}",
+                "recovery.backoff=100ms",
+                "until={idle: 2s}",
+            ],
+        )
+        result = job.run(shop)
+        read = KafkaFeed(servers, ("live",), RecordFormat("string", "string")).poll(100_000).splits
+        published = table_of(read).to_pylist()
+    assert result.report.reference.matches and not shop.victims and shop.placed == ORDERS
+    rows = [json.loads(record["value"]) for record in published]
+    newest = {row["segment"]: row["amount"] for row in sorted(rows, key=lambda row: row["epoch"])}
+    assert newest == dict(zip(*result.table("revenue").to_pydict().values(), strict=True))
+    assert len({(row["segment"], row["epoch"]) for row in rows}) == len(rows), "each change is there once"
+    assert sum(row["change"] == "insert" for row in rows) == len(newest)

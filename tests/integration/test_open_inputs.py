@@ -1,0 +1,102 @@
+"""Inputs that are open, on real Ray: polled while records flow, read on behind a checkpoint, and closed when asked."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from test_recovery import pid_of
+from timed_sessions import TimedSessions
+
+from dpa import Flow, Job, results
+from dpa.driver.control import RunningJob
+from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.tracker import TrackedSnapshot
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+SESSIONS = """
+SELECT user, min(time) AS began, max(time) AS ended, count(*) AS visits
+FROM (
+  SELECT user, time, count_if(starts) OVER (PARTITION BY user ORDER BY time) AS session
+  FROM (SELECT user, time, time - lag(time) OVER (PARTITION BY user ORDER BY time) > 60 AS starts FROM visits)
+)
+GROUP BY user, session
+"""
+
+
+class Watcher(Unobserved):
+    """Kills a source and the coordinator, each behind a checkpoint, and then has the inputs closed."""
+
+    def __init__(self) -> None:
+        self.victims = ["mapper 0", "coordinator"]
+        self.answer = ""
+        self.asking: threading.Thread | None = None
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if snapshot.checkpoints is None or not snapshot.checkpoints.written:
+            return
+        if self.victims and snapshot.generation == 2 - len(self.victims):
+            os.kill(pid_of("live", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
+        elif snapshot.generation == 2 and self.asking is None:
+            assert snapshot.is_open and snapshot.rows == 0
+            self.asking = threading.Thread(target=self.ask)
+            self.asking.start()
+
+    def ask(self) -> None:
+        self.answer = RunningJob.find("live").finish()
+
+
+def test_an_input_without_end_is_read_once_whatever_dies_and_the_job_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    watcher = Watcher()
+    result = Job(
+        name="live",
+        input={"format": "feed", "use": "executors_for_tests:Numbers"},
+        key="key",
+        reducer="count",
+        parallelism={"mappers": 2, "reducers": 2},
+        checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
+        recovery={"backoff": "100ms"},
+        python_path=[str(Path(__file__).parent)],
+        reference={"sql": "SELECT key, count(*) AS count FROM input GROUP BY key"},
+    ).run(watcher)
+    assert result.report.reference.matches
+    assert "the job ends with what has come" in watcher.answer
+
+
+class TimersKiller(Unobserved):
+    """Kills a task with timers behind a checkpoint."""
+
+    def __init__(self) -> None:
+        self.killed = False
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if not self.killed and snapshot.checkpoints is not None and snapshot.checkpoints.written > 1:
+            self.killed = True
+            os.kill(pid_of("timed", "sessions 0", snapshot.generation), signal.SIGKILL)
+
+
+def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: Path) -> None:
+    """Sessions, each given by a timer: the user's next visit comes long after, or never."""
+    killer, flow = (
+        TimersKiller(),
+        Flow(
+            "timed",
+            until={"records": 6_000},
+            checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
+            recovery={"backoff": "100ms"},
+            python_path=[str(Path(__file__).parent)],
+        ),
+    )
+    visits = {"users": 60, "period": 100, "step": 20, "interval": 1.0}
+    read = {"format": "generated", "use": "jobs.sessions:Visits", "args": visits, "rows": None, "rate": 2_000}
+    rows = flow.read(read, name="visits", time={"column": "time", "unit": "s"}, parallelism=1)
+    rows.key_by("user", value="time").process(
+        TimedSessions(gap=60), name="sessions", parallelism=2, consistency="migrate", reference={"sql": SESSIONS}
+    ).write(tmp_path / "out", publish="final")
+    result = flow.run(observer=killer)
+    assert result.report.reference.matches and killer.killed
+    ended = results(tmp_path / "out").table
+    assert len(ended) == result.table("sessions").num_rows

@@ -1,0 +1,156 @@
+"""A job on a cluster whose drivers are killed, detached, followed and stopped, as commands: it goes on behind its
+newest checkpoint, with other tasks and another grouping, and the result is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.checkpoints import CheckpointStore
+from dpa.errors import CheckpointError
+
+ROWS = 30_000
+KEYS = [f"key {number % 40}" for number in range(ROWS)]
+VALUES = [-1 if number % 1_009 == 0 else 1 for number in range(ROWS)]
+
+CLUSTER = """
+import sys
+from dpa.testing import LocalCluster
+with LocalCluster({"one": 2}) as cluster:
+    print(cluster.address, flush=True)
+    sys.stdin.read()
+"""
+"""A cluster in a process of its own: this one may have another Ray."""
+
+
+def wait_for(what: Callable[[], object], process: subprocess.Popen | None = None) -> None:
+    until = time.monotonic() + 90
+    while not what():
+        assert time.monotonic() < until
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+class Commands:
+    """The commands of a user of one job on one cluster, with one token."""
+
+    def __init__(self, directory: Path, address: str) -> None:
+        self.directory, self.address = directory, address
+
+    def start(self, *words: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-m", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.directory,
+            env={**os.environ, "RAY_AUTH_MODE": "token"},
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess:
+        started = self.start("dpa.run", "job.yaml", "--address", self.address, *words)
+        return subprocess.CompletedProcess(words, *self.ended(started))
+
+    def control(self, *words: str) -> subprocess.Popen:
+        return self.start("dpa.control", "--address", self.address, *words)
+
+    @staticmethod
+    def ended(process: subprocess.Popen) -> tuple[int, str, str]:
+        said, warned = process.communicate(timeout=90)
+        return process.returncode, said, warned
+
+    def read(self) -> int:
+        """Rows behind the newest checkpoint."""
+        store = CheckpointStore.open(str(self.directory / "saved"))
+        try:
+            found = [store.chain(job).newest() for job in store.jobs()]
+        except CheckpointError:  # it is being made
+            return 0
+        return max((checkpoint.records for checkpoint in found if checkpoint is not None), default=0)
+
+
+def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        json.dumps(
+            {
+                "name": "lasting",
+                "input": {"format": "parquet", "path": "in.parquet"},
+                "reducer": {
+                    "use": "executors_for_tests:SlowSumOfGood",
+                    "args": {"seconds": 0.002, "until": str(tmp_path / "go")},
+                },
+                "python_path": [str(Path(__file__).parent)],
+                "parallelism": {"mappers": 2, "reducers": 2},
+                "limits": {"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+                "checkpoint": {"path": "saved", "every": "300ms", "keep": 2},
+                "on_error": "dead_letter",
+                "dead_letters": "dead",
+                "output": {"path": "out"},
+            }
+        )
+    )
+    pq.write_table(pa.table({"key": KEYS, "value": VALUES}), tmp_path / "in.parquet", row_group_size=1_000)
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert cluster.stdout is not None
+        commands = Commands(tmp_path, cluster.stdout.readline().strip())
+        goes_on(tmp_path, commands)
+    finally:
+        cluster.communicate(timeout=30)
+
+
+def goes_on(tmp_path: Path, commands: Commands) -> None:
+    # a driver that is killed
+    driver = commands.start("dpa.run", "job.yaml", "--address", commands.address)
+    wait_for(commands.read, driver)
+    os.kill(driver.pid, signal.SIGKILL)
+    assert driver.wait() == -signal.SIGKILL
+    killed_at = commands.read()
+
+    # goes on detached, with other tasks and another grouping, and is followed by who goes again
+    other = ["--set", "parallelism.reducers=3", "--set", "grouping.kind=key", "--set", "balance.strategy=none"]
+    detached = commands.run(*other, "--resume", "saved", "--detach")
+    assert detached.returncode == 0, detached.stderr
+    name, _, _ = detached.stdout.partition(" runs on ")
+    attached, other_one = (commands.control("attach", who, "--progress", "plain") for who in (name, "lasting"))
+    wait_for(lambda: commands.read() > killed_at)
+    for each in (attached, other_one):
+        wait_for(lambda each=each: "stream" in each.stderr.readline())
+    os.kill(attached.pid, signal.SIGINT)
+    status, _, shown = commands.ended(attached)
+    assert status == 130 and f"{name} goes on" in shown
+
+    # is stopped behind a last checkpoint, which who follows it learns
+    status, said, refused = commands.ended(commands.control("stop", "lasting"))
+    assert (status, said) == (0, "the job ends, and publishes nothing\n"), refused
+    status, said, _ = commands.ended(other_one)
+    assert status == 130 and "--resume" in said
+    stopped_at = commands.read()
+    assert stopped_at > killed_at
+
+    # and goes on with the command that it named
+    (tmp_path / "go").touch()
+    last = commands.run("--set", "parallelism.reducers=1", "--resume", "saved", "--json")
+    assert last.returncode == 0, last.stderr
+    report = json.loads(last.stdout)
+    assert [(each["task"], each["rows"]) for each in report["recoveries"]] == [("driver", None)]
+    assert report["records"]["read"] == ROWS - stopped_at
+    found = dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True))
+    dead = Counter(key for key, value in zip(KEYS, VALUES, strict=True) if value < 0)
+    assert found == Counter(KEYS) - dead
+    letters = pq.read_table(tmp_path / "dead")
+    assert Counter(map(json.loads, letters["key"].to_pylist())) == dead
+    assert len(letters["generation"].unique()) > 1
+    assert not [*(tmp_path / "saved").iterdir()]

@@ -1,0 +1,213 @@
+"""A job that is resumed, as its driver sees it: what it finds, what it refuses, and what it leaves."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from dpa import Job
+from dpa.checkpoints import CheckpointStore
+from dpa.errors import ConfigError, JobFailedError
+from dpa.protocol.checkpointing import Checkpointing
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
+from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
+from dpa.run import app
+from dpa.telemetry.observers import Unobserved
+from dpa.testing import LocalBackend
+
+WORDS = [f"word {number % 7}" for number in range(1_000)]
+
+
+class Dying(LocalBackend):
+    """Adds a checkpoint behind 600 rows of the input, as a coordinator does, if it is to; then fails."""
+
+    def __init__(self, checkpoints: int = 1) -> None:
+        super().__init__()
+        self._checkpoints = checkpoints
+
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+        assert plan.saved is not None
+        if self._checkpoints:
+            store = CheckpointStore.open(plan.saved.options.path)
+            made = Checkpointing(store, plan.saved, plan.graph, plan.saved.generation, pickle.dumps)
+            assert made.graph.checkpoints is not None
+            sources = {stage.name: SourceCut(stage.splits, None, 600, 1) for stage in plan.graph.stages if stage.splits}
+            operators = {stage.name: OperatorCut(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
+            made.write(Cut(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
+        raise JobFailedError("it died")
+
+
+class Warned(Unobserved):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def job(tmp_path: Path, **sections: Any) -> Job:
+    """Counts the words of a file."""
+    file = tmp_path / "in.parquet"
+    if not file.exists():
+        pq.write_table(pa.table({"word": WORDS, "value": [1] * len(WORDS)}), file)
+    given = {
+        "name": "counts",
+        "input": {"format": "parquet", "path": str(file)},
+        "key": "word",
+        "reducer": "count",
+        "checkpoint": {"path": str(tmp_path / "saved")},
+        **sections,
+    }
+    return Job(**given)
+
+
+def died(tmp_path: Path, checkpoints: int = 1, **sections: Any) -> str | None:
+    """Where the checkpoints are of a job that has failed."""
+    dying = job(tmp_path, **sections)
+    assert dying.run(backend=Dying(checkpoints), check=False).report.status == "failed"
+    return dying.resumable
+
+
+def test_a_resumed_job_says_so_and_removes_its_checkpoints_in_the_end(tmp_path: Path) -> None:
+    place = died(tmp_path)
+    assert place is not None and re.fullmatch(rf"{tmp_path}/saved/counts-[0-9a-f]{{32}}", place)
+    again, told = job(tmp_path), Warned()
+    result = again.run(told, backend=LocalBackend(), resume=str(tmp_path / "saved"))
+    assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(WORDS)
+    [recovery] = result.report.recoveries
+    assert (recovery.task, recovery.rows, recovery.generation) == ("driver", None, 0)
+    assert recovery.cause == told.warnings[0]
+    assert told.warnings[0].startswith("resumed behind 600 rows of the input, with the checkpoints of counts-")
+    made = result.report.checkpoints
+    assert made is not None and (made.read, made.read_before, made.written) == (600, 600, 0)
+    assert again.resumable is None and not [*(tmp_path / "saved").iterdir()]
+
+
+def test_it_may_have_other_tasks_another_grouping_and_another_balance_and_fail_again(tmp_path: Path) -> None:
+    first = died(tmp_path)
+    other = {
+        "parallelism": {"mappers": 1, "reducers": 7},
+        "grouping": {"kind": "key"},
+        "limits": {"split_records": 10},
+        "output": {"path": str(tmp_path / "out")},
+        "recovery": {"attempts": 9},
+    }
+    again = job(tmp_path, **other)
+    assert again.run(backend=Dying(), check=False, resume=first).report.status == "failed"
+    assert again.resumable == first
+    job(tmp_path, balance={"strategy": "none"}).run(backend=LocalBackend(), resume=first)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"reducer": "sum"}, r"reducer: is {\"use\": \"sum\".*, and was {\"use\": \"count\".* when the checkpoint was"),
+        ({"consistency": "migrate"}, 'consistency: is "migrate", and was "merge" when the checkpoint was made'),
+        ({"key": "value"}, 'key: is "value", and was "word"'),
+        ({"balance": {"hash_seed": 7}}, "balance.hash_seed: is 7, and was 0"),
+        ({"seed": 7}, "seed: is 7, and was 0"),
+        (
+            {"input": {"format": "generated", "use": "builtins:dict", "rows": 9}},
+            "input: is .*generated.*, and was .*parquet",
+        ),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)
+def test_what_states_and_rows_depend_on_must_stay(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
+    place = died(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        job(tmp_path, **sections).run(backend=LocalBackend(), resume=place)
+    assert place is not None and Path(place).is_dir(), "another try can go on with it"
+
+
+def test_steps_keep_their_names_and_stay_results_or_not(tmp_path: Path) -> None:
+    def graph(name: str, **more: Any) -> Job:
+        rows = {"read": {"format": "records", "records": [{"word": word} for word in WORDS]}}
+        counts = {"from": "rows", "key_by": "word", "reduce": "count", **more}
+        stages = {"rows": rows, name: counts, "copies": {"from": name, "map": "copy:copy"}}
+        return Job(name="named", stages=stages, checkpoint={"path": str(tmp_path / "saved")})
+
+    graph("counts").run(backend=Dying(), check=False)
+    for changed, message in (
+        (
+            graph("sums"),
+            "stages: the job has the steps rows, sums, copies, and the checkpoint rows, counts, copies",
+        ),
+        (graph("counts", write=str(tmp_path / "out")), 'counts.write: is "a result", and was "no result" when'),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            changed.run(backend=LocalBackend(), resume=str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"word": WORDS[:-1], "value": [1] * 999}, "input: has 999 rows in 1 file .*, and had 1,000 rows in 1 file"),
+        ({"word": WORDS, "value": [1.0] * 1_000}, "value: double now, and had .*value: int64"),
+        ({"word": [word * 9 for word in WORDS], "value": [1] * 1_000}, "has files of other names or sizes now"),
+    ],
+    ids=["rows", "columns", "bytes"],
+)
+def test_an_input_that_has_changed_is_refused(tmp_path: Path, table: dict[str, Any], message: str) -> None:
+    place = died(tmp_path)
+    pq.write_table(pa.table(table), tmp_path / "in.parquet")
+    with pytest.raises(ConfigError, match=message):
+        job(tmp_path).run(backend=LocalBackend(), resume=place)
+
+
+def test_a_resume_never_begins_at_the_start(tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved")
+    with pytest.raises(ConfigError, match=f"--resume: {saved} has no checkpoint with which counts can go on; jobs"):
+        job(tmp_path).run(backend=LocalBackend(), resume=saved)
+    assert died(tmp_path, checkpoints=0) is None
+    assert not [*(tmp_path / "saved").iterdir()], "nothing can go on with that"
+    killed = CheckpointStore.open(saved).create("counts").job
+    with pytest.raises(ConfigError, match=f"--resume: {saved}/{killed} has no checkpoint yet"):
+        job(tmp_path).run(backend=LocalBackend(), resume=saved)
+    with pytest.raises(ConfigError, match="checkpoint: a job that is resumed makes checkpoints too"):
+        job(tmp_path, checkpoint=None).run(backend=LocalBackend(), resume=saved)
+
+
+def test_of_several_jobs_the_one_that_fits_goes_on_or_one_is_named(tmp_path: Path) -> None:
+    first, _ = died(tmp_path), died(tmp_path, name="others")
+    _, third = died(tmp_path, reducer="sum", value="value"), died(tmp_path)
+    assert first is not None and third is not None
+    with pytest.raises(ConfigError, match=r"checkpoints of several jobs that fit: name one of counts-.*, counts-.*"):
+        job(tmp_path).run(backend=LocalBackend(), resume=str(tmp_path / "saved"))
+    job(tmp_path).run(backend=LocalBackend(), resume=third + "/")
+    assert not Path(third).exists()
+    job(tmp_path).run(backend=LocalBackend(), resume=str(tmp_path / "saved"))
+    assert not Path(first).exists() and len([*(tmp_path / "saved").iterdir()]) == 2
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpa.protocol.checkpoint_head.WRITER", "dpa 0.0 on Python 2.7")
+    place = died(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"was written by dpa 0\.0 on Python 2\.7, and this is dpa .*: go on with"):
+        job(tmp_path).run(backend=LocalBackend(), resume=place)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--detach needs a cluster, which the job runs on when this command has ended: give --address HOST:PORT"),
+        (("--address", "ray://head:10001"), "--detach needs a cluster"),
+        (("--address", "head:6379"), "output: nobody would see the result of a detached job: name a `path`"),
+    ],
+    ids=["no cluster", "Ray's client", "no place for the result"],
+)
+def test_a_job_is_detached_only_where_something_comes_of_it(tmp_path: Path, words: Sequence[str], message: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("{input: {format: records, records: [{key: 1}]}, reducer: count}")
+    done = CliRunner().invoke(app, [str(file), "--detach", *words])
+    assert done.exit_code == 2 and message in done.stderr

@@ -1,0 +1,106 @@
+"""When a machine is taken for lost, whatever its clock says."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from dpa.runtime._heartbeats import Heartbeats, Raylet
+
+
+@dataclass
+class Process:
+    """One that answers as a test says."""
+
+    answers: bool = True
+    has_ended: bool = False
+    is_asked: bool = True
+
+    def has_answered(self) -> bool:
+        return self.answers
+
+    def end(self) -> None:
+        self.is_asked = False
+
+
+class Cluster:
+    """Two machines, looked at twice a second of a clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.asked: dict[str, list[Process]] = {"a": [], "b": []}
+        self.heartbeats = Heartbeats(self.of, lambda: self.now)
+
+    def of(self, node: str) -> Process:
+        self.asked[node].append(Process())
+        return self.asked[node][-1]
+
+    def lost_after(self, seconds: float, every: float = 0.5) -> dict[str, str]:
+        for _ in range(round(seconds / every)):
+            self.now += every
+            if lost := self.heartbeats.lost(("a", "b")):
+                return lost
+        return {}
+
+
+def test_a_machine_is_lost_that_has_not_answered_for_eight_seconds_and_no_other() -> None:
+    cluster = Cluster()
+    assert not cluster.lost_after(5)
+    cluster.asked["a"][0].answers = False
+    assert not cluster.lost_after(7.5)
+    cluster.asked["a"][0].answers = True
+    assert not cluster.lost_after(60)
+    cluster.asked["a"][0].answers = False
+    assert not cluster.lost_after(7.5)
+    assert cluster.lost_after(0.5) == {"a": "it has not answered for 8 s"}
+    assert cluster.heartbeats.lost(("b",)) == {}
+    assert not cluster.asked["a"][0].is_asked
+    assert cluster.asked["b"][0].is_asked
+
+
+def test_what_passes_while_who_listens_is_stopped_itself_does_not_count() -> None:
+    cluster = Cluster()
+    cluster.lost_after(1)
+    cluster.asked["a"][0].answers = False
+    assert not cluster.lost_after(7 * 3600, every=3600)
+    assert cluster.lost_after(3600, every=3600)
+
+
+def test_a_machine_is_lost_at_once_on_which_ray_has_ended_though_connections_are_still_taken() -> None:
+    cluster = Cluster()
+    cluster.lost_after(1)
+    cluster.asked["b"][0].has_ended = True
+    assert cluster.lost_after(0.5) == {"b": "Ray has ended there"}
+
+
+def answers(raylet: Raylet) -> bool:
+    """Whether it answers, a moment after it should."""
+    return any(raylet.has_answered() for _ in range(10_000))
+
+
+def speak(server: socket.socket, said: bytes) -> None:
+    """Take a connection, say something, and end it."""
+    with server.accept()[0] as connection:
+        connection.sendall(said)
+
+
+def test_a_raylet_answers_that_speaks_or_hangs_up_but_not_one_whose_kernel_alone_takes_connections() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        raylet = Raylet(server.getsockname())
+        assert not answers(raylet)
+        for said in (b"\0\0", b""):
+            speak(server, said)
+            assert answers(raylet)
+        assert not answers(raylet) and not raylet.has_ended
+        speak(server, b"\0")
+    assert answers(raylet)
+    assert not answers(raylet) and raylet.has_ended
+    raylet.end()
+
+
+def test_a_raylet_that_was_never_reached_is_not_known_to_have_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    raylet = Raylet(address)
+    assert not answers(raylet) and not raylet.has_ended
+    raylet.end()
