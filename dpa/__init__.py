@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 from dpa._util.logs import quiet_by_default
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, RowsReducer, batch_mapper
 from dpa.operators import batch_filter
+from dpa.windows.options import session, sliding, tumbling
 
 if TYPE_CHECKING:
     from dpa.driver.control import RunningJob
     from dpa.flow import Flow
     from dpa.job import Job
     from dpa.result import Result
-    from dpa.sinks.partial_results import PartialResults, partial_results
+    from dpa.sinks.epoch_log import epochs
+    from dpa.sinks.reading import Results, results
     from dpa.sinks.sink import Sink
     from dpa.sources.feed import Feed, Page
     from dpa.sources.generated import Generator
+    from dpa.sources.poller import Poller
 
 quiet_by_default()
 
@@ -34,16 +37,21 @@ __all__ = [
     "Job",
     "Mapper",
     "Page",
-    "PartialResults",
+    "Poller",
     "Process",
     "Reducer",
     "Result",
+    "Results",
     "RowsReducer",
     "RunningJob",
     "Sink",
     "batch_filter",
     "batch_mapper",
-    "partial_results",
+    "epochs",
+    "results",
+    "session",
+    "sliding",
+    "tumbling",
 ]
 
 _LATER = {
@@ -54,9 +62,11 @@ _LATER = {
     "Result": "dpa.result",
     "RunningJob": "dpa.driver.control",
     "Page": "dpa.sources.feed",
-    "PartialResults": "dpa.sinks.partial_results",
+    "Poller": "dpa.sources.poller",
+    "Results": "dpa.sinks.reading",
     "Sink": "dpa.sinks.sink",
-    "partial_results": "dpa.sinks.partial_results",
+    "epochs": "dpa.sinks.epoch_log",
+    "results": "dpa.sinks.reading",
 }
 """Names that are imported when first used, and where from: actors that only run executors do without them."""
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpa._util.secrets import hidden
+
 
 class DpaError(Exception):
-    """Base of every error that dpa raises on purpose; `exit_status` is the exit status of the command line."""
+    """Base of every error that dpa raises on purpose; `exit_status` is the exit status of the command line. Its text
+    is without secrets, whatever it was made of."""
 
     exit_status = 1
+
+    def __str__(self) -> str:
+        return hidden(super().__str__())
 
 
 class ConfigError(DpaError):
@@ -39,6 +45,14 @@ class BalanceError(DpaError):
 
 class ControlError(DpaError):
     """A running job cannot be asked to change its tasks, or has refused."""
+
+
+class LateRecordError(DpaError):
+    """A record came after its window had been closed. It ends no job: such records are counted."""
+
+
+class NoTimeError(DpaError):
+    """A record has no time, so it is in no window. It ends no job: such records are counted."""
 
 
 class PlacementError(DpaError):
@@ -86,6 +100,10 @@ class CheckpointError(DpaError):
 
 class CheckpointDamagedError(CheckpointError):
     """A manifest, or a file that one names, is missing or is not what was written."""
+
+
+class CheckpointStoreError(CheckpointError):
+    """The store of checkpoints has not carried out what it was asked for; perhaps it does when it is asked again."""
 
 
 class ClaimLostError(CheckpointError):

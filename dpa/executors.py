@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -218,6 +219,16 @@ class Process(ABC, Generic[S, V]):
     @abstractmethod
     def process(self, key: Any, state: S, value: V) -> tuple[S, Iterable[Record]]:
         """The state with one more value in it, and the records to emit, dicts by column name; may change `state`."""
+
+    def timer(self, key: Any, state: S) -> datetime | None:
+        """When `on_time` is to be called for a key, in event time, one without a zone being UTC; None, as by default:
+        not. It follows from the state alone, so it moves, and is written, with it."""
+        return None
+
+    def on_time(self, key: Any, state: S, time: datetime) -> tuple[S | None, Iterable[Record]]:
+        """Event time has passed the timer of a key; `time` is what that was. Returns the new state, whose timer is
+        later, or None; or None for the state, to forget the key: and the records to emit."""
+        raise NotImplementedError
 
     def finish(self, key: Any, state: S) -> Iterable[Record]:
         """The records to emit for a key when no more values come; none by default."""

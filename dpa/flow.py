@@ -13,8 +13,9 @@ apply. Executors and tables may be objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from os import PathLike, fspath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpa import config as job_config
 from dpa.config import ExecutorConfig
@@ -26,6 +27,10 @@ from dpa.job import Job
 from dpa.result import Result
 from dpa.spark import as_table
 from dpa.telemetry.observers import Observer
+from dpa.windows.options import Windows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None"
 """A column, several, a function of a record that gives the key, or None: all records have one key."""
@@ -48,13 +53,16 @@ class Flow:
         self._stages: dict[str, dict[str, Any]] = {}
         self._objects: dict[str, Any] = {}
 
-    def read(self, input: Any, *, name: str | None = None, **options: Any) -> Stream:
+    def read(
+        self, input: Any, *, name: str | None = None, time: str | Mapping[str, Any] | None = None, **options: Any
+    ) -> Stream:
         """Read an input.
 
         Args:
             input: an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input` section of a
                 job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
+            time: the column that says when each row happened, for windows, or the section `time` of an `input`.
             options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory.
         """
         is_section = isinstance(input, Mapping) and "format" in input
@@ -62,7 +70,11 @@ class Flow:
             what = "a path" if not isinstance(input, Mapping) else "an `input` section without `format`"
             wanted = "{'format': 'parquet', 'path': ...}, or a table such as pyarrow.table(...)"
             raise ConfigError(f"this is {what}: give a section such as {wanted}")
-        step = self._add(name, "read", {"read": input if is_section else {"format": "given"}}, options)
+        section = dict(input) if is_section else {"format": "given"}
+        if time is not None and "time" in section:
+            raise ConfigError("the `input` section says `time` already: give it once")
+        section |= {} if time is None else {"time": time}
+        step = self._add(name, "read", {"read": section}, options)
         if not is_section:
             self._objects[f"stages.{step}.read"] = as_table(input)
         return Stream(self, step)
@@ -174,6 +186,21 @@ class Stream:
         booleans. Otherwise as `map`."""
         return self._changed("filter", function, name, options)
 
+    def window(self, windows: Windows | None, *, name: str | None = None, **options: Any) -> Stream:
+        """Put each row into windows of its time, which is a part of every key from here on: what follows by key works
+        on each window for itself, and its rows have the columns `window_start` and `window_end`.
+
+        Args:
+            windows: such as `dpa.tumbling("1m")`, `dpa.sliding("1m", every="10s")` or `dpa.session("30m")`; None: rows
+                are in no windows from here on, and keep the columns.
+            name: of the step, by default `window`.
+            options: other keys of the step; `parallelism` gives it tasks of its own.
+        """
+        if windows is not None and not isinstance(windows, Windows):
+            raise ConfigError(f"windows are made as `dpa.tumbling('1m')`, and this is {windows!r}")
+        given = "none" if windows is None else asdict(windows)
+        return Stream(self.flow, self.flow._add(name, "window", {"from": [self.step], "window": given}, options))
+
     def union(
         self,
         *others: Stream | Sequence[Stream],
@@ -219,10 +246,27 @@ class Stream:
         """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
-    def write(self, path: str | PathLike[str], *, mode: str = "error") -> Stream:
-        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file. Once a step."""
+    def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
+        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file, and `options`
+        are the other keys of `output`, such as `publish` or `format`. Once a step."""
         text = fspath(path) if isinstance(path, PathLike) else path
-        self.flow._give(self.step, {"write": {"path": text, "mode": mode}})
+        self.flow._give(self.step, {"write": {"path": text, "mode": mode, **options}})
+        return self
+
+    def results(
+        self, callback: Callable[[pa.Table, int], object], *, publish: str = "final", every: float | str = 1.0
+    ) -> Stream:
+        """Call a function in this process with the rows of each epoch, and its number, while the flow runs; at least
+        once. Once a step, in place of `write`.
+
+        Args:
+            callback: the function; what it raises fails the flow.
+            publish: `final`, `changes` or `table`, as in a job file.
+            every: seconds from one epoch to the next, or a text as `500ms`.
+        """
+        section = {"use": name_of(callback), "publish": {"mode": publish, "every": every}}
+        self.flow._give(self.step, {"write": section})
+        self.flow._objects[f"stages.{self.step}.write"] = callback
         return self
 
     def reference(self, sql: str | None = None, **options: Any) -> Stream:

@@ -16,15 +16,17 @@ from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.forecast_stages import Forecast
-from dpa.driver.inputs import Inputs, lazy_session
+from dpa.driver.inputs import Inputs
 from dpa.driver.outputs import written
 from dpa.driver.partial_results import published
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
+from dpa.driver.sessions import lazy_session
 from dpa.driver.spec import JobSpec
 from dpa.executors import as_mapper, as_reducer
 from dpa.result import Result
 from dpa.runtime.backend import RayBackend
+from dpa.sources.feed import never
 from dpa.spark import as_table
 from dpa.telemetry.observers import Observer
 
@@ -38,6 +40,7 @@ class Job:
 
     Attributes:
         spec: what to do: the configuration and the executors.
+        resumable: where the checkpoints are that its last run has left, with which `resume` goes on; None: nowhere.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Job:
         made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
         checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
         self.spec = JobSpec(checked, {**made, **(objects or {})})
+        self.resumable: str | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
@@ -87,8 +91,8 @@ class Job:
     def directories(self) -> dict[str, str]:
         """The directories of its results and partial results, by the key path that names each."""
         results = [(key, section.path) for key, section in written(self.spec.file)]
-        rounds = [(key, section.path) for key, section in published(self.spec.file)]
-        return {f"{key}.path": path for key, path in (*results, *rounds) if path is not None}
+        partial = [(key, section.path) for key, section in published(self.spec.file)]
+        return {f"{key}.path": path for key, path in (*results, *partial) if path is not None}
 
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.
@@ -121,6 +125,8 @@ class Job:
         address: str | None = None,
         backend: Backend | None = None,
         check: bool = True,
+        resume: str | None = None,
+        closes: Callable[[], bool] = never,
     ) -> Result:
         """Run the job.
 
@@ -129,6 +135,9 @@ class Job:
             address: of a running Ray cluster, instead of the configuration's.
             backend: where the tasks run, instead of Ray.
             check: whether to raise if the job fails or its result differs from the reference.
+            resume: where the checkpoints are of this job, or of several, whose driver has ended: it goes on behind the
+                newest (docs/recovery.md).
+            closes: whether inputs that are open are to be closed now; asked a few times a second.
 
         Raises:
             ConfigError: something was wrong before any task started.
@@ -136,7 +145,11 @@ class Job:
             JobCancelledError: a request to the running job ended it.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
         """
-        result = Run(self.spec, backend or self._on_ray(address), observer).result()
+        run = Run(self.spec, backend or self._on_ray(address), observer, resume, closes)
+        try:
+            result = run.result()
+        finally:
+            self.resumable = run.resumable
         return result.check() if check else result
 
     def forecast(self, *, address: str | None = None) -> Forecast:

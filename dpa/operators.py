@@ -13,6 +13,7 @@ import pyarrow as pa
 from dpa._util.declared import Declared
 from dpa.errors import ConfigError
 from dpa.executors import BatchMapper, FunctionExecutor, name_of, require_arguments
+from dpa.tolerance import Tolerance
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +24,7 @@ class RowKind(Enum):
     MAP = "map"
     FLAT_MAP = "flat_map"
     FILTER = "filter"
+    WINDOW = "window"
     KEY = "key_by"
 
 
@@ -31,18 +33,21 @@ class RowOperator(FunctionExecutor):
     """A stateless operator on rows.
 
     Attributes:
-        kind: `MAP` makes a row of each row, `FLAT_MAP` any number, `FILTER` keeps some, `KEY` returns a row's key.
+        kind: `MAP` makes a row of each row, `FLAT_MAP` any number, `FILTER` keeps some, `WINDOW` puts
+            each into windows, `KEY` returns a row's key.
         function: called with each row, a dict by column name, and returns a dict, an iterable of dicts, whether to keep
             the row, or its key. With `on_batches` it is called with Arrow record batches and returns a batch or table,
             or, of a filter, an array of booleans.
         on_batches: whether the function takes batches.
         declared: the columns that the rows it makes are declared to have, or None.
+        tolerance: how errors of the function are tolerated; None: they fail the job.
     """
 
     kind: RowKind
     function: Callable[..., Any]
     on_batches: bool = False
     declared: Declared | None = None
+    tolerance: Tolerance | None = None
 
 
 def batch_filter(function: F) -> F:

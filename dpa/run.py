@@ -7,6 +7,8 @@ cancelled.
 from __future__ import annotations
 
 import json
+import logging
+import shlex
 import sys
 from contextlib import redirect_stdout
 from enum import Enum
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpa._util.lazy_pandas import import_pandas_late
-from dpa._util.logs import log_to_stderr
+from dpa._util.logs import chosen_level, log_to_stderr
 from dpa._util.streams import OutputError, open_closed, printing, say
 from dpa.driver.interrupts import Interrupts
 from dpa.errors import ConfigError, DpaError, JobCancelledError
@@ -78,6 +80,16 @@ def main(
     progress: Annotated[
         ProgressMode, typer.Option(help="How to show progress, on standard error.")
     ] = ProgressMode.AUTO,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Go on with the checkpoints there of a run whose driver has ended."),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", help="On a cluster: let the job outlive this command (`dpa.control attach` shows it)."
+        ),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show the tasks, redistributions and hot keys of every stage at the end.")
     ] = False,
@@ -116,7 +128,19 @@ def main(
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
         with Interrupts() as interrupts:
             status = _run(
-                config, overrides or [], address, report, as_json, progress, verbose, validate, plan, png, interrupts
+                config,
+                overrides or [],
+                address,
+                report,
+                as_json,
+                progress,
+                resume,
+                detach,
+                verbose,
+                validate,
+                plan,
+                png,
+                interrupts,
             )
     except JobCancelledError as error:
         say(str(error))
@@ -137,6 +161,8 @@ def _run(
     report_directory: Path | None,
     as_json: bool,
     progress: ProgressMode,
+    resume: str | None,
+    detach: bool,
     verbose: bool,
     validate: bool,
     plan: bool,
@@ -161,13 +187,51 @@ def _run(
     if report_directory is not None:
         report_directory = report_directory.absolute()  # whatever user code makes the working directory
         check_directory(report_directory, job.directories)
-    with (
-        make_progress(progress.value, sys.stderr, job.config.name) as display,
-        redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
-    ):
-        result = job.run(Observers(interrupts, display), address=address, check=False)
-        display.ended(result.report.status)
-    return _show(result, report_directory, as_json, verbose)
+    again = ["-m", "dpa.run", str(config), *(word for given in overrides for word in ("--set", given))]
+    if detach:
+        more = [] if report_directory is None else ["--report", str(report_directory)]
+        more += [] if resume is None else ["--resume", resume]
+        more += [] if (level := chosen_level()) is None else ["--log", logging.getLevelName(level).lower()]
+        return _detach(job, address, [*again, *more, *["--json"] * as_json, *["--verbose"] * verbose])
+    try:
+        with (
+            make_progress(progress.value, sys.stderr, job.config.name) as display,
+            redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
+        ):
+            observers = Observers(interrupts, display)
+            result = job.run(observers, address=address, check=False, resume=resume, closes=lambda: interrupts.closes)
+            display.ended(result.report.status)
+        return _show(result, report_directory, as_json, verbose)
+    finally:
+        if job.resumable is not None:
+            again += [] if address is None else ["--address", address]
+            say(f"its checkpoints stay; to go on: {shlex.join(['python', *again, '--resume', job.resumable])}")
+
+
+def _detach(job: Job, address: str | None, command: list[str]) -> int:
+    """Have a process that the cluster keeps run the same job.
+
+    Raises:
+        ConfigError: there is no cluster that could, or nothing would be left of a result.
+    """
+    from dpa.runtime.cluster import ray_session
+
+    address = address or job.config.ray.address
+    if address is None or address.startswith("ray://"):
+        why = "--detach needs a cluster, which the job runs on when this command has ended"
+        right = "--address HOST:PORT, or `ray.address`, on a machine of it"
+        raise ConfigError(f"{why}: give {right}")
+    for step in job.spec.results:
+        if step.at("write") not in job.spec.outputs:
+            raise job.spec.file.error(step.at("write"), "nobody would see the result of a detached job: name a `path`")
+    job.check()
+    with ray_session(address):
+        from dpa.runtime.detached import start_driver
+
+        name = start_driver([sys.executable, *command, "--address", address, "--progress", "none"], job.config.name)
+    with printing("the name of the job"):
+        print(f"{name} runs on {address}; to see it: python -m dpa.control --address {address} attach {name}")
+    return 0
 
 
 def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int:

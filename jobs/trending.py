@@ -1,6 +1,7 @@
-"""Trending topics of Twitter (task allocation paper, section 7.4, figure 6), for `configs/trending.yaml`.
+"""Trending topics of Twitter (task allocation paper, section 7.4, figure 6).
 
-The paper ranks for ever; here the input ends, and each stage emits its result at its end.
+The paper ranks for ever, as `configs/trending_live.yaml` does; the input of `configs/trending.yaml` ends, and each
+stage emits its result at its end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from dpa.sources.distributions import names, zipf
 
 HASHTAG = "#([A-Za-z_0-9]+)"
 """What counts as a hashtag; the reference in the job file says the same."""
+
+_BEGAN = 1_700_000_000_000_000
+"""When the first live tweet was written, in microseconds since 1970."""
 
 
 class Tweets(Generator):
@@ -50,9 +54,30 @@ def hashtags(tweet: Record) -> Iterator[Record]:
         yield {"tag": tag}
 
 
+def timed_hashtags(tweet: Record) -> Iterator[Record]:
+    """Each hashtag of a tweet, with its time."""
+    for tag in re.findall(HASHTAG, tweet["text"]):
+        yield {"tag": tag, "time": tweet["time"]}
+
+
 @batch_mapper
 def by_letter(counts: pa.RecordBatch) -> pa.RecordBatch:
     """Counts with the first letter of their tag, by which they are ranked first."""
     tag = counts.column("tag")
     letter = pc.utf8_slice_codeunits(tag, 0, 1)
     return pa.record_batch({"letter": letter, "tag": tag, "count": counts.column("count")})
+
+
+class LiveTweets(Tweets):
+    """The same tweets with the `time` of each: `per_second` of them, which come up to `disorder` seconds late."""
+
+    def __init__(self, per_second: int = 20_000, disorder: float = 2.0, period: int = 100_000) -> None:
+        super().__init__(period=period)
+        self.per_second = per_second
+        self.disorder = disorder
+
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        late = (random.random(rows) * self.disorder * 1e6).astype(np.int64)
+        times = _BEGAN + np.arange(start, start + rows) * 1_000_000 // self.per_second - late
+        text = super().batch(start, rows, random).column("text")
+        return pa.record_batch({"text": text, "time": pa.array(times).cast(pa.timestamp("us", tz="UTC"))})

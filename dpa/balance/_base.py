@@ -21,6 +21,7 @@ from dpa.measure.load import KeySample
 from dpa.routing.hashing import Hashes
 from dpa.routing.keys import Key
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_position
+from dpa.routing.table import RoutingTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,15 @@ class BalanceOptions(ABC):
     def ring(self, reducers: int) -> TokenRing:
         """The ring that a stage of `reducers` tasks starts with."""
         return TokenRing(reducers, self.initial_tokens, token_format=self.token_format, seed=self.hash_seed)
+
+    def first_ring(self, stage: BalancedStage) -> TokenRing:
+        """The ring with which a policy that goes by tokens begins."""
+        found = None if stage.first is None else self.ring_of(stage.first.table)
+        return self.ring(stage.reducers) if found is None else found
+
+    def ring_of(self, table: RoutingTable) -> TokenRing | None:
+        """The ring of which a table is a snapshot; None: of none that has this format and seed."""
+        return TokenRing.of(table, self.token_format) if table.seed == self.hash_seed else None
 
     def positions(self, reducer: int) -> Hashes:
         """Where the first tokens of a reducer lie, shape (initial_tokens,)."""

@@ -4,9 +4,8 @@ clock."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 
 from dpa.balance._trigger import Trigger
 from dpa.balance.decision import Decision, Outcome
@@ -49,10 +48,12 @@ class TokenPolicy:
         max_rounds: int,
         check_seconds: float = 0.0,
         act_on_old_reports: bool = False,
+        rounds: Mapping[int, int] | None = None,
     ) -> None:
         """`relieve` proposes a change of the ring that takes load off a reducer. `check_seconds` is the least time
         between two looks at the trigger, and before the first; 0 looks at every report. `act_on_old_reports` judges
-        queues measured under an older table too, as the authors' code does."""
+        queues measured under an older table too, as the authors' code does. `rounds`: that each reducer's load has
+        caused before."""
         self.ring = ring
         self.table: RoutingTable = ring.snapshot(0)
         self._relieve = relieve
@@ -63,7 +64,7 @@ class TokenPolicy:
         self._checked_at: float | None = None
         self._loads: dict[int, Load] = {}
         self._current: set[int] = set()
-        self._rounds: Counter[int] = Counter()
+        self.rounds: Counter[int] = Counter(rounds or {})
 
     def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
         """The paper's methods go by queues alone."""
@@ -98,10 +99,10 @@ class TokenPolicy:
         verdict = self._trigger.judge(suspect, self._loads)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
-        if self._rounds[suspect] >= self._max_rounds:
+        if self.rounds[suspect] >= self._max_rounds:
             used = f"{verdict.reason}, but all {self._max_rounds} rounds of task {suspect} are used up"
             return self._decide(suspect, now, Outcome.ROUNDS_USED_UP, used)
-        self._rounds[suspect] += 1
+        self.rounds[suspect] += 1
         return self.redistribute(suspect, now, because=verdict.reason)
 
     def redistribute(self, reducer: int, now: float, *, because: str = "asked for") -> Decision:
@@ -121,24 +122,17 @@ class TokenPolicy:
         return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", version=self.table.version)
 
     def change_members(self, change: MemberChange) -> None:
-        """Make the next table. Who joins gets as many tokens as others have: the median.
+        """Make the next table.
 
         Raises:
             ProtocolError: the change does not fit the table.
         """
-        members, tokens = change.after(self.table), median(self.ring.tokens_of(one) for one in self.ring.members)
-        place = {new: old for old, new in change.replaces}
-        for new in change.coming:  # in the order of their numbers
-            if new in place:
-                self.ring.replace(place[new])
-            else:
-                self.ring.join(max(1, int(tokens)))
-        for reducer in change.leaves:
-            self.ring.leave(reducer)
+        members = change.after(self.table)
+        self.ring.change_members(change)
         self.table = replace(self.ring.snapshot(self.table.version + 1), members=members)
         self._loads = {reducer: load for reducer, load in self._loads.items() if reducer in members}
         self._current.clear()
-        self._rounds = Counter({reducer: self._rounds[reducer] for reducer in members})
+        self.rounds = Counter({reducer: self.rounds[reducer] for reducer in members})
 
     def _most_loaded(self) -> int:
         return max(self._loads, key=lambda reducer: (self._trigger.measure(self._loads[reducer]), -reducer))
@@ -159,4 +153,4 @@ class TokenPolicy:
     ) -> Decision:
         loads = self._loads
         queues = {one: loads[one].queue if one in loads else 0 for one in sorted(self.table.members)}
-        return Decision.of(now, reducer, outcome, reason, queues, version, self._rounds[reducer])
+        return Decision.of(now, reducer, outcome, reason, queues, version, self.rounds[reducer])

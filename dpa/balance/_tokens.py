@@ -35,7 +35,7 @@ class NoBalancingOptions(BalanceOptions):
 
     def policy(self, stage: BalancedStage) -> BalancePolicy:
         """A policy that refuses even what it is asked for."""
-        return TokenPolicy(self.ring(stage.reducers), self.relieve, QueueTrigger(tau=0.0), max_rounds=0)
+        return TokenPolicy(self.first_ring(stage), self.relieve, QueueTrigger(tau=0.0), max_rounds=0)
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Refusal:
         """Refuse."""
@@ -76,12 +76,13 @@ class TokenOptions(TriggeredOptions):
     def policy(self, stage: BalancedStage) -> BalancePolicy:
         """The paper's policy, on a new ring; it splits no keys."""
         return TokenPolicy(
-            self.ring(stage.reducers),
+            self.first_ring(stage),
             self.relieve,
             self.trigger_at(self.tau, "second"),
             max_rounds=self.max_rounds,
             check_seconds=self.check_seconds,
             act_on_old_reports=self.act_on_old_reports,
+            rounds=None if stage.first is None else stage.first.rounds,
         )
 
     @property

@@ -40,6 +40,11 @@ class BalancePolicy(Protocol):
 
     table: RoutingTable
 
+    @property
+    def rounds(self) -> Mapping[int, int]:
+        """Redistributions that each reducer's load has caused; empty where they are not counted."""
+        ...
+
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds, never decreasing). None: no time to decide."""
         ...

@@ -2,7 +2,7 @@
 
 from dpa.config._files import JobFile, load, parse
 from dpa.config._schema import JobConfig, json_schema
-from dpa.config._sinks import OutputConfig, ReferenceConfig
+from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
 from dpa.config._stage import AggregationConfig, ExecutorConfig
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig
@@ -14,6 +14,7 @@ __all__ = [
     "JobConfig",
     "JobFile",
     "OutputConfig",
+    "PublishConfig",
     "ReferenceConfig",
     "StepConfig",
     "json_schema",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from dpa.config._overrides import short_for
 from dpa.config._places import KeyPath, Places, place_of, written_at
 from dpa.config._schema import json_schema
+from dpa.config._section import in_json
 from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
@@ -65,7 +65,7 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
         known = ", ".join(_keys_at(path))
         message = f"Input should be {'a text or ' if short_for(path) else ''}a mapping of keys"
         message += f" ({known})" if known else ""
-    shown = "" if isinstance(value, dict) else f", not {json.dumps(value, default=str)}"
+    shown = "" if isinstance(value, dict) else f", not {in_json(value, str(path[-1]) if path else '')}"
     return f"{line}: {message}{'' if kind == 'value_error' else shown}"
 
 

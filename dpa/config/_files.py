@@ -6,6 +6,7 @@ opened or started here: see `dpa.job` for that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from dpa._util.secrets import learn
 from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained
 from dpa.config._map_reduce import IN_STAGES, as_steps, written_as
@@ -22,8 +24,12 @@ from dpa.config._overrides import override, set_aside
 from dpa.config._placeholders import substitute
 from dpa.config._places import KeyPath, Places, line_numbers, place_of
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
+from dpa.config._yaml import composed, constructed
 from dpa.config.stages import StepConfig
 from dpa.errors import ConfigError
+
+_MOST_BYTES = 16 * 2**20
+"""Of a job file."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,11 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
             instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
             why = f"belongs to a job of one mapper and one reducer; {instead}"
             raise ConfigError(f"{place_of(origin, places, [key])}: {key}: {why}")
+    given = substitute(dict(document), origin)
+    learn(given)
+    learn(os.environ)
     try:
-        config = JobConfig.model_validate(substitute(dict(document), origin))
+        config = JobConfig.model_validate(given)
     except ValidationError as error:
         raise ConfigError("\n".join(explained(error.errors(), document, origin, places))) from None
     return JobFile(config, origin, places)
@@ -111,12 +120,17 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     """The document of a file, and the line of each of its keys."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content[:_MOST_BYTES].decode("utf-8")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot read the job file: {error}") from None
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"{path}: a job file has at most {_MOST_BYTES // 2**20} MiB; put records in a file of data")
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        node = composed(text)
+        lines = line_numbers(node, str(path))
+        document = constructed(node)
     except yaml.MarkedYAMLError as error:
         where = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise ConfigError(f"{path}{where}: not valid YAML: {error}") from None
@@ -125,4 +139,4 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
-    return document, line_numbers(node, str(path))
+    return document, lines

@@ -11,6 +11,7 @@ import yaml
 
 from dpa._util.words import plural
 from dpa.config._places import OPTION, KeyPath, Places, written_at
+from dpa.config._yaml import composed, constructed
 from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError
 
@@ -49,7 +50,7 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
         raise ConfigError(f"{option}: write it as section.key=value, such as balance.strategy=none; {dotted}")
     parts = [part.strip().strip('"') for part in re.findall(_PART, match[1])]
     try:
-        value = yaml.safe_load(match[2])
+        value = constructed(composed(match[2]))
     except yaml.YAMLError as error:
         raise ConfigError(f"{option}: the value is not YAML: {error}") from None
     stages = document.get("stages")

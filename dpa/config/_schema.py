@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
-from dpa.config._section import Section, SparkText
-from dpa.config._sinks import OutputConfig
+from dpa.config._section import Section, SparkText, in_json
+from dpa.config._sinks import Output, OutputConfig
 from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, StageConfig, Tasks
 from dpa.config.inputs import InputConfig
+from dpa.config.max_errors import MaxErrors
 from dpa.config.placement import PlacementConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.plan import JobLimits
 from dpa.protocol.recovery import CheckpointOptions, RecoveryOptions
 from dpa.routing.groupings.options import RingOptions
+from dpa.sources.until import Until
+from dpa.tolerance import OnError
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
 
 
 def _as_name(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(_NAME, value):
-        raise ValueError(f"the name of a job has ASCII letters, digits, `_`, `.` and `-`, not {json.dumps(value)}")
+        raise ValueError(f"the name of a job has ASCII letters, digits, `_`, `.` and `-`, not {in_json(value)}")
     return value
 
 
@@ -81,6 +83,19 @@ class _AnyJob(Section):
     """What becomes of the job when one of its processes dies."""
     checkpoint: Annotated[CheckpointOptions, Plain(CheckpointOptions)] | None = None
     """What the job is begun again with when one of its processes dies; null: with the start of the input."""
+    epoch_log: str | None = None
+    """Directory, or `s3://BUCKET/PREFIX`, in which each run has a log with a row for each epoch, and with what is
+    needed to verify epochs later; null: none."""
+    until: Annotated[Until, Plain(Until)] = Until()
+    """When inputs that are open are closed, and so the job ends; by default when they say so themselves, or at
+    Ctrl-C."""
+    on_error: OnError = "fail"
+    """What becomes of a record on which user code raises: it fails the job, becomes a dead letter, or is skipped. Steps
+    may say otherwise."""
+    max_errors: MaxErrors | None = None
+    """How many such records the job bears, or, as `0.1%`, which share of the rows of its input; null: any number."""
+    dead_letters: Output | None = None
+    """Where dead letters are written, as a table; a text is the path."""
     spark: SparkConfig = SparkConfig()
     """The Spark session."""
     ray: RayConfig = RayConfig()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from dpa._util.declared import type_names
+from dpa._util.secrets import without_secrets
+
+_SHOWN = 200
+"""Characters of a value that errors repeat."""
 
 
 class Section(BaseModel):
@@ -24,3 +31,17 @@ def _as_text(value: Any) -> Any:
 
 SparkText = Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | bool | int | float)]
 """A value of one of Spark's options, which are all texts."""
+
+Schema: TypeAlias = Annotated[dict[str, str], BeforeValidator(type_names, json_schema_input_type=dict[str, str])]
+"""Columns, each with the name of its Arrow type."""
+
+
+def in_json(value: Any, name: str = "") -> str:
+    """The value of a key of this name, for messages: as JSON, or as in Python where JSON has no form for it; without
+    its secrets."""
+    value = without_secrets(value, name)
+    try:
+        text = json.dumps(value, default=str)
+    except TypeError:  # a mapping in it has keys that are no texts
+        text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -4,31 +4,72 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
+from annotated_types import Gt
 from pydantic import BeforeValidator, Field, model_validator
 
+from dpa._util.durations import Duration
 from dpa.config._section import Section
+from dpa.execution.publishing import Publishes
+
+
+def _as_publish(value: Any) -> Any:
+    return {"mode": value} if isinstance(value, str) else value
+
+
+class PublishConfig(Section):
+    """Results at the end of every epoch, while the job runs, and the rest at its end. A text is the `mode`."""
+
+    mode: Publishes
+    """`final`: rows that stay as they are, added to those before: those of closed windows, and of a `process`, `map`,
+    `flat_map` or `filter`. `changes`: rows of keys whose result has changed since the epoch before, with the columns
+    `change`, `insert` or `update`, and `epoch`. `table`: the whole result so far, in place of the one before."""
+    every: Annotated[Duration, Gt(0)] = 1.0
+    """Seconds from one epoch to the cut for the next, or a text as `500ms` or `2m`; more where sources had to wait, or
+    the sink takes, for longer. With `checkpoint`, `final` and `changes` are published with each checkpoint instead."""
 
 
 class OutputConfig(Section):
     """Where results go. Written aside and put in place when complete; never half a result."""
 
     path: str | None = None
-    """Directory for Parquet, one file a reducer. Null: the result stays in memory, for `Result.table()`, and the
-    command prints its first rows."""
-    mode: Literal["error", "overwrite"] = "error"
-    """What to do if the directory is not empty; `overwrite` replaces the result of an earlier job, and nothing else."""
+    """Directory for Parquet, one file a reducer, or `s3://BUCKET/PREFIX`; of a Delta table its directory or URI, of an
+    Iceberg table `CATALOG.NAMESPACE.TABLE`; a topic of Kafka. Null: the result stays in memory, for `Result.table()`,
+    and the command prints its first rows."""
+    format: Literal["parquet", "delta", "iceberg", "kafka"] = "parquet"
+    """What is written there."""
+    mode: Literal["error", "overwrite", "append"] = "error"
+    """What to do if something is there; `overwrite` replaces the result of an earlier job, and nothing else, or all
+    rows of a table; `append` adds to those of a table, or of a topic."""
     use: str | None = None
     """In place of `path`: `package.module:Name` of a `dpa.Sink` that takes the rows, or the name under which an
-    installed package registers one."""
+    installed package registers one; with `publish` also a function of the rows and the epoch, which is called in the
+    process that runs the job."""
     args: dict[str, Any] = {}
-    """Keyword arguments of the sink."""
+    """Keyword arguments of the sink that `use` names; for a Delta table options of its storage, for an Iceberg table
+    properties of its catalog; for Kafka settings of librdkafka, such as `bootstrap.servers`."""
+    publish: Annotated[
+        PublishConfig | None, BeforeValidator(_as_publish, json_schema_input_type=str | PublishConfig | None)
+    ] = None
+    """Publish while the job runs; null: once, at its end."""
 
     @model_validator(mode="after")
     def _has_one_sink(self) -> OutputConfig:
-        if self.use is not None and (self.path is not None or self.mode != "error"):
-            raise ValueError("`path` and `mode` are of Parquet: give the sink that `use` names its own in `args`")
-        if self.args and self.use is None:
-            raise ValueError("`args` are those of a sink: name it in `use`")
+        if self.use is not None and (self.path, self.format, self.mode) != (None, "parquet", "error"):
+            raise ValueError("`path`, `format` and `mode` are not for `use`: give the sink its own in `args`")
+        if self.args and self.use is None and self.format == "parquet":
+            raise ValueError("`args` are those of a sink, or of a table: name it in `use`, or set `format`")
+        if self.mode == "append" and self.format == "parquet":
+            raise ValueError(
+                "`append` is for tables: set `format` to `delta`, `iceberg` or `kafka`, or `mode` to `overwrite`"
+            )
+        if self.format == "kafka" and self.mode != "append":
+            raise ValueError("nothing in a topic of Kafka is replaced: set `mode` to `append`")
+        if self.format != "parquet" and self.path is None:
+            raise ValueError(f"`format: {self.format}` needs a `path`")
+        if self.publish is not None and self.path is None and self.use is None:
+            raise ValueError("`publish` needs a place: give a `path`, or a sink or a function in `use`")
+        if self.publish is not None and self.publish.mode == "table" and self.mode == "append":
+            raise ValueError("`publish: table` replaces all rows, and `mode: append` keeps those that are there")
         return self
 
 
@@ -45,6 +86,9 @@ class ReferenceConfig(Section):
     """Greatest relative difference of numbers that count as equal; 0: exact."""
     baseline: bool = True
     """Whether to compute the skew S of Spark's hash partitioning on the same records."""
+    at_end: bool = True
+    """Whether it is computed when the job ends; with `epoch_log`, `python -m dpa.verify` computes it for some epochs at
+    any time."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ReferenceConfig:

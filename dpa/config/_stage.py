@@ -5,15 +5,13 @@ A job of one mapper and one reducer has them at its top, each stage of a graph i
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from dpa._util.declared import type_names
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
-from dpa.config._section import Section
+from dpa.config._section import Schema, Section, in_json
 from dpa.config._sinks import ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.config.variants import BALANCE, GROUPING, Plain
@@ -54,7 +52,7 @@ def as_key(value: Any) -> KeyName:
         return ()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"a key is the name of a column, or a list of names, not {json.dumps(value, default=str)}")
+        raise ValueError(f"a key is the name of a column, or a list of names, not {in_json(value)}")
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise ValueError(f"the column {twice[0]!r} is named more than once")
@@ -64,18 +62,16 @@ def as_key(value: Any) -> KeyName:
 Executor: TypeAlias = Annotated[
     ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)
 ]
-Schema: TypeAlias = Annotated[dict[str, str], BeforeValidator(type_names, json_schema_input_type=dict[str, str])]
-"""Columns, each with the name of its Arrow type."""
 Columns: TypeAlias = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
 KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
 
 
 class AggregationConfig(Section):
-    """Partial results while the stream runs: partial states are folded every few seconds (consistent grouping paper,
-    section V-C)."""
+    """Partial results while the stream runs: every few seconds the stream is cut, and what its rows have made so far is
+    published. States of one key that several tasks have are folded then (consistent grouping paper, section V-C)."""
 
     seconds: float = Field(gt=0)
-    """Seconds from the end of a round to the start of the next; in effect a multiple of a quarter of a second."""
+    """Seconds from partial results to the cut for the next; more where sources had to wait for longer."""
     path: str | None = None
     """Directory for the partial results, relative to the working directory; null: states are folded, and nothing is
     published."""

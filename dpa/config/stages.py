@@ -6,13 +6,12 @@ fit, and whether the steps that a step names exist, is checked where the graph i
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dpa.config._section import Section
+from dpa.config._section import Section, in_json
 from dpa.config._sinks import Output
 from dpa.config._stage import (
     Balance,
@@ -27,10 +26,12 @@ from dpa.config._stage import (
     as_key,
 )
 from dpa.config.inputs import InputConfig
-from dpa.config.variants import BALANCE, VARIANTS, with_strategy
+from dpa.config.variants import BALANCE, VARIANTS, Plain, with_strategy
 from dpa.routing.keys import KeyName
+from dpa.tolerance import OnError
+from dpa.windows.options import Windows
 
-OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
+OPERATIONS = ("read", "map", "flat_map", "filter", "window", "reduce", "process", "join", "top_k")
 """What a step does: one of these, or nothing, which passes on the rows of all that it is `from`."""
 
 KEYED = ("reduce", "process", "join", "top_k")
@@ -56,7 +57,7 @@ def _as_name(value: Any) -> Any:
 def _as_names(value: Any) -> Any:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names:
-        raise ValueError(f"name a step, or a list of steps, not {json.dumps(value, default=str)}")
+        raise ValueError(f"name a step, or a list of steps, not {in_json(value)}")
     return names
 
 
@@ -120,6 +121,12 @@ class TopConfig(Section):
     """Whether the greatest values come first."""
 
 
+NO_WINDOW = "none"
+"""What ends windows."""
+
+Window: TypeAlias = Literal["none"] | Annotated[Windows, Plain(Windows, short="size")]
+
+
 class _Operation(Section):
     """What a step does to which rows."""
 
@@ -136,6 +143,9 @@ class _Operation(Section):
     """Make any number of rows of each row, as `map` does."""
     filter: Executor | None = None
     """Keep the rows for which a function is true; one of batches is marked `batch_filter`."""
+    window: Window | None = None
+    """Put each row into windows of its time, which are a part of every key from there on: sections of the step's own,
+    `size` alone as a text such as `1m`, or `none`, from where rows are in no windows."""
     key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
     """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, or a function of a record as
     `{use: "module:name"}`; null: all records have one key."""
@@ -162,6 +172,8 @@ class StepConfig(StageConfig, _Operation):
     `ring`, else `none`."""
     limits: StageLimits | None = None
     """Bounds on the records that wait for the step; null: the job's. A key that it leaves out has its own default."""
+    on_error: OnError | None = None
+    """What becomes of a record on which the step's user code raises, as the job's key of this name; null: as there."""
     write: Output | None = None
     """Where its rows are written; a text is the path."""
 
@@ -221,6 +233,7 @@ class StepConfig(StageConfig, _Operation):
             "consistency": self.consistency == "migrate" and operation not in KEYED,
             "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
             "sample": self.sample is not None and operation != "read",
+            "on_error": self.on_error is not None and operation in (None, "read", "join"),
         }
         if self.read is not None:
             unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}

@@ -71,12 +71,25 @@ class Variants:
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """A section that is a dataclass. As an annotation, it makes a pydantic field of it."""
+    """A section that is a dataclass. As an annotation, it makes a pydantic field of it.
+
+    Attributes:
+        options: the dataclass.
+        short: the key for which a text or number stands that is given in place of the section; None: none may be.
+    """
 
     options: type
+    short: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _of_mappings(self.options, handler)
+        schema = _of_mappings(self.options, handler)
+        return (
+            schema if self.short is None else core_schema.no_info_before_validator_function(self._written_out, schema)
+        )
+
+    def _written_out(self, given: Any) -> Any:
+        is_short = isinstance(given, str | int | float) and not isinstance(given, bool)
+        return {self.short: given} if is_short else given
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         reference = handler(schema)
@@ -85,7 +98,10 @@ class Plain:
         for field in dataclasses.fields(self.options):
             if field.default_factory is not dataclasses.MISSING:
                 section["properties"][field.name]["default"] = field.default_factory()
-        return reference
+        if self.short is None:
+            return reference
+        alone = {key: value for key, value in section["properties"][self.short].items() if key != "description"}
+        return {"anyOf": [alone, reference]}
 
 
 def _of_mappings(options: type, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -16,11 +16,13 @@ from dpa.execution.arrivals import Input
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import NOTHING_KNOWN, Known
+from dpa.execution.row_operators import call_on_batch
 from dpa.execution.unions import Aligned, require_one_key, united
 from dpa.executors import Mapper, name_of
 from dpa.logical.step import Keying, Step, StepInput
 from dpa.operators import RowKind, RowOperator
 from dpa.routing.keys import names_of
+from dpa.windows.options import END, START
 
 _STEP_SECONDS = 0.25
 """Seconds after which functions of a record hand over the records that they have made."""
@@ -62,6 +64,7 @@ class Columns:
         """
         for step in self._steps:
             self._check_unions(step)
+            self._check_time(step)
             for feed in step.feeds if step.is_stage else ():
                 known = self._taken(step, feed)
                 if known is not None:
@@ -184,6 +187,16 @@ class Columns:
             except ConfigError as error:
                 raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
 
+    def _check_time(self, step: Step) -> None:
+        """Check that rows that are to be in windows have their time."""
+        for feed in step.feeds if step.word == "window" else ():
+            known = self._taken(step, feed)
+            for operator in step.receiver.operators if known is not None else ():
+                try:
+                    call_on_batch(operator, pa.RecordBatch.from_pylist([], known))
+                except ExecutorError as error:
+                    raise ConfigError(f"{step.at('window')}: {error}") from None
+
     def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
         rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
         try:
@@ -212,9 +225,10 @@ def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {step.name: [] for step in steps}
     for step in reversed(steps):
         kinds = {operator.kind for operator in step.receiver.operators}
-        passes_on = not step.receiver.keeps_states and kinds <= {RowKind.FILTER}
+        passes_on = not step.receiver.keeps_states and kinds <= {RowKind.FILTER, RowKind.WINDOW}
+        later = [name for name in named[step.name] if not (name in (START, END) and RowKind.WINDOW in kinds)]
         for feed in step.feeds:
-            by_step = named[step.name] if passes_on else _named_by(step, feed.keying)
+            by_step = [*later, *step.receiver.reads] if passes_on else _named_by(step, feed.keying)
             named[feed.step] = [*by_step, *named[feed.step]]
     return named
 

@@ -6,7 +6,7 @@ in common runs once: the emission of a stage is the tree of the steps after it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -14,13 +14,15 @@ import pyarrow as pa
 from dpa.execution.arrivals import Input
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
+from dpa.execution.receivers.base import Receiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.logical.columns import Columns
 from dpa.logical.step import Step, StepInput, in_order
 from dpa.operators import RowKind
-from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.graph import MAPPER, Edge, Graph, Stage
 from dpa.protocol.task.user_code import StageTask
 from dpa.sources.splits import Split
+from dpa.tolerance import Letters, Tolerance
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Compilation:
                 self._takers[feed.step].append((step, feed))
         self._by_name = {step.name: step for step in self.steps}
         self.columns = Columns(self.steps, columns)
+        noted = any(step.on_error != "fail" or step.config.window is not None for step in self.steps)
+        self._letters = Letters() if noted else None
 
     def compiled(self, splits: Mapping[str, tuple[Split, ...]]) -> Compiled:
         """The graph, whose sources have these splits."""
@@ -63,7 +67,6 @@ class Compilation:
             emission = self._emission(step)
             tasks[step.name] = self._task(step, emission)
             edges += [Edge(step.name, taker.name) for _, taker, _ in self.edges(step.name)]
-            aggregation = step.config.aggregation
             stages.append(
                 Stage(
                     step.name,
@@ -73,7 +76,7 @@ class Compilation:
                     balance=step.balance,
                     flow=step.flow,
                     expected_seconds=step.expected_seconds,
-                    aggregate_seconds=None if aggregation is None else aggregation.seconds,
+                    aggregate_seconds=step.publish_seconds,
                     consistency=step.config.consistency,
                     can_merge=step.can_merge,
                     elastic=step.config.elastic,
@@ -112,8 +115,38 @@ class Compilation:
     def _task(self, step: Step, emission: Emission | None) -> StageTask:
         if step.is_source:
             assert emission is not None
-            return emission
-        return ReduceStage(self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.is_result)
+            deaths = self._deaths(step, emission.tolerances)
+            return replace(emission, letters=self._letters, deaths=deaths) if self._letters else emission
+        key, receiver = step.feeds[0].keying.key, self._receiver(step)
+        deaths = self._deaths(step, (*filter(None, (receiver.tolerance,)), *(emission.tolerances if emission else ())))
+        return ReduceStage(
+            receiver,
+            key,
+            emission,
+            keeps_rows=step.is_result,
+            letters=self._letters,
+            deaths=deaths,
+            publishes="table" if step.publishes is None else step.publishes,
+        )
+
+    def _deaths(self, step: Step, of_code: Iterable[Tolerance]) -> Tolerance | None:
+        """How a stage's tasks tolerate records that end their process: as the first of the user code that they run
+        tolerates errors. Nobody knows in which of its steps it was."""
+        found = next(iter(of_code), None)
+        return None if found is None else replace(found, step=step.name)
+
+    def _receiver(self, step: Step) -> Receiver:
+        receiver, tolerance = self.columns.receiver(step), self._tolerance(step)
+        if self._letters is not None:
+            receiver = receiver.noting(Tolerance(step.name, self._letters, step.on_error == "dead_letter"))
+        return receiver if tolerance is None else replace(receiver, tolerance=tolerance)
+
+    def _tolerance(self, step: Step, name: str | None = None) -> Tolerance | None:
+        """How errors of a step's user code are tolerated; `name`: by which they go, if not by its own."""
+        if step.on_error == "fail" or self._letters is None:
+            return None
+        merges = step.can_merge and step.config.consistency == "merge"
+        return Tolerance(name or step.name, self._letters, step.on_error == "dead_letter", merges)
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])
@@ -126,11 +159,13 @@ class Compilation:
         aligned, inputs = self.columns.aligned(taker, feed), self.columns.inputs(taker, feed)
         if taker.is_stage:
             task = self.columns.map_task(taker, feed)
-            task = replace(task, inputs=(*task.inputs, *inputs))
+            maps = MAPPER if feed.keying.mapper is not None else None
+            tolerance, receiver = self._tolerance(taker, maps), self._receiver(taker)
+            task = replace(task, inputs=(*task.inputs, *inputs), tolerance=tolerance, receiver=receiver)
             return Emission((task,), aligned) if aligned else task
         after = self._emission(taker)
         assert after is not None
-        whole = replace(after, operators=(*taker.receiver.operators, *after.operators))
+        whole = replace(after, operators=(*self._receiver(taker).operators, *after.operators))
         whole = _from(whole, inputs) if inputs else whole
         return replace(whole, operators=(*aligned, *whole.operators))
 

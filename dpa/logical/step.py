@@ -13,6 +13,7 @@ from dpa._util.declared import Declared
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import StepConfig
 from dpa.errors import ConfigError
+from dpa.execution.publishing import Publishes
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
@@ -20,6 +21,7 @@ from dpa.operators import RowOperator
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
+from dpa.tolerance import OnError
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Step:
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
         flow: bounds on the records that wait for it.
+        on_error: what becomes of a record on which its user code raises.
         is_result: whether its rows are a result, besides what other steps make of them.
         written_as: returns the key path that the job file has for a key of a step.
     """
@@ -93,6 +96,7 @@ class Step:
     grouping: GroupingOptions = field(default_factory=ShuffleOptions)
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
     flow: FlowControl = field(default_factory=FlowControl)
+    on_error: OnError = "fail"
     is_result: bool = False
     written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
@@ -120,6 +124,19 @@ class Step:
         """About how long one of its records takes, before any is measured; None: it may be anything."""
         known = self.receiver.expected_seconds
         return None if known is None else known * max(self.config.testing.slow_factor, default=1.0)
+
+    @property
+    def publishes(self) -> Publishes | None:
+        """What of its result is published by epoch; None: nothing, but maybe partial results."""
+        publish = None if self.config.write is None else self.config.write.publish
+        return None if publish is None else publish.mode
+
+    @property
+    def publish_seconds(self) -> float | None:
+        """Seconds from what is published of an epoch to the next; None: nothing is."""
+        if self.config.write is not None and self.config.write.publish is not None:
+            return self.config.write.publish.every
+        return None if self.config.aggregation is None else self.config.aggregation.seconds
 
     @property
     def can_merge(self) -> bool:

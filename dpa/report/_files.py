@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import why
 from dpa._util.links import is_there, without_links
-from dpa._util.secrets import as_yaml
 from dpa.errors import ConfigError, DpaError
 from dpa.report import _html
 from dpa.report._data import document
@@ -98,12 +99,13 @@ def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
     elif directory.is_dir() and not any(directory.iterdir()):
         directory.rmdir()
     for name, content in events.items():
-        write_file(directory / name, content)
+        write_file(directory / name, content, mode=0o600)
     return directory
 
 
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file, which appears complete or not at all; returns its path.
+def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
+    """Write a file, which appears complete or not at all; returns its path. `mode`: who may read it, if the umask lets
+    them.
 
     Raises:
         OSError: it cannot be written.
@@ -111,7 +113,7 @@ def write_file(path: Path, content: str | bytes) -> Path:
     # Named by process, not by `tempfile`, whose files only their owner may read.
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with beside.open("wb") as file:
+        with open(beside, "wb", opener=partial(os.open, mode=mode)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

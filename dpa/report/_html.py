@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from dpa._util.secrets import as_yaml
+from dpa._util.as_yaml import as_yaml
 from dpa.report import _graph, plots
 from dpa.report._style import CSS
 from dpa.result import Report, StageReport, run_content, stage_content
@@ -72,6 +72,8 @@ def _body(report: Report) -> Iterator[str]:
         yield _note(f"First record processed {seconds(report.seconds.first_record)} after the start of the job.")
     if report.recoveries:
         yield _heading("Recoveries") + _table(run_content.recoveries(report))
+    if report.errors:
+        yield _heading("Records that were left out") + _table(run_content.errors(report))
     yield _heading("Configuration") + _block([as_yaml(report.config, width=120)])
     if report.warnings:
         yield _heading("Warnings") + _block(map(one_line, report.warnings))

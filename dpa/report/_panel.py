@@ -19,12 +19,12 @@ from rich.panel import Panel as Frame
 from rich.table import Table as Grid
 from rich.text import Text
 
-from dpa.protocol.wire.metrics import Snapshot, TaskStats
-from dpa.report._live import happened
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.report._plain import happened
 from dpa.report._queues import NOTICE, QueueBar, Queues, line
 from dpa.report._terminal import FAINT, table
 from dpa.result.content import Table
-from dpa.result.text import clock, latency, one_line, percent, plural, refusals, seconds, short
+from dpa.result.text import clock, instant, latency, one_line, percent, plural, refusals, seconds, short
 from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
@@ -143,6 +143,7 @@ class Panel:
             parts += [self._input(), self._records()]
             if state.totals.latency_p99 is not None:
                 parts.append(line("latency  ", f"p99 {latency(state.totals.latency_p99)}"))
+            parts += _windows(state.snapshot)
             # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
             if state.totals.is_graph:
@@ -210,6 +211,8 @@ class Panel:
     def _counts(self) -> Text:
         refused = refusals(self._state.totals.decisions)
         words = plural(self._state.totals.redistributions, "redistribution")
+        if self._state.totals.left_out:
+            words += f", {plural(self._state.totals.left_out, 'record')} left out"
         return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
 
     def _reasons(self, console: Console, width: int, height: int) -> list[Text]:
@@ -247,6 +250,23 @@ def _stages(totals: Totals, height: int) -> Table:
     marked = next((place for place, stage in enumerate(stages) if stage.name == limit), None)
     head = ("stage", "#tasks", "#records", "#rate", "#queued", "#busy", "#blocked")
     return Table("", head, rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
+
+
+def _windows(snapshot: Snapshot) -> list[Text]:
+    """Of the stage whose windows are open for longest, why they are; nothing where none is open."""
+    found = [stage for stage in snapshot.stages if stage.event_time is not None and stage.event_time.opens is not None]
+    first = min(found, key=_opens, default=None)
+    if first is None or first.event_time is None:
+        return []
+    reached = first.event_time.watermark
+    at = "not known yet" if reached is None else instant(reached)
+    words = f"{first.name} waits for {instant(_opens(first))}, event time is {at}, {first.event_time.holder}"
+    return [line("windows  ", words)]
+
+
+def _opens(stage: StageSnapshot) -> int:
+    assert stage.event_time is not None and stage.event_time.opens is not None
+    return stage.event_time.opens
 
 
 def _told(found: News) -> tuple[Text, str]:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dpa._util.secrets import as_yaml
+from dpa._util.as_yaml import as_yaml
 from dpa.report._data import document
 
 if TYPE_CHECKING:

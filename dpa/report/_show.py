@@ -77,6 +77,7 @@ def _parts(
             yield Text(f"\n{name}")
             yield facts(stage_content.facts(stage, report.status), ascii_only)
     yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
+    yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
     yield Text()
     known = [fact for fact in run_content.facts(report) if fact.name != "reference"]
     known += [*(run_content.brief(report) if report.is_graph and not verbose else ()), run_content.times(report)]
@@ -93,7 +94,8 @@ def _parts(
         yield Text("\nthe result differs from the reference:", BAD)
         for difference in report.reference.differences[:_MAX_DIFFERENCES]:
             yield Text(f"  {one_line(difference)}")
-    yield Text(f"reference: {stage_content.compared(report.reference).value}")
+    why_not = f": {one_line(report.reference.why_not)}" if report.reference.why_not else ""
+    yield Text(f"reference: {stage_content.compared(report.reference).value}{why_not}")
     if report.error is not None:
         yield Text("\n" + "\n".join(lines(report.error)), BAD)
 

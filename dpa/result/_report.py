@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpa.measure.bottleneck import Bottleneck
+from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook
 from dpa.result._stage import (
     EdgeReport,
@@ -15,6 +16,7 @@ from dpa.result._stage import (
     StageReport,
     TrafficReport,
 )
+from dpa.tolerance import ErrorCount
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,19 @@ class Seconds:
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """The end of a generation by the death of a process, after which the job was begun again.
+    """The end of a generation by the death of a process, after which the job was begun again, or resumed.
 
     Attributes:
         generation: that ended, from 0.
         at: seconds from the start of the job until the death was noticed.
-        task: whose process died: a task, the `load balancer` or the `coordinator`.
+        task: whose process died: a task, the `load balancer`, the `coordinator`, or the `driver` before this one.
         node: its node; empty where the job has one, or where it is not known.
         cause: why it died, as far as Ray knows.
-        rows: input rows that had been read, as last reported, and that the next generation read again.
+        rows: input rows that had been read, as last reported, and that the next generation read again; None: a driver
+            that has ended has not said.
         seconds: from then until records were processed again; None: none were.
+        begun: seconds from then until the next generation had a coordinator, behind the back-off; None: none came.
+        restored: seconds from then until its tasks were up, with their states; None: they were not.
     """
 
     generation: int
@@ -60,8 +65,10 @@ class RecoveryReport:
     task: str
     node: str
     cause: str
-    rows: int
+    rows: int | None
     seconds: float | None = None
+    begun: float | None = None
+    restored: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,9 @@ class Report:
         recoveries: from deaths of processes. All other numbers are of the last generation, but `seconds.startup`
             and `seconds.total`.
         checkpoints: those of all generations; None if there were to be none.
+        errors: of user code, that have not failed the job: by step and type, those with most records first.
+        dead_letters: where the records are on which user code raised; None if they are kept nowhere.
+        epochs: those that cuts of the stream have ended, for partial results or checkpoints.
         error: why the job failed; None if it did not.
     """
 
@@ -108,6 +118,9 @@ class Report:
     warnings: tuple[str, ...] = ()
     recoveries: tuple[RecoveryReport, ...] = ()
     checkpoints: CheckpointStats | None = None
+    errors: tuple[ErrorCount, ...] = ()
+    dead_letters: str | None = None
+    epochs: EpochStats = field(default_factory=EpochStats)
     error: str | None = None
 
     def __getitem__(self, stage: str) -> StageReport:
@@ -132,8 +145,10 @@ class Report:
 
     def given_out(self, stage: str) -> int:
         """The records that a stage emitted, or the rows of its result if no other follows."""
-        followed = any(edge.source == stage for edge in self.edges)
-        return self[stage].records.emitted if followed else sum(task.keys for task in self[stage].tasks)
+        followed, found = any(edge.source == stage for edge in self.edges), self[stage]
+        if followed:
+            return found.records.emitted
+        return sum(task.keys for task in found.tasks) if found.output is None else found.output.rows
 
     @property
     def sources(self) -> tuple[StageReport, ...]:
@@ -160,7 +175,8 @@ class Report:
     def is_stale(self) -> bool:
         """Whether each task reported its counts at a different moment: the job failed while records were on their way,
         so more may have been read and processed, and more be processed than emitted."""
-        return self.status == "failed" and self.records.processed != self.records.emitted
+        records = self.records
+        return self.status == "failed" and records.processed + records.dead != records.emitted
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""

@@ -15,6 +15,7 @@ from dpa.result._stage import OutputReport
 from dpa.result.content import Fact
 from dpa.result.run_content import brief, facts, stages
 from dpa.result.text import key_text, percent
+from dpa.sinks.sink import Sink
 
 
 def when_written(output: OutputReport) -> tuple[int, ...] | None:
@@ -26,8 +27,8 @@ def when_written(output: OutputReport) -> tuple[int, ...] | None:
         return None
 
 
-def _read(output: OutputReport) -> pa.Table:
-    """The rows of a directory.
+def _read(output: OutputReport, sink: Sink | None) -> pa.Table:
+    """The rows of a directory, or of the object storage that a sink knows.
 
     Raises:
         TableError: they were given to a sink that names no files.
@@ -36,6 +37,8 @@ def _read(output: OutputReport) -> pa.Table:
 
     if not output.files:
         raise TableError(f"the result went to {output.path}: read it there")
+    if sink is not None:
+        return sink.read(output.files)
     return pa.concat_tables([pq.read_table(Path(output.path or "") / name) for name in output.files])
 
 
@@ -43,13 +46,15 @@ def _read(output: OutputReport) -> pa.Table:
 class Result:
     """A finished job: `table()` is a result, `report` says how it came about. `_tables` are the results that stayed in
     memory, by stage; `_written` is what `when_written` returned at the end for those that were written; `events` are
-    those of a failed job, as `JobFailedError` has them; `_keys` are those that say where each goes."""
+    those of a failed job, as `JobFailedError` has them; `_keys` are those that say where each goes, and `_sinks` are
+    those of object storage."""
 
     report: Report
     _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     _written: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
     events: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     _keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _sinks: Mapping[str, Sink] = field(default_factory=dict, repr=False)
 
     @property
     def unsaved(self) -> tuple[str, pa.Table] | None:
@@ -80,7 +85,7 @@ class Result:
             raise TableError(f"{report.name} has no result of a stage {name!r}, but of {', '.join(outputs) or 'none'}")
         gone = f"{output.path}: the result of {report.name} was replaced or removed after the job had ended"
         try:
-            table = self._tables[name] if name in self._tables else _read(output)
+            table = self._tables[name] if name in self._tables else _read(output, self._sinks.get(name))
         except FileNotFoundError:
             raise TableError(gone) from None
         if self._written.get(name) not in (None, when_written(output)):

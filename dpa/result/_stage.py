@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpa.balance.decision import Decision
 from dpa.measure.lives import part_of
-from dpa.protocol.wire.metrics import AggregationStats, LoadSample, TaskChange
+from dpa.protocol.wire.metrics import AggregationStats, EventTimeStats, LoadSample, TaskChange
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
 
@@ -22,8 +22,9 @@ class RecordCounts:
         mapped: records that mappers made of them.
         emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more where several stages
             follow.
-        processed: records reduced; of a whole job that has ended equal to `emitted`.
+        processed: records reduced; of a whole job that has ended these and `dead` are `emitted`.
         forwarded: forwards of a record from one task of a stage to another; one that is forwarded twice counts twice.
+        dead: records that were emitted to a stage and left out, as its user code raised on them.
     """
 
     read: int = 0
@@ -31,6 +32,7 @@ class RecordCounts:
     emitted: int = 0
     processed: int = 0
     forwarded: int = 0
+    dead: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class TaskReport:
         even_share: what `share` would be, had all tasks processed equally many records while they took part.
         peak_queue: the longest that its queue has been, in records.
         keys: keys in its share of the result.
-        states: most keys that it held before states of others were folded in, in a round of aggregation or at the end.
+        states: most keys that it held before states of others were folded in, in partial results or at the end.
         lived_seconds: time of the stream in which it took part: all of it unless tasks came or went.
         busy_seconds: time in user code.
         blocked_seconds: time without work because records wait for credit downstream.
@@ -56,6 +58,8 @@ class TaskReport:
         cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
             processes. Of a failed job as last reported, which tasks do every second.
         peak_memory: the largest resident set of its process, in bytes; 0 where tasks are no processes.
+        state_memory: the most bytes of memory that its states took, as `limits.state_mb` counts them; 0 without it.
+        spilled: bytes of states that it has written to local disk.
         node: the node that it was on, as Ray numbers nodes; empty where tasks are no processes.
     """
 
@@ -76,6 +80,8 @@ class TaskReport:
     latency_p99: float | None = None
     cpu_seconds: float = 0.0
     peak_memory: int = 0
+    state_memory: int = 0
+    spilled: int = 0
     node: str = ""
 
     @property
@@ -111,7 +117,7 @@ class GroupingReport:
     Attributes:
         kind: the grouping.
         replication: reducers that held a key, on average, before states were merged (the CG paper's memory cost); None
-            where nothing was processed, the job failed before, or rounds of aggregation merged states before.
+            where nothing was processed, the job failed before, or partial results merged states before.
         moved: how often a sender moved a part of the keys, a virtual worker or a slot, to another reducer because of
             reducers' signals.
     """
@@ -146,12 +152,16 @@ class ReferenceReport:
         matches: whether the result equals it; None if not checked.
         rows: rows of the reference; None if not checked.
         differences: the first differing keys, in words.
+        left_out: records on which user code has failed, and that neither side of the comparison has.
+        why_not: why there was no comparison though one was asked for; None: there was, or was not.
     """
 
     checked: bool = False
     matches: bool | None = None
     rows: int | None = None
     differences: tuple[str, ...] = ()
+    left_out: int = 0
+    why_not: str | None = None
 
 
 @dataclass(frozen=True)
@@ -274,7 +284,8 @@ class StageReport:
         changes: tasks that came, went or moved while it ran, in order; of the last 1,000 changes of all stages.
         scaling_counts: how often the number of its tasks stayed, by reason; empty where it is not `elastic`.
         samples: queue lengths over time, thinned to a bounded number.
-        aggregation: rounds of aggregation; None if there are none.
+        aggregation: partial results; None if there are none.
+        event_time: how far it had come when the job ended or failed; None where rows have none.
         reference: the comparison of this stage's result.
         output: where its result is; None if the result of this stage is not wanted.
         first_table: what the first routing table was planned from, or why it was the ring's; None where none was to be
@@ -301,6 +312,7 @@ class StageReport:
     scaling_counts: dict[str, int] = field(default_factory=dict)
     samples: tuple[LoadSample, ...] = ()
     aggregation: AggregationStats | None = None
+    event_time: EventTimeStats | None = None
     reference: ReferenceReport = ReferenceReport()
     output: OutputReport | None = None
     first_table: str | None = None

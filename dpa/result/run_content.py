@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
 from dpa.result._report import Report
@@ -48,6 +49,10 @@ def facts(report: Report) -> Iterator[Fact]:
         found["throughput"] = Fact("throughput", rate, "records mapped, in the mean of the stream")
     if report.checkpoints is not None:
         found["checkpoints"] = _checkpoints(report.checkpoints, report.seconds.stream)
+    if report.errors:
+        found["left out"] = _left_out(report)
+    if report.epochs.number:
+        found["epochs"] = _epochs(report.epochs)
     found["reference"] = stage_content.compared(report.reference)
     return iter(found.values())
 
@@ -57,6 +62,21 @@ def _checkpoints(made: CheckpointStats, stream: float) -> Fact:
     share = f", {percent(made.waited / stream)} of the stream" if stream > 0 else ""
     of = f"{megabytes(made.size)} MB; sources waited {seconds(made.waited)}{share}"
     return Fact("checkpoints", f"{made.written} written{failed}", of)
+
+
+def _left_out(report: Report) -> Fact:
+    kept = sum(found.records for found in report.errors if found.kept)
+    skipped = sum(found.records for found in report.errors if not found.kept)
+    there = "" if report.dead_letters is None else f" in {one_line(report.dead_letters)}"
+    parts = [f"{plural(kept, 'dead letter')}{there}" if kept else "", f"{count(skipped)} skipped" if skipped else ""]
+    return Fact("left out", count(kept + skipped), "; ".join(filter(None, parts)))
+
+
+def _epochs(ended: EpochStats) -> Fact:
+    words = [f"sources waited {seconds(ended.seconds / ended.number)} each, {seconds(ended.longest)} at most"]
+    if ended.waited_for is not None:
+        words.append(f"then until {ended.waited_for.task} had {ended.waited_for.what}")
+    return Fact("epochs", f"{ended.number} ended", ", ".join(words))
 
 
 def brief(report: Report) -> Iterator[Fact]:
@@ -131,14 +151,29 @@ def recoveries(report: Report) -> Table:
             seconds(found.at),
             one_line(found.task),
             one_line(found.node),
-            count(found.rows),
-            seconds(found.seconds, "never"),
+            "unknown" if found.rows is None else count(found.rows),
+            *(seconds(after, "never") for after in (found.begun, found.restored, found.seconds)),
             one_line(found.cause),
         )
         for found in report.recoveries
     ]
-    head = ("#after", "died", "node", "#rows again", "#flowed after", "cause")
-    return Table(plural(len(rows), "death"), head, rows, narrow=5)
+    head = ("#after", "died", "node", "#rows again", "#begun after", "#restored", "#flowed", "cause")
+    return Table(plural(len(rows), "death"), head, rows, narrow=7)
+
+
+def errors(report: Report) -> Table:
+    """On which records user code has failed that were left out, and an example of each kind."""
+    rows = [
+        (
+            one_line(found.step),
+            one_line(found.error),
+            count(found.records),
+            "dead letters" if found.kept else "skipped",
+            one_line(found.example),
+        )
+        for found in report.errors
+    ]
+    return Table(plural(len(rows), "kind"), ("step", "error", "#records", "kept as", "example"), rows, narrow=4)
 
 
 def looks(report: Report) -> Table:

@@ -13,8 +13,8 @@ from dpa.balance.decision import Decision
 from dpa.result._stage import LatencyReport, OutputReport, RecordCounts, ReferenceReport, StageReport, TaskReport
 from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
-    change_in_words,
     count,
+    instant,
     key_text,
     latency,
     mebibytes,
@@ -105,7 +105,10 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
     if stage.aggregation is not None:
         made = f"{plural(stage.aggregation.states, 'state')} handed over"
         words = [made, f"{seconds(stage.aggregation.seconds)} of user code"]
-        yield Fact("aggregation", plural(stage.aggregation.rounds, "round"), ", ".join(words))
+        yield Fact("aggregation", f"published {plural(stage.aggregation.epochs, 'time')}", ", ".join(words))
+    if stage.event_time is not None and stage.event_time.closed is not None:
+        reached = "" if stage.event_time.watermark is None else f"event time {instant(stage.event_time.watermark)}"
+        yield Fact("windows", f"closed up to {instant(stage.event_time.closed)}", reached)
     if stage.output is not None:
         yield from _result(stage.output, status)
     if stage.reference.checked:
@@ -121,7 +124,10 @@ def compared(reference: ReferenceReport) -> Fact:
     """The verdict, and what was compared."""
     words = {None: "not checked", True: "match", False: "MISMATCH"}
     rows = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
-    return Fact("reference", words[reference.matches if reference.checked else None], rows)
+    verdict = words[reference.matches if reference.checked else None]
+    if reference.left_out:
+        verdict += f", without {plural(reference.left_out, 'record')} that were left out"
+    return Fact("reference", verdict, one_line(reference.why_not) if reference.why_not else rows)
 
 
 def _skew(name: str, value: float | None, what: str) -> Fact:
@@ -209,10 +215,7 @@ def _decisions(title: str, found: Sequence[Decision], narrow: int, most: int | N
 
 
 def _changes(stage: StageReport, most: int) -> Table:
-    rows = [
-        (f"{step.at:.2f}", change_in_words(step), f"{step.seconds:.2f}", one_line(step.reason))
-        for step in stage.changes
-    ]
+    rows = [(f"{step.at:.2f}", step.who, f"{step.seconds:.2f}", one_line(step.reason)) for step in stage.changes]
     head = ("#at (s)", "change", "#took (s)", "reason")
     return Table(f"{plural(len(rows), 'change')} of tasks", head, rows, most=most)
 

@@ -10,9 +10,10 @@ import math
 import re
 from collections.abc import Mapping
 
+import numpy as np
+
 from dpa._util import words
 from dpa.balance.decision import Outcome
-from dpa.protocol.wire.metrics import TaskChange
 
 _MIN_LIMIT = 32
 """Characters shown of each component of a composite key at least."""
@@ -88,12 +89,10 @@ def clock(duration: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
-def change_in_words(step: TaskChange) -> str:
-    """What came and went: `2, 3 came`, `0 is 4 now`."""
-    if step.moved:
-        return ", ".join(f"{old} is {new} now" for old, new in step.moved)
-    found = [(step.started, "came"), (step.stopped, "went")]
-    return "; ".join(f"{', '.join(map(str, tasks))} {verb}" for tasks, verb in found if tasks)
+def instant(micros: int) -> str:
+    """A time in microseconds since 1970, of UTC: `2026-01-31 12:00:00.5`."""
+    whole, _, part = str(np.datetime64(micros, "us")).replace("T", " ").partition(".")
+    return f"{whole}.{part.rstrip('0')}".rstrip(".")
 
 
 def per_record(number: int, processed: int) -> str:

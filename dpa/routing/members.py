@@ -75,7 +75,7 @@ def with_members(table: RoutingTable, change: MemberChange, tokens: Mapping[int,
         ProtocolError: the change does not fit the table.
     """
     members, place, version = change.after(table), dict(change.replaces), table.version + 1
-    stay = np.array([member for member in members if member not in change.joins], dtype=np.int32)
+    stay = np.array([member for member in members if member not in change.joins] or members, dtype=np.int32)
     names = tuple(_renumbered(one, place) for one in table.assignments)
     owners = np.array([one.reducer if isinstance(one, Single) else -1 for one in names], dtype=np.int32)
     owner = owners.take(table.assigned)

@@ -7,15 +7,24 @@ immutable `RoutingTable` that `snapshot` makes.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from statistics import median
+
 import mmh3
 import numpy as np
 from sortedcontainers import SortedList
 
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key
+from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
 
 PAPER_TOKEN_FORMAT = "token-{node}-{token}"
+
+_NODES = 4_096
+"""Numbers of nodes after which the tokens of a table may be named."""
 
 
 class TokenRing:
@@ -27,21 +36,44 @@ class TokenRing:
         reducers: above the number of any reducer that there has been.
     """
 
-    def __init__(self, reducers: int, tokens: int, *, token_format: str = PAPER_TOKEN_FORMAT, seed: int = 0) -> None:
+    def __init__(
+        self,
+        reducers: int,
+        tokens: int,
+        *,
+        token_format: str = PAPER_TOKEN_FORMAT,
+        seed: int = 0,
+        nodes: Mapping[int, int] | None = None,
+    ) -> None:
         """Give each reducer its first `tokens` tokens, named by `token_format` and hashed with `seed`.
 
-        `token_format` is the paper's, where `{node}` stands for the reducer's number.
+        `token_format` is the paper's, where `{node}` stands for the reducer's number, or the one that `nodes` has
+        for it.
         """
         if reducers < 1 or tokens < 1:
             raise ValueError(f"a ring needs at least one reducer with one token, not {reducers} with {tokens}")
         self._format = token_format
         self._seed = seed
         self._tokens = dict.fromkeys(range(reducers), 0)
-        self._names = {reducer: reducer for reducer in range(reducers)}  # in the order of members
+        self._names = {reducer: reducer for reducer in range(reducers)} | dict(nodes or {})  # in the order of members
         self.reducers = reducers
         self._points: SortedList[tuple[int, int]] = SortedList()
         for reducer in range(reducers):
             self.set_tokens(reducer, tokens)
+
+    @classmethod
+    def of(cls, table: RoutingTable, token_format: str) -> TokenRing | None:
+        """The ring of which a table of reducers without gaps in their numbers is a snapshot; None: of none."""
+        owners = dict(zip(table.positions.tolist(), table.sole_owners.tolist(), strict=True))
+        firsts = ((token_position(token_format, node, 0, table.seed), node) for node in range(_NODES))
+        nodes = {owners[position]: node for position, node in firsts if position in owners}
+        tokens = Counter(owners.values())
+        if nodes.keys() != {*range(table.reducers)} or tokens.keys() != nodes.keys():
+            return None
+        ring = cls(table.reducers, 1, token_format=token_format, seed=table.seed, nodes=nodes)
+        for reducer, number in tokens.items():
+            ring.set_tokens(reducer, number)
+        return ring if [(at, owners[at]) for at in sorted(owners)] == [*ring._points] else None
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -65,7 +97,8 @@ class TokenRing:
     def join(self, tokens: int) -> int:
         """A new reducer comes, with `tokens` tokens. Returns its number."""
         new, self.reducers = self.reducers, self.reducers + 1
-        self._tokens[new], self._names[new] = 0, new
+        used = {*self._names.values()}
+        self._tokens[new], self._names[new] = 0, next(node for node in count(new) if node not in used)
         self.set_tokens(new, tokens)
         return new
 
@@ -87,6 +120,19 @@ class TokenRing:
         self._tokens[new] = self._tokens.pop(reducer)
         self._names = {new if one == reducer else one: name for one, name in self._names.items()}
         return new
+
+    def change_members(self, change: MemberChange) -> TokenRing:
+        """Let reducers come and go. Who joins gets as many tokens as others have: the median. Returns the ring."""
+        tokens = median(self._tokens.values())
+        place = {new: old for old, new in change.replaces}
+        for new in change.coming:  # in the order of their numbers
+            if new in place:
+                self.replace(place[new])
+            else:
+                self.join(max(1, int(tokens)))
+        for reducer in change.leaves:
+            self.leave(reducer)
+        return self
 
     def key_lookup(self, key: Key) -> int:
         """The reducer that owns the key: that of the first token clockwise, passing over one exactly at the key's

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,19 @@ Assigned = npt.NDArray[np.int32]
 """Assignments by their number in a tuple of them."""
 
 Rows = npt.NDArray[np.intp]
+
+
+class Owning(Protocol):
+    """What says to whom keys belong: a routing table, above all."""
+
+    @property
+    def seed(self) -> int:
+        """Of the hashes of keys."""
+        ...
+
+    def owners_of(self, hashes: Hashes) -> Owners:
+        """The owner of each hash; shape of `hashes`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ those are taken to be equal until they are measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand, Expected
@@ -26,11 +26,13 @@ class FirstTable:
         table: numbered 0.
         keys: the keys to expect, in their proportions.
         names: the frequent ones of them, by hash.
+        rounds: redistributions that each reducer's load has caused before, where the policy counts them.
     """
 
     table: RoutingTable
     keys: KeySample
     names: Mapping[int, Key]
+    rounds: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def splits(self) -> int:

@@ -114,6 +114,7 @@ class AdaptivePolicy:
         Nothing is judged before each of the stage's feeds has offered some records, unless that takes too long."""
         ring, first = options.ring(stage.reducers).snapshot(0), stage.first
         self.table = ring if first is None else first.table
+        self.rounds: dict[int, int] = {}
         self._unheard = dict(stage.feeds)
         self._aim = replace(options.rebalance, may_split=stage.may_split)
         self._trigger = options.trigger_at(options.max_imbalance, "mean")

@@ -59,11 +59,6 @@ class GroupingOptions(ABC):
         """How reducers judge their load for the senders; None where senders do not listen."""
         return None
 
-    def moves_states(self, *, aggregates: bool) -> bool:
-        """Whether a state may be elsewhere than with the owner of its key by the first routing table, also where the
-        table never changes: so may those of any grouping but the ring, once rounds of aggregation send them there."""
-        return self.splits_keys or (aggregates and not self.is_ring)
-
     def create(self, table: RoutingTable, source: int) -> Grouping:
         """The grouping of the sender number `source`, ready to choose: what is compiled has been."""
         if self.is_ring or table.members == tuple(range(table.reducers)):

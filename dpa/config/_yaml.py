@@ -1,0 +1,90 @@
+"""YAML as people may write it: whatever is no document, or would be too large a one, is an error that says where."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import yaml
+from yaml.constructor import ConstructorError
+
+_MOST_VALUES = 1_000_000
+"""Values of a document, each as often as aliases repeat it: a text of a few lines may stand for any number of them."""
+
+_DEEPEST = 100
+"""Levels of a document. Python's stack bears many more of some code, and few more of other."""
+
+_SHOWN = 80
+"""Characters of a value that errors repeat."""
+
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+"""What PyYAML raises besides its own errors where a scalar is not what its tag or its form says."""
+
+
+def composed(text: str) -> yaml.Node | None:
+    """The nodes of a text; None if there are none.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, or too large or too deep a document.
+    """
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except RecursionError:
+        raise yaml.YAMLError(f"it is nested too deeply: {_DEEPEST} levels are the most") from None
+    except ValueError as error:
+        raise yaml.YAMLError(str(error)) from None
+    if node is not None:
+        _measured(node, {})
+    return node
+
+
+def constructed(node: yaml.Node | None) -> Any:
+    """What `composed` nodes stand for. They are no longer what they were where a mapping has merged another (`<<`).
+
+    Raises:
+        yaml.YAMLError: a value is not what it says it is.
+    """
+    return None if node is None else _Loader("").construct_document(node)
+
+
+class _Size(NamedTuple):
+    values: int
+    depth: int
+
+
+def _measured(node: yaml.Node, known: dict[int, _Size | None]) -> _Size:
+    """The size of what a node stands for; `known` are those of other nodes, None of those that hold this one."""
+    if id(node) in known:
+        found = known[id(node)]
+        if found is None:
+            raise yaml.MarkedYAMLError(problem="an alias stands inside of what it names", problem_mark=node.start_mark)
+        return found
+    known[id(node)] = None
+    parts = node.value if isinstance(node, yaml.CollectionNode) else []
+    if isinstance(node, yaml.MappingNode):
+        parts = [part for pair in parts for part in pair]
+    values, depth = 1, 0
+    for part in parts:
+        of_part = _measured(part, known)
+        values, depth = values + of_part.values, max(depth, of_part.depth)
+    if values > _MOST_VALUES:
+        problem = f"this is more than {_MOST_VALUES:,} values, each as often as aliases repeat it"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    if depth >= _DEEPEST:
+        problem = f"this is nested too deeply: {_DEEPEST} levels are the most"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    known[id(node)] = found = _Size(values, depth + 1)
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    """Says of a scalar that it cannot read where that stands."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node."""
+        try:
+            return super().construct_object(node, deep)
+        except _UNREADABLE:
+            given = str(node.value)
+            given = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}..."
+            problem = f"{given!r} is no {node.tag.rpartition(':')[2]}; if it is text, write it between quotes"
+            raise ConstructorError(None, None, problem, node.start_mark) from None

@@ -1,0 +1,129 @@
+"""Log lines of a running job, for where no panel can be drawn: few, so that logs of a batch system stay short."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from dpa.result.text import one_line, outcomes, percent, plural, short
+from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
+
+MIN_LINE_SECONDS = 1.0
+"""Progress lines of the plain view are at least this far apart."""
+MAX_LINE_SECONDS = 30.0
+"""While records are read or processed, a progress line comes at least this often."""
+REDISTRIBUTION_LINES = 20
+"""Redistributions that the plain view names; later ones are only counted."""
+
+
+class PlainProgress:
+    """Log lines: at each phase; at every tenth of the input, then of the records still to be processed, or every 30
+    seconds; and for the first redistributions."""
+
+    def __init__(self, stream: TextIO, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream: TextIO | None = stream
+        self._name = one_line(name)
+        self._clock = clock
+        self._began = self._last_line = clock()
+        self._phase = ""
+        self._tenth = 0
+        self._named = 0
+        self._totals = Totals()
+        self._status = "ok"
+
+    def __enter__(self) -> PlainProgress:
+        self._began = self._last_line = self._clock()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        phase = self._phase or "startup"
+        if kind is not None:
+            self._write(f"stopped in {phase} by {kind.__name__}")
+        elif self._status == "failed":
+            self._write(f"failed in {phase}")
+        else:
+            self._end_phase()
+            self._write("done" if self._status == "ok" else "done, but the result differs from the reference")
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """Write that the phase `name` begins, and the counts of the stream if it is the phase that ends."""
+        self._end_phase()
+        self._phase = one_line(name)
+        self._last_line = self._clock()
+        self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        """Write a line if one is due."""
+        for found in snapshot.news:
+            _, whose, why = happened(found)
+            line = f"{whose}: {one_line(why)}"
+            if isinstance(found, Redistribution):
+                self._named += 1
+                line = f"redistribution {self._named} for {line}"
+            if self._named <= REDISTRIBUTION_LINES or not isinstance(found, Redistribution):
+                self._write(line)
+            elif self._named == REDISTRIBUTION_LINES + 1:
+                self._write("more redistributions follow; from here on they are only counted")
+        totals = self._totals = snapshot.totals
+        waited = self._clock() - self._last_line
+        tenth = 10 + int(10 * totals.share_processed) if totals.all_read else int(10 * (totals.share_read or 0.0))
+        if waited >= MAX_LINE_SECONDS or (tenth > self._tenth and waited >= MIN_LINE_SECONDS):
+            self._tenth = tenth
+            self._last_line = self._clock()
+            self._write(f"{self._phase or 'stream'}: {_progress(totals)}")
+
+    def ended(self, status: str) -> None:
+        """Note the status for the last line."""
+        self._status = status
+
+    def warn(self, message: str) -> None:
+        """Write a line."""
+        self._write(f"warning: {one_line(message)}")
+
+    def _end_phase(self) -> None:
+        if self._phase != "stream":
+            return
+        totals = self._totals
+        # No duration and no rate: this clock sees the end one poll late, and the table has the exact ones.
+        self._write(
+            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed, "
+            f"{plural(totals.redistributions, 'redistribution')}"
+        )
+        if decided := outcomes(totals.decisions):
+            self._write(f"decisions: {decided}")
+        self._phase = ""
+
+    def _write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            text = f"[{self._clock() - self._began:7.1f} s] {self._name}: {line}\n"
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError):  # the reader has gone; the job goes on
+            self._stream = None
+
+
+def happened(found: News, limit: int = 500) -> tuple[float, str, str]:
+    """When something happened, in seconds of the stream, to whom, in up to `limit` characters, and why."""
+    whose = one_line(found.stage, limit)
+    if isinstance(found, Redistribution):
+        return found.decision.at, f"{whose} {found.decision.reducer}", found.decision.reason
+    return found.at, whose, f"{found.who}: {found.reason}"
+
+
+def _progress(totals: Totals) -> str:
+    share = totals.share_read
+    read = f"{short(totals.read)} rows" if share is None else f"{percent(share)} of {plural(totals.rows, 'row')}"
+    processed = f"{short(totals.processed)} of {short(totals.emitted)} emitted records processed"
+    parts = [f"{read} read", f"{processed} ({short(totals.processed_rate)}/s)"]
+    if totals.longest is not None:
+        parts.append(f"longest queue {short(totals.longest.queue)} ({totals.longest.stage} {totals.longest.index})")
+    parts.append(plural(totals.redistributions, "redistribution"))
+    if totals.left_out:
+        parts.append(f"{plural(totals.left_out, 'record')} left out")
+    if totals.is_graph and totals.bottleneck.stage is not None:
+        parts.append(f"{totals.bottleneck.stage} limits the run")
+    return ", ".join(parts)
