@@ -1,8 +1,8 @@
-"""What rounds of aggregation cost (consistent grouping paper, section V-C): a count of Zipf keys without rounds, and
-with a round every T seconds.
+"""What epochs and their partial results cost (periodic aggregation: consistent grouping paper, section V-C): a count of
+Zipf keys without any, and with an epoch that ends every T seconds.
 
 Every T runs in turn, several times, on the same records and one Ray. While partial results are published, a reader
-reads them as another process would; the last round it has read is compared with the result.
+reads them as another process would; the last ones it has read are compared with the result.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpa import partial_results
-from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
+from dpa import results
+from dpa.driver.inputs import Inputs, OpenedInput
 from dpa.driver.outputs import in_memory
+from dpa.driver.sessions import lazy_session
 from dpa.errors import TableError
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import actors, run_on
-from dpa.sinks.partial_results import RoundsDirectory, rounds_in
+from dpa.sinks.objects import ParquetObjects
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
@@ -40,7 +41,7 @@ TASKS = 2
 """Mappers, and as many reducers."""
 
 RECORDS, TIMES = 5_000_000, 12
-"""Records in the file, and how often a run reads it: long enough for several rounds every two seconds."""
+"""Records in the file, and how often a run reads it: long enough for several epochs of two seconds."""
 
 QUICK_RECORDS, QUICK_TIMES = 400_000, 20
 
@@ -58,12 +59,12 @@ READ_SECONDS = 0.5
 """How often the reader looks."""
 
 MAX_RATIO = 1.1
-"""What a round every two seconds may cost."""
+"""What an epoch every two seconds may cost."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to run the job: seconds between rounds, or no rounds; published, or merged only."""
+    """A way to run the job: seconds between epochs, or none; published, or cut and merged only."""
 
     seconds: float | None
     published: bool = True
@@ -75,28 +76,28 @@ class Kind:
 
 
 OFF = Kind(None)
-KINDS = (OFF, Kind(2.0), Kind(1.0), Kind(0.5), Kind(0.25), Kind(0.25, published=False))
+KINDS = (OFF, Kind(2.0), Kind(1.0), Kind(0.5), Kind(0.25), Kind(0.1), Kind(0.1, published=False))
 QUICK_KINDS = (OFF, Kind(0.25))
 
 
 class Reader(threading.Thread):
-    """Reads partial results until it is stopped; `last` has the records by key of the newest round it has read."""
+    """Reads partial results until it is stopped; `last` has the records by key of the newest epoch it has read."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(daemon=True)
         self._directory = directory
         self._stopped = threading.Event()
-        self.rounds: set[int] = set()
+        self.epochs: set[int] = set()
         self.last: pa.Table | None = None
 
     def run(self) -> None:
         """Read until stopped."""
         while not self._stopped.wait(READ_SECONDS):
             try:
-                found = partial_results(self._directory)
+                found = results(self._directory)
             except TableError:
                 continue
-            self.rounds.add(found.round)
+            self.epochs.add(found.epoch)
             self.last = found.table
 
     def stop(self) -> None:
@@ -132,47 +133,51 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int) -> dict[str, Any]:
     """Count all records once."""
-    with TemporaryDirectory(prefix="dpa-rounds-") as directory:
+    with TemporaryDirectory(prefix="dpa-epochs-") as directory:
         published_in = directory if kind.seconds is not None and kind.published else None
-        plan = _with_rounds(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), kind.seconds, published_in)
+        plan = _with_epochs(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), kind.seconds, published_in)
         reader = Reader(directory)
         reader.start()
         with actors(len(plan.graph.addresses)) as launched:
             outcome = run_on(launched, plan, RunHooks(warn=print))
         reader.stop()
-        published = len(rounds_in(Path(directory)))
+        published = any(Path(directory).glob("part-*"))
     result = in_memory(outcome, REDUCER)
     table.check(str(kind), result["word"], result["count"], table.counts * times)
     _require_subset(reader.last, result)
-    stats, taken = outcome.snapshot[REDUCER].aggregation, outcome.times
+    stats, taken, ended = outcome.snapshot[REDUCER].aggregation, outcome.times, outcome.snapshot.epochs
     found = {
         "stream": taken.stream_ended - taken.stream_started,
         "merge": taken.merged - taken.stream_ended,
         "seconds": taken.merged - taken.stream_started,
-        "rounds": stats.rounds if stats else 0,
+        "epochs": stats.epochs if stats else 0,
+        "waited": ended.seconds,
+        "longest": ended.longest,
         "states": stats.states if stats else 0,
         "spent": stats.seconds if stats else 0.0,
-        "rounds_seen": len(reader.rounds),
+        "epochs_seen": len(reader.epochs),
         "keys": result.num_rows,
         "redistributions": outcome.snapshot[REDUCER].version,
     }
-    assert bool(published) == bool(found["rounds"] and published_in)
+    assert published == bool(found["epochs"] and published_in)
     progress(f"{kind}: " + ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
     return found
 
 
-def _with_rounds(plan: RunPlan, seconds: float | None, directory: str | None) -> RunPlan:
-    """The same plan with a round of aggregation every so often, published in a directory; None for either: not."""
+def _with_epochs(plan: RunPlan, seconds: float | None, directory: str | None) -> RunPlan:
+    """The same plan with an epoch every `seconds`, published in a directory; None for either: not."""
     stages = tuple(
         replace(stage, aggregate_seconds=seconds) if stage.name == REDUCER else stage for stage in plan.graph.stages
     )
-    rounds = None if directory is None else RoundsDirectory(directory)
-    deliveries = {name: replace(delivery, rounds=rounds) for name, delivery in plan.deliveries.items()}
+    sink = None if directory is None else ParquetObjects(directory, "overwrite", publishes="table")
+    if sink is not None:
+        sink.begin()
+    deliveries = {name: replace(delivery, partial=sink) for name, delivery in plan.deliveries.items()}
     return replace(plan, graph=replace(plan.graph, stages=stages), deliveries=deliveries)
 
 
 def _require_subset(so_far: pa.Table | None, result: pa.Table) -> None:
-    """Check that a round has each key once, and of no key more records than the result."""
+    """Check that partial results have each key once, and of no key more records than the result."""
     if so_far is None or not so_far.num_rows:
         return
     both = so_far.join(result, "word", join_type="left outer", right_suffix=" in the end")
@@ -181,16 +186,16 @@ def _require_subset(so_far: pa.Table | None, result: pa.Table) -> None:
 
 
 def _medians(kind: Kind, runs: list[dict[str, Any]], off: list[dict[str, Any]]) -> dict[str, Any]:
-    """The runs of one kind as one, and their time as a ratio to that without rounds."""
+    """The runs of one kind as one, and their time as a ratio to that without epochs."""
     medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     ratio = medians["seconds"] / statistics.median(run["seconds"] for run in off)
     return {"kind": str(kind), "every": kind.seconds, "published": kind.published, "ratio": ratio, **medians}
 
 
 def _targets(rows: list[dict[str, Any]]) -> list[Target]:
-    """Compare the kind with the longest time between rounds with the kind without rounds."""
+    """Compare the kind with the longest epochs with the kind without any."""
     first = rows[1]
-    name, wanted = f"time with a round every {first['kind']}, to none", f"<= {MAX_RATIO:g}"
+    name, wanted = f"time with an epoch every {first['kind']}, to none", f"<= {MAX_RATIO:g}"
     return [Target(name, wanted, first["ratio"], first["ratio"] <= MAX_RATIO)]
 
 
@@ -198,45 +203,51 @@ def _text(
     rows: list[dict[str, Any]], runs: dict[Kind, list[dict[str, Any]]], records: int, times: int, repeats: int
 ) -> str:
     head = (
-        "a round every",
+        "an epoch every",
         "seconds: median (least ... most)",
         "to none",
-        "rounds",
+        "epochs",
+        "sources waited, ms each",
+        "longest, ms",
         "states handed over",
-        "user code s",
-        "ms a round and reducer",
+        "user code, ms each and reducer",
     )
     body = []
     for row, found in zip(rows, runs.values(), strict=True):
         taken = [run["seconds"] for run in found]
-        each = f"{row['spent'] / row['rounds'] / TASKS * 1e3:.0f}" if row["rounds"] else "-"
         seconds = f"{row['seconds']:.2f} ({min(taken):.2f} ... {max(taken):.2f})"
-        body.append((row["kind"], seconds, f"{row['ratio']:.2f}", row["rounds"], row["states"], row["spent"], each))
+        each = [
+            f"{of / row['epochs'] * 1e3:.0f}" if row["epochs"] else "-" for of in (row["waited"], row["spent"] / TASKS)
+        ]
+        longest = f"{row['longest'] * 1e3:.0f}" if row["epochs"] else "-"
+        body.append(
+            (row["kind"], seconds, f"{row['ratio']:.2f}", row["epochs"], each[0], longest, row["states"], each[1])
+        )
     return (
         f"A file of {records:,} records with Zipf({EXPONENT}) keys, up to {KEYS:,} of them, is read {times} times and "
         f"counted by {TASKS} mappers and {TASKS} reducers; {repeats} runs of each kind, kinds in turn. The strategy "
         f"doubling acts at every difference of queues, {BALANCE['max_rounds']} times a reducer, so many keys leave "
-        "their initial owners early, and their states are exchanged in every round. The time is that of stream and "
-        "merge. A round begins at the first tick (four a second) after the given seconds since the end of the last. "
-        "Each reducer then extracts the states of keys with another initial owner, merges those it receives, and "
-        "writes its share of the partial results as Parquet; *user code* is the time of both reducers for that. "
-        "Without publishing, states are only extracted and merged. A reader in another thread reads the rounds; they "
+        "their first owners early, and one key may have states on both reducers. The time is that of stream and "
+        "merge. The given seconds after the last partial results were complete, sources stop at the end of a row until "
+        "all that they have read is processed, states are with the owners of their keys, and each reducer has written "
+        "its share as Parquet; *user code* is the time that a reducer takes to extract, merge and write. "
+        "Without publishing, nothing is written. A reader in another thread reads the partial results; they "
         "and the result are checked.\n\n" + markdown_table(head, body)
     )
 
 
 def _figure(rows: list[dict[str, Any]], runs: dict[Kind, list[dict[str, Any]]]) -> Figure:
-    figure, (times, spent) = panels(2, (9.0, 3.0))
+    figure, (times, waited) = panels(2, (9.0, 3.0))
     names = [row["kind"].replace(", ", ",\n") for row in rows]
     bars = times.barh(names, [row["seconds"] for row in rows], 0.6, color=COLOURS[0])
     label_bars(times, bars, [f"{row['ratio']:.2f}" for row in rows])
     for place, found in enumerate(runs.values()):
         times.plot([run["seconds"] for run in found], [place] * len(found), ".", color=COLOURS[1], markersize=4)
     times.set_xlabel("seconds (medians; a dot is a run), and as a ratio to none")
-    bars = spent.barh(names, [row["spent"] for row in rows], 0.6, color=COLOURS[2])
-    label_bars(spent, bars, [f"{row['rounds']:g} rounds" if row["rounds"] else "" for row in rows])
-    spent.set_xlabel("seconds of user code in rounds, all reducers")
-    for axes in (times, spent):
+    bars = waited.barh(names, [row["waited"] for row in rows], 0.6, color=COLOURS[2])
+    label_bars(waited, bars, [f"{row['epochs']:g} epochs" if row["epochs"] else "" for row in rows])
+    waited.set_xlabel("seconds in which sources waited, all epochs")
+    for axes in (times, waited):
         axes.invert_yaxis()
         axes.margins(x=0.2)
         axes.grid(visible=False, axis="y")

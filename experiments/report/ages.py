@@ -73,6 +73,7 @@ class History:
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
         self._changes = lru_cache(maxsize=None)(self._changes_since)
+        self._about = lru_cache(maxsize=None)(self._about_commit)
 
     @property
     def is_whole(self) -> bool:
@@ -105,13 +106,16 @@ class History:
         below = tuple(paths)
         changed = sum(lines for file, lines in self._changes(commit) if _lies_in(file, below))
         lines = sum(_count_lines(self._root / file) for file in self._git("ls-files", "--", *below).splitlines())
+        return Age(*self._about(commit), changed, lines)
+
+    def _about_commit(self, commit: str) -> tuple[str, int]:
+        """Its date, and the commits since then that change more than results and documents."""
         commits = self._git("rev-list", "--count", f"{commit}..HEAD", "--", ".", *_NO_CODE)
-        date = self._git("log", "-1", "--format=%cs", commit).strip()
-        return Age(date, int(commits), changed, lines)
+        return self._git("log", "-1", "--format=%cs", commit).strip(), int(commits)
 
     def _changes_since(self, commit: str) -> list[tuple[str, int]]:
         """Of each file that differs, the lines that were added and removed."""
-        fields = iter(self._git("diff", "--numstat", "-M", "-z", commit).split("\0"))
+        fields = iter(self._git("diff", "--numstat", "-M", "-z", commit, "--", ".", *_NO_CODE).split("\0"))
         found = []
         for field in fields:
             if not field:

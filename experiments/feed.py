@@ -1,0 +1,120 @@
+"""A text that Spark stages while a job counts its lines, beside Spark's staging alone.
+
+Both take turns in one Spark session of all cores. A job's time is from its beginning to its result, with a Ray that
+runs already, as Spark does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpa import Job
+from dpa.runtime.cluster import ray_session
+from dpa.spark import Source, input_table, spark_session
+from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.tracker import TrackedSnapshot
+from experiments.harness import Findings, at_most, holds, main, markdown_table, progress
+
+_LINES, _LINE_BYTES = 100_000, 100
+"""Different lines, and about the bytes of each."""
+
+_AT_ONCE = 200_000
+_LATER = 1.15
+
+
+class _Watch(Unobserved):
+    """Notes when the first records were read, and whether more were to come then."""
+
+    def __init__(self) -> None:
+        self.first_read: float | None = None
+        self.knew_all = False
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        """Look."""
+        if self.first_read is None and snapshot.totals.read:
+            self.first_read, self.knew_all = time.monotonic(), snapshot.rows > 0
+
+
+def write_text(place: Path, size: float, seed: int) -> tuple[int, int]:
+    """Write lines of letters, some more frequent than others; returns how many, and their bytes."""
+    random = np.random.default_rng(seed)
+    letters = random.integers(ord("a"), ord("z") + 1, (_LINES, _LINE_BYTES - 1), dtype=np.uint8)
+    known = np.concatenate([letters, np.full((_LINES, 1), ord("\n"), np.uint8)], axis=1)
+    lines = 0
+    with place.open("wb") as file:
+        while file.tell() < size:
+            drawn = (random.random(_AT_ONCE) ** 2 * _LINES).astype(np.int64)
+            file.write(known[drawn].tobytes())
+            lines += _AT_ONCE
+        return lines, file.tell()
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Stage, and count, in turn."""
+    size = options.gigabytes * 2**30 if not options.quick else 5e7
+    turns = 1 if options.quick else options.turns
+    alone, jobs = [], []
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dpa-feed-")))
+        text = directory / "lines.txt"
+        lines, written = write_text(text, size, options.seed)
+        spark = stack.enter_context(spark_session("feed"))
+        stack.enter_context(ray_session(None, object_store_mb=512))
+        source = Source("text", str(text))
+        for turn in range(turns + 1):
+            began = time.monotonic()
+            with input_table(lambda: spark, source, stage_dir=str(directory)):
+                staging = time.monotonic() - began
+            watch, began = _Watch(), time.monotonic()
+            result = Job(
+                name="feed",
+                input={"format": "text", "path": str(text)},
+                key="value",
+                reducer="count",
+                parallelism={"mappers": 1, "reducers": 1},
+                spark={"stage_dir": str(directory)},
+            ).run(watch)
+            seconds = time.monotonic() - began
+            counted = sum(result.table()["count"].to_pylist())
+            found = {
+                "seconds": seconds,
+                "first_read": None if watch.first_read is None else watch.first_read - began,
+                "began_early": not watch.knew_all,
+                "right": counted == lines,
+            }
+            progress(f"turn {turn}: staging {staging:.1f} s, job {seconds:.1f} s")
+            if turn or options.quick:  # the first one warms up
+                alone.append(staging)
+                jobs.append(found)
+    return _findings(lines, written, alone, jobs)
+
+
+def _findings(lines: int, written: int, alone: list[float], jobs: list[dict[str, Any]]) -> Findings:
+    staging, whole = statistics.median(alone), statistics.median(found["seconds"] for found in jobs)
+    rows = [
+        [f"{took:.1f}", f"{found['seconds']:.1f}", f"{found['first_read'] or 0:.1f}", found["began_early"]]
+        for took, found in zip(alone, jobs, strict=True)
+    ]
+    columns = ["staging alone, s", "job, s", "first record read after, s", "before all was staged"]
+    text = f"{lines:,} lines, {written / 1e9:.2f} GB of text.\n\n{markdown_table(columns, rows)}"
+    data = {"lines": lines, "bytes": written, "staging_seconds": alone, "jobs": jobs}
+    targets = [
+        at_most("the job, times Spark's staging alone", whole / staging, _LATER),
+        holds("all lines are counted", all(found["right"] for found in jobs)),
+    ]
+    return Findings(data, targets, text)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="of text")
+    parser.add_argument("--turns", type=int, default=3)
+    main("feed", parser, measure)
