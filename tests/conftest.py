@@ -7,10 +7,14 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+for name, examples in {"few": 10, "repeatable": 50, "explore": 1000, "fuzz": 10_000}.items():
+    settings.register_profile(
+        name,
+        derandomize=examples <= 50,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _HANDLERS = {

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,35 @@ def medians(readings: pa.Table) -> Rows:
     return found
 
 
+def window_of(time: datetime) -> dict[str, datetime]:
+    """The ten seconds in which something happened."""
+    start = time - timedelta(seconds=time.second % 10, microseconds=time.microsecond)
+    return {"window_start": start, "window_end": start + timedelta(seconds=10)}
+
+
+def by_window(rows: Iterable[tuple[datetime, str]]) -> dict[datetime, list[str]]:
+    found: defaultdict[datetime, list[str]] = defaultdict(list)
+    for time, name in rows:
+        found[window_of(time)["window_start"]].append(name)
+    return found
+
+
+def trending_live(tweets: pa.Table) -> Rows:
+    tags = ((row["time"], tag) for row in tweets.to_pylist() for tag in re.findall(r"#(\w+)", row["text"]))
+    return [{**window_of(start), **row} for start, found in by_window(tags).items() for row in ranked(found, "tag")]
+
+
+def campaigns(events: pa.Table) -> Rows:
+    """The views of each campaign in each ten seconds."""
+    views = (row for row in events.to_pylist() if row["kind"] == "view")
+    named = by_window((row["time"], f"{chr(ord('a') + row['ad'] // 10 % 26)}{row['ad'] // 10}") for row in views)
+    return [
+        {"campaign": name, **window_of(start), "count": count}
+        for start, found in named.items()
+        for name, count in Counter(found).items()
+    ]
+
+
 TOPOLOGIES = {
     topology.name: topology
     for topology in (
@@ -191,6 +221,22 @@ TOPOLOGIES = {
             "matched",
         ),
         Topology(
+            "trending_live",
+            "ranking",
+            ("tweets -> counts", "counts -> ranking"),
+            ("tweets.read.rows=1500", "tweets.read.rate=null", "tweets.read.args={per_second: 50, period: 500}"),
+            lambda inputs: trending_live(inputs["tweets"]),
+            "counts",
+        ),
+        Topology(
+            "campaigns",
+            "counts",
+            ("events -> counts",),
+            ("events.read.rows=6000", "events.read.rate=null", "events.read.args={per_second: 200}"),
+            lambda inputs: campaigns(inputs["events"]),
+            "counts",
+        ),
+        Topology(
             "top_pages",
             "ranking",
             ("requests -> counts", "counts -> ranking"),
@@ -203,6 +249,17 @@ TOPOLOGIES = {
             "revenue",
             ("orders -> placed", "customers -> placed", "placed -> revenue"),
             ("orders.read.rows=1500", "orders.read.args={customers: 400}", "customers.read.rows=350"),
+            lambda inputs: revenue(inputs["orders"], inputs["customers"]),
+            "placed",
+        ),
+        Topology(
+            "orders_kafka",
+            "revenue",
+            ("orders -> placed", "customers -> placed", "placed -> revenue"),
+            (
+                "orders.read={format: generated, use: jobs.orders:Orders, args: {customers: 400}, rows: 1500, seed: 1}",
+                "customers.read.rows=350",
+            ),
             lambda inputs: revenue(inputs["orders"], inputs["customers"]),
             "placed",
         ),

@@ -5,17 +5,34 @@ import os
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any
 
 import pytest
+from kafka_broker import kafka_broker
+from s3_server import s3_server
 
 _PACKAGES = {"ray", "pyspark"}
 _PICKLING = {"cloudpickle", "arrow_serialization"}
 """A library that both bring a copy of, and what Ray's copy needs once Ray has been imported in this process."""
 
 _SPARK_PROGRAMS = {"spark-submit", "spark-class"}
+
+
+@pytest.fixture(scope="session")
+def s3_port() -> Iterator[int]:
+    """That of a server with the buckets `bucket`, for checkpoints, and `results`."""
+    with s3_server("bucket", "results") as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """The address of a broker."""
+    with kafka_broker() as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,7 @@ def test_the_last_events_are_shown_and_the_machines_end(recorder: Recorder, tmp_
 def test_until_stops_after_an_event_and_verbose_shows_all_that_came_of_each(recorder: Recorder, tmp_path: Path) -> None:
     done = replay(written(recorder.recording(), tmp_path), "--until", 1, "--verbose")
     assert "  #1        0.000000  <- mapper 0 #0: Push(block=<5 records>" in done.stdout
-    assert "ProcessBlock(block=<5 records>, version=0)" in done.stdout
+    assert "ProcessBlock(block=<5 records>, version=0, closed=None)" in done.stdout
     assert "#2 " not in done.stdout
     assert "  queue: 5" in done.stdout.splitlines()
 
@@ -105,3 +105,20 @@ def test_a_foreign_file_gives_status_2_and_one_line(tmp_path: Path) -> None:
     foreign.write_text("anything")
     done = replay(foreign)
     assert (done.exit_code, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_another_user_can_write_is_not_read(recorder: Recorder, tmp_path: Path, mode: int) -> None:
+    path = written(recorder.recording(), tmp_path)
+    path.chmod(mode)
+    done = replay(path)
+    assert done.exit_code == 2
+    assert "is not trusted: it belongs to user" in done.output and "only those are read that nobody" in done.output
+
+
+def test_a_file_that_was_changed_is_not_unpickled(recorder: Recorder, tmp_path: Path) -> None:
+    path = written(recorder.recording(), tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + b"c" + content[-8:])
+    done = replay(path)
+    assert done.exit_code == 2 and "damaged: its checksum does not fit" in done.output

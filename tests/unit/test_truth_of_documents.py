@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,15 +31,16 @@ NOT_OF_THE_PACKAGE = {
 }
 
 
-NAMES = {
-    path: {
-        *(name for match in DEFINED.finditer(text) for name in match.groups() if name),
-        *path.relative_to(ROOT).with_suffix("").parts,
+@cache
+def names() -> dict[Path, set[str]]:
+    """The classes, functions, variables, attributes and parameters of each module, and its own name."""
+    return {
+        path: {
+            *(name for match in DEFINED.finditer(text) for name in match.groups() if name),
+            *path.relative_to(ROOT).with_suffix("").parts,
+        }
+        for path, text in {**SOURCES, **TESTS}.items()
     }
-    for path, text in {**SOURCES, **TESTS}.items()
-}
-"""The classes, functions, variables, attributes and parameters of each module, and its own name."""
-EVERYWHERE = set().union(*NAMES.values())
 
 
 def exists(quoted: str) -> bool:
@@ -47,15 +49,21 @@ def exists(quoted: str) -> bool:
     if module := re.match(r"python -m ([\w.]+)", quoted):
         return find_spec(module[1]) is not None
     if "/" in quoted or quoted.endswith(".py"):
-        return (ROOT / quoted).exists() or any(path.name == quoted for path in NAMES)
+        return (ROOT / quoted).exists() or any(path.name == quoted for path in names())
     identifier = re.fullmatch(r"([\w.]+)(?:=|: .*|\(.*\))?", quoted)
     if identifier is None:
         return False
     owner, *attributes = identifier[1].split(".")
+    everywhere = set().union(*names().values())
     if not attributes:
-        return owner in EVERYWHERE
-    classes = [NAMES[path] for path, text in SOURCES.items() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
-    return owner in EVERYWHERE and set(attributes) <= (set().union(*classes) or EVERYWHERE)
+        return owner in everywhere
+    classes = [names()[path] for path, text in SOURCES.items() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
+    return owner in everywhere and set(attributes) <= (set().union(*classes) or everywhere)
+
+
+def test_tests_that_documents_name_are_there() -> None:
+    named = {name for page in (ROOT / "docs").glob("*.md") for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert named <= {match for text in TESTS.values() for match in re.findall(r"def (test_\w+)", text)}
 
 
 def test_everything_exists_that_the_design_names() -> None:

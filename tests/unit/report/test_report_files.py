@@ -229,3 +229,8 @@ def test_events_of_a_failed_job_lie_beside_the_report_and_those_of_an_earlier_on
     assert {path.name: path.read_bytes() for path in files[2].iterdir()} == {"reducer-0.events": b"new"}
     write(samples.report(), tmp_path)
     assert not (tmp_path / "events").exists()
+
+
+def test_events_are_for_their_owner_alone(tmp_path: Path) -> None:
+    write(samples.empty_report(), tmp_path, {"reducer-0.events": b"x"})
+    assert (tmp_path / "events" / "reducer-0.events").stat().st_mode & 0o777 == 0o600

@@ -96,13 +96,13 @@ def test_the_page_has_every_part() -> None:
         assert expected in text
 
 
-def test_a_grouping_and_rounds_of_aggregation_are_on_the_page() -> None:
+def test_a_grouping_and_partial_results_are_on_the_page() -> None:
     usual = Page(rendered(samples.report)).text
     assert "grouping" not in usual and "aggregation" not in usual
     report = samples.report(grouping=GroupingReport("consistent", 1.5, 3), aggregation=AggregationStats(7, 0.5, 1_234))
     text = " ".join(Page(render(report)).text.split())
     assert "grouping consistent a key on 1.50 tasks on average, 3 parts of the keys moved" in text
-    assert "aggregation 7 rounds 1,234 states handed over, 0.50 s of user code" in text
+    assert "aggregation published 7 times 1,234 states handed over, 0.50 s of user code" in text
 
 
 def test_the_page_has_the_graph_and_three_pictures_each_described() -> None:

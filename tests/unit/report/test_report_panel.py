@@ -14,9 +14,9 @@ from progress_samples import Clock, Terminal, show, working_off
 from rich.console import Console
 
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.wire.metrics import TaskChange, TaskStats
-from dpa.report._live import PlainProgress
+from dpa.protocol.wire.metrics import EventTimeStats, TaskChange, TaskStats
 from dpa.report._panel import Panel, PanelState, RichProgress
+from dpa.report._plain import PlainProgress
 
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
 
@@ -67,6 +67,15 @@ def test_the_panel_tells_of_tasks_that_come_and_move() -> None:
     text = panel(4, 80, 24, steps=(samples.moved(), samples.grown()))
     assert "1.5 s  reducer  0 is 4 now: asked for" in text
     assert "4.0 s  reducer  5, 6 came: busy 97% of the time for 2.0 s" in text
+
+
+def test_the_panel_says_why_a_window_is_open() -> None:
+    waits = EventTimeStats(1_500_000, None, 10_000_000, "clicks", "p1", 3)
+    text = panel(4, 132, 24, event_time=waits)
+    assert "windows  reducer waits for 1970-01-01 00:00:10, event time is 1970-01-01 00:00:01.5, held by clicks" in text
+    assert len(text.splitlines()) < 24
+    assert "event time is not known yet" in panel(4, 132, 24, event_time=replace(waits, watermark=None))
+    assert "windows" not in panel(4, 132, 24, event_time=replace(waits, opens=None))
 
 
 def test_once_all_rows_are_read_the_bar_shows_what_the_reducers_have_yet_to_do() -> None:

@@ -139,9 +139,9 @@ def test_the_facts_of_the_run_are_given() -> None:
         assert expected in text
 
 
-def test_rounds_of_aggregation_have_a_line_if_the_job_has_any() -> None:
-    aggregation = AggregationStats(rounds=12, seconds=0.834, states=1_234)
-    expected = "aggregation 12 rounds 1,234 states handed over, 0.83 s of user code"
+def test_partial_results_have_a_line_if_the_job_has_any() -> None:
+    aggregation = AggregationStats(epochs=12, seconds=0.834, states=1_234)
+    expected = "aggregation published 12 times 1,234 states handed over, 0.83 s of user code"
     assert expected in words(shown(samples.report(aggregation=aggregation)))
     assert "aggregation" not in shown(samples.report())
 
@@ -258,9 +258,11 @@ def test_a_job_that_failed_before_its_stages_had_finished_has_no_static_skew() -
 
 
 def test_deaths_that_the_job_has_survived_are_listed() -> None:
-    found = RecoveryReport(0, 12.5, "reducer 1", "two", "it was killed", 1_234, 2.5)
+    found = RecoveryReport(0, 12.5, "reducer 1", "two", "it was killed", 1_234, 2.5, begun=1.25, restored=2.25)
     text = words(shown(samples.report(recoveries=(found, replace(found, node="", seconds=None)))))
-    assert "after died node rows again flowed after 12.5 s reducer 1 two 1,234 2.50 s 12.5 s reducer 1 1,234" in text
+    assert (
+        "after died node rows again begun after restored flowed 12.5 s reducer 1 two 1,234 1.25 s 2.25 s 2.50 s" in text
+    )
 
 
 def test_a_failed_job_says_where_nothing_was_published() -> None:

@@ -98,6 +98,13 @@ def test_a_split_key_stays_with_those_that_stay(
         assert isinstance(found, Single)
 
 
+def test_all_may_leave_while_others_join() -> None:
+    before = split(table_of(2), 0, 1)
+    tokens = {reducer: AdaptiveOptions().positions(reducer) for reducer in (2, 3)}
+    after = with_members(before, MemberChange(leaves=(0, 1), joins=(2, 3)), tokens)
+    assert after.members == (2, 3) and set(after.owners_of(HASHES).tolist()) == {2, 3}
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,6 +1,7 @@
 """The token ring: one owner a key, who loses and gains keys when tokens come and go, and the edges of the circle."""
 
 import itertools
+from dataclasses import replace
 
 import mmh3
 import pytest
@@ -8,9 +9,11 @@ from builders import keys, rings, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.protocol.restore import renumbered
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key
-from dpa.routing.ring import TokenRing
+from dpa.routing.members import MemberChange
+from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
 
 MANY = [f"key {number}" for number in range(300)]
 
@@ -108,3 +111,24 @@ def test_a_ring_needs_a_reducer_with_a_token(reducers: int, tokens: int) -> None
 def test_a_reducer_keeps_at_least_one_token() -> None:
     with pytest.raises(ValueError, match="reducer 1 must keep at least one token, not 0"):
         TokenRing(2, 4).set_tokens(1, 0)
+
+
+@pytest.mark.parametrize("token_format", [PAPER_TOKEN_FORMAT, "{token} of {node}"])
+def test_a_ring_is_found_again_from_its_table_by_whoever_knows_how_its_tokens_are_named(token_format: str) -> None:
+    ring = TokenRing(4, 8, token_format=token_format, seed=5)
+    ring.set_tokens(1, 3)
+    ring.change_members(MemberChange(joins=(5,), leaves=(0,), replaces=((2, 4),)))
+    for _ in range(2):  # the second time, tasks have other numbers than the nodes after which their tokens are named
+        table = renumbered(ring.snapshot(3))
+        found = TokenRing.of(table, token_format)
+        assert found is not None and found.members == (0, 1, 2, 3)
+        ring = found.change_members(MemberChange(joins=(4, 5)))
+        for joined in (4, 5):
+            assert ring.tokens_of(joined) == 8
+        assert len(ring.snapshot(0).positions) == len(table.positions) + 16, "those that join have tokens of their own"
+        ring.change_members(MemberChange(leaves=(4, 5)))
+        ring = TokenRing.of(renumbered(ring.snapshot(0)), token_format) or ring
+    assert TokenRing.of(table, "{token}/{node}") is None
+    assigned = table.assigned.copy()
+    assigned[0] = (assigned[0] + 1) % 4
+    assert TokenRing.of(replace(table, assigned=assigned), token_format) is None

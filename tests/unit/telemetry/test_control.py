@@ -207,17 +207,19 @@ def test_directories_of_jobs_that_were_killed_are_removed_and_nothing_else(job: 
 
 @pytest.mark.parametrize("kind", ["link", "writable"])
 def test_a_directory_that_others_can_change_is_not_used(kind: str, tmp_path: Path) -> None:
+    runs = runs_directory()
+    runs.rmdir()
     precious = tmp_path / "home" / "photos-1"
     precious.mkdir(parents=True)
     (precious / "lock").write_text("")
     if kind == "link":
-        runs_directory().symlink_to(tmp_path / "home")
+        runs.symlink_to(tmp_path / "home")
     else:
-        (tmp_path / "home").rename(runs_directory())
-        runs_directory().chmod(0o777)
+        (tmp_path / "home").rename(runs)
+        runs.chmod(0o777)
     with Mailbox("careful") as job:
         assert job.requests() == [] and RunningJob.all() == []
-    assert (runs_directory() / "photos-1" / "lock").exists()
+    assert (runs / "photos-1" / "lock").exists()
 
 
 def test_a_job_that_cannot_listen_runs_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -263,7 +265,13 @@ def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Mailbox) -> None
         assert run.invoke(app, ["cancel", "word-count", "reducer"]).stdout == "answer 1\n"
         assert run.invoke(app, ["cancel", "word-count"]).stdout == "answer 2\n"
         assert RunningJob.find("word-count").cancel() == "answer 3"
-    assert answering.asked == [CancelChange(0, "reducer"), CancelJob(0), CancelJob(0)]
+        assert run.invoke(app, ["stop", "word-count"]).stdout == "answer 4\n"
+    assert answering.asked == [CancelChange(0, "reducer"), CancelJob(0), CancelJob(0), CancelJob(0, saves=True)]
+
+
+def test_a_job_with_a_ray_of_its_own_is_shown_where_it_was_started(job: Mailbox) -> None:
+    done = CliRunner().invoke(app, ["attach", "word-count"])
+    assert done.exit_code == 1 and "runs in a Ray of its own, and is shown where it was started" in done.stderr
 
 
 def test_status_is_told_twice_a_second_at_most(job: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:

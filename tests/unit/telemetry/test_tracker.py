@@ -11,7 +11,9 @@ from progress_samples import at_share, working_off
 from dpa.measure.lives import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.telemetry.tracker import RunTracker
+from dpa.telemetry.followed import Followed
+from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 
 
 def test_rates_are_of_the_last_seconds() -> None:
@@ -84,3 +86,23 @@ def test_the_load_of_a_stage_is_of_the_last_seconds() -> None:
         tracker.update(replace(idle, at=float(second)))
     assert all(stage.load.busy == stage.load.blocked == stage.rate == 0 for stage in tracker.totals.stages)
     assert tracker.totals.bottleneck.kind == "none"
+
+
+def test_a_run_that_is_followed_is_seen_as_its_driver_sees_it() -> None:
+    said: list[str] = []
+
+    class Seen(Unobserved):
+        def phase(self, name: str, detail: str = "") -> None:
+            said.append(name)
+
+        def update(self, snapshot: TrackedSnapshot) -> None:
+            said.append(f"{snapshot.totals.processed > 0}")
+
+        def warn(self, message: str) -> None:
+            said.append(message.partition(" of ")[0])
+
+    followed = Followed(Seen())
+    for snapshot in (samples.snapshot(0.0), samples.snapshot(4.0), replace(samples.snapshot(0.0), generation=3)):
+        followed.see(snapshot)
+    followed.see(replace(samples.snapshot(4.0), phase="merge", generation=3))
+    assert said == ["stream", "False", "True", "generation 3", "False", "merge", "True"]
