@@ -3,7 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-ARCHIVE := $(BIN)/python -m dpa.spark.archive
+READY := $(VENV)/.ready
+PROCESSES ?= 2
+OPTIONS ?=
+
+# What the version of Python has no part in: pictures and pages, and experiments.
+PICTURES := experiments report/test_report_html.py report/test_report_plots.py report/test_report_plan_picture.py
 
 # A job has many processes: what one of them has compiled the next need not, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -11,19 +16,21 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: run test test-python unit coverage lint lock clean
 .DEFAULT_GOAL := run
 
-run: $(INSTALLED)  ## run the main job and show its result
+run: $(READY)  ## run the main job and show its result
 	$(BIN)/python -m dpa.run configs/wordcount.yaml --report out/report
 
-test: $(INSTALLED)  ## run all tests, on two processors; those on Ray and Spark first, as their files take longest
+test: $(READY)  ## run all tests, on two processors; those on Ray and Spark first, as their files take longest
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
+test-python: export HYPOTHESIS_PROFILE := few
 test-python:  ## run the unit tests on another Python, in an environment of its own: make test-python PYTHON=python3.13
-	$(MAKE) unit VENV=$(VENV)-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') ARCHIVE=:
+	$(MAKE) unit VENV=$(VENV)-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') \
+		PROCESSES=0 OPTIONS="$(PICTURES:%=--ignore=tests/unit/%)"
 
 unit: $(INSTALLED)  ## run the unit tests
-	$(BIN)/python -m pytest tests/unit --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/unit --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder $(OPTIONS)
 
-coverage: $(INSTALLED)  ## run all tests, which takes half as long again, and list the lines not covered
+coverage: $(READY)  ## run all tests, which takes half as long again, and list the lines not covered
 	$(BIN)/python -m pytest --cov=dpa --cov-report=term:skip-covered
 
 lint: $(INSTALLED)  ## check style, types and layers
@@ -40,8 +47,12 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -c "import dpa.driver.run, dpa.runtime._coordinator_actor"
-	$(BIN)/python -c "import ray.dashboard.agent" || true  # another Ray may have none: its processes start as they do
-	$(ARCHIVE) || true  # Spark starts sooner with it, and works without it
+	@touch $@
+
+$(READY): $(INSTALLED)
+	@# Both work without.
+	$(BIN)/python -c "import ray.dashboard.agent" || true
+	$(BIN)/python -m dpa.spark.archive || true
 	@touch $@
 
 lock:  ## renew requirements.lock (needs uv)
