@@ -96,7 +96,7 @@ def with_first_tables(
     sampling = _Sampling(spec, opened, seconds, waited.seconds)
     thread = threading.Thread(target=sampling.run, args=(frozenset(wanted),), name="dpa-sample", daemon=True)
     thread.start()
-    while thread.is_alive() and waited.seconds() < (_PLANNING_SECONDS if sampling.is_mapped else seconds):
+    while thread.is_alive() and waited.seconds() < sampling.allowed:
         thread.join(_LOOK_SECONDS)
     late = Planned(f"the ring: the sample took longer than {seconds:g} s")
     found = {name: sampling.found.get(name, late) for name in wanted}
@@ -117,6 +117,10 @@ class _Waited:
         if self._since is None and self._is_ready():
             self._since = now
         return 0.0 if self._since is None else now - self._since
+
+
+class _TooLateError(Exception):
+    """Nobody waits for the sample any more."""
 
 
 class _Sampling:
@@ -140,11 +144,18 @@ class _Sampling:
         self._rows = dict.fromkeys(opened, 0)
         self._is_whole = False
 
+    @property
+    def allowed(self) -> float:
+        """Seconds for which somebody who is ready waits for it."""
+        return max(self._seconds, _PLANNING_SECONDS) if self.is_mapped else self._seconds
+
     def run(self, wanted: frozenset[str]) -> None:
         """Plan the tables of these stages. What goes wrong here is found again when the job runs, and blamed there; a
         Ctrl-C, which polars raises in any thread, ends the job in the main one."""
         try:
             self._plan(wanted)
+        except _TooLateError:
+            return
         except BaseException as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             for name in wanted - self.found.keys():
@@ -208,10 +219,10 @@ class _Sampling:
         """Check that somebody waits for the sample still.
 
         Raises:
-            TimeoutError: nobody does.
+            _TooLateError: nobody does.
         """
-        if self._waited() > (_PLANNING_SECONDS if self.is_mapped else self._seconds):
-            raise TimeoutError(f"it took longer than {self._seconds:g} s")
+        if self._waited() > self.allowed:
+            raise _TooLateError
 
     def _planned(self, stage: Stage, reached: list[tuple[float, Block]], batch: int | None) -> Planned:
         """The first table of a stage that gets these blocks, each record of which stands for as many as its weight; if
