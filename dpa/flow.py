@@ -25,6 +25,7 @@ from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.job import Job
 from dpa.result import Result
+from dpa.sources.feed import never
 from dpa.spark import as_table
 from dpa.telemetry.observers import Observer
 from dpa.windows.options import Windows
@@ -107,9 +108,11 @@ class Flow:
         address: str | None = None,
         backend: Backend | None = None,
         check: bool = True,
+        resume: str | None = None,
+        closes: Callable[[], bool] = never,
     ) -> Result:
         """Run the flow; arguments, result and errors are those of `Job.run`."""
-        return self.job().run(observer, address=address, backend=backend, check=check)
+        return self.job().run(observer, address=address, backend=backend, check=check, resume=resume, closes=closes)
 
     def _add(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> str:
         """Add a step with the keys of all `sections`; returns its name: `word` where none is given, with a number if

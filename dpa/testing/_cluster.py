@@ -42,6 +42,23 @@ class LocalCluster:
             raise RuntimeError("the cluster runs in a `with` block alone")
         return str(self._cluster.address)
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of those that it has now, the head first."""
+        return tuple(self._started)
+
+    def add(self, name: str, processors: float) -> None:
+        """Start another node, or one of a name that was removed.
+
+        Raises:
+            ValueError: it has one of this name.
+        """
+        if name in self._started:
+            raise ValueError(f"there is a node {name!r} already")
+        self._started[name] = self._cluster.add_node(
+            node_name=name, num_cpus=processors, object_store_memory=self._object_store, include_dashboard=False
+        )
+
     def remove(self, name: str) -> None:
         """End a node, as if its machine had died; it must not be the head.
 
@@ -63,12 +80,7 @@ class LocalCluster:
         self._cluster = Cluster(shutdown_at_exit=False)
         try:
             for name, processors in self._nodes.items():
-                self._started[name] = self._cluster.add_node(
-                    node_name=name,
-                    num_cpus=processors,
-                    object_store_memory=self._object_store,
-                    include_dashboard=False,
-                )
+                self.add(name, processors)
         except BaseException:
             self._cluster.shutdown()
             raise

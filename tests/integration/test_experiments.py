@@ -19,7 +19,6 @@ EXPERIMENTS = sorted(
 
 LEFT_OUT = {
     "aggregation",
-    "chaos",
     "endless",
     "event_times",
     "feed",

@@ -22,8 +22,6 @@ from ray.exceptions import (
     RayTaskError,
     RuntimeEnvSetupError,
 )
-from s3_server import keys as keys_of
-from s3_server import s3_server, uri_of
 
 from dpa import Flow, Job, Results, results
 from dpa.driver.control import RunningJob
@@ -33,6 +31,8 @@ from dpa.protocol.wire.addresses import Address
 from dpa.runtime._failures import failure
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot
+from experiments.s3_server import keys as keys_of
+from experiments.s3_server import s3_server, uri_of
 
 pytestmark = pytest.mark.usefixtures("ray")
 

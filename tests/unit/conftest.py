@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from kafka_broker import kafka_broker
-from s3_server import s3_server
+
+from experiments.s3_server import s3_server
 
 _PACKAGES = {"ray", "pyspark"}
 _PICKLING = {"cloudpickle", "arrow_serialization"}

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_server import uri_of
 from typer.testing import CliRunner
 
 from dpa import Flow, Job, Reducer
@@ -17,6 +16,7 @@ from dpa.dead_letters.__main__ import app
 from dpa.dead_letters._letters import FoundLetters
 from dpa.errors import ConfigError, TableError
 from dpa.testing import LocalBackend
+from experiments.s3_server import uri_of
 
 BROKEN = """
     def pairs(record):

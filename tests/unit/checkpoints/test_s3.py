@@ -10,11 +10,11 @@ import pytest
 from checkpoint_machine import CheckpointWalk, FaultyFiles
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
-from s3_server import KEY, SECRET, client, keys, uri_of
 
 from dpa.checkpoints import CheckpointStore, TaskParts
 from dpa.checkpoints._s3 import S3Files
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
+from experiments.s3_server import KEY, SECRET, client, keys, uri_of
 
 
 def test_checkpoints_are_written_found_claimed_and_collected_and_nothing_else_is_left(s3_port: int) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from s3_server import uri_of
 
 from dpa import Results, results
 from dpa.errors import TableError
@@ -22,6 +21,7 @@ from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import RESULT, Sink
 from dpa.sources.parquet import parquet_table
+from experiments.s3_server import uri_of
 
 
 class Place:

@@ -16,13 +16,13 @@ from deltalake import DeltaTable
 from output_samples import check_outputs, of, publication
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
-from s3_server import KEY, SECRET, keys
 
 from dpa import Job
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks.delta import Delta
 from dpa.sinks.iceberg import Iceberg
 from dpa.testing import LocalBackend
+from experiments.s3_server import KEY, SECRET, keys
 
 
 class Lake:

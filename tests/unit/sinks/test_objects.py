@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from output_samples import check_outputs, of, publication
-from s3_server import client, keys, uri_of
 
 from dpa import Job
 from dpa.config import parse
@@ -22,6 +21,7 @@ from dpa.sinks.objects import ParquetObjects, _ResultObjects
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.parquet import parquet_table
 from dpa.testing import LocalBackend
+from experiments.s3_server import client, keys, uri_of
 
 
 class Died(BaseException):

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.exceptions import TableNotFoundError
 from pyiceberg.exceptions import NoSuchTableError
-from s3_server import keys, uri_of
 
 from dpa import results
 from dpa.errors import TableError
@@ -24,6 +23,7 @@ from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
 from dpa.sinks.sink import Sink
 from dpa.sources.parquet import parquet_table
+from experiments.s3_server import keys, uri_of
 from jobs.json_lines import JsonLines
 
 Make: TypeAlias = Callable[[Path], Sink]

@@ -12,7 +12,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from s3_server import client, uri_of
 
 from dpa.errors import TableError
 from dpa.sources import _lines, watched
@@ -20,6 +19,7 @@ from dpa.sources._lines import LineFormat
 from dpa.sources.feed import Page, table_of
 from dpa.sources.splits import MemorySplit, NumberedSplit, whole
 from dpa.sources.watched import Seen, WatchedFiles
+from experiments.s3_server import client, uri_of
 
 TEXT, CSV, JSON = LineFormat("text"), LineFormat("csv", header=True), LineFormat("json")
 NOW = 1_000

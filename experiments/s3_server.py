@@ -22,10 +22,12 @@ def s3_server(*buckets: str) -> Iterator[int]:
         said = next(line for line in server.stderr if "Running on" in line)
         Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # it logs each request
         found = int(said.strip().rpartition(":")[2])
-        for bucket in buckets:
-            client(found).create_bucket(Bucket=bucket)
-        yield found
-        server.terminate()
+        try:
+            for bucket in buckets:
+                client(found).create_bucket(Bucket=bucket)
+            yield found
+        finally:
+            server.terminate()
 
 
 def client(port: int) -> Any:

@@ -1,0 +1,58 @@
+"""The driver of one run, a process of its own that can be killed. It says on its standard output, a word a line, what
+the job is at; the last line is its report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from dpa import Flow
+from dpa.errors import DpaError
+from dpa.result import Result
+from dpa.telemetry.observers import Unobserved
+from experiments.chaos.jobs import TOPOLOGIES
+
+RECOVERY = "recovery"
+"""What a job is at from a death until records flow again."""
+
+
+class Says(Unobserved):
+    """Says what the job is at."""
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """A phase begins."""
+        print(name, flush=True)
+
+    def warn(self, message: str) -> None:
+        """Something died, or records flow again."""
+        print(f"# {message}", file=sys.stderr, flush=True)
+        if message.startswith("records flow again"):
+            print("stream", flush=True)
+        elif "generation" in message and "begins" in message:
+            print(RECOVERY, flush=True)
+
+
+def run(given: dict[str, Any], *, resume: bool) -> Result:
+    """Run the job of a specification, or go on with it behind its checkpoints."""
+    topology = TOPOLOGIES[given["topology"]]
+    flow = Flow(given["name"], **given["sections"])
+    topology.steps(flow, given["file"], given["write"], given["consistency"])
+    path = given["sections"]["checkpoint"]["path"] if resume else None
+    return flow.run(Says(), address=given["address"], resume=path)
+
+
+def main() -> None:
+    """`python -m experiments.chaos.driver SPECIFICATION [resume]`, a text of JSON."""
+    given, *rest = sys.argv[1:]
+    try:
+        report = run(json.loads(given), resume=bool(rest)).report
+    except DpaError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps([asdict(recovery) for recovery in report.recoveries]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

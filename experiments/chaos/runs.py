@@ -1,0 +1,251 @@
+"""One run of the experiment: a job of which processes are killed until it has ended, by as many drivers as it takes."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.chaos.driver import RECOVERY
+from experiments.chaos.jobs import TOPOLOGIES
+from experiments.chaos.world import DRIVER, NODE, STORAGE, Kill, World, kill, kind_of
+
+BACKOFF = "100ms"
+
+MEAN_SECONDS = 1.5
+"""From the begin of the stream, or the kill before, to a kill that may come at any moment, on average."""
+
+PATIENCE = 6.0
+"""Seconds for which a kill waits for its moment; then it comes at any."""
+
+MOMENTS = ("any", "any", "startup", "checkpoint", RECOVERY, "merge")
+"""What a job is to be at when something is killed: a phase of its driver, or writing a checkpoint."""
+
+TASKS = ("source task", "operator task", "load balancer", "coordinator")
+
+MOST_SECONDS = 180.0
+"""Of a run; one that takes longer hangs."""
+
+MOST_DRIVERS = 8
+
+LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a run is of.
+
+    Attributes:
+        topology: the name of the job.
+        consistency: `merge` or `migrate`.
+        sink: where its results go.
+        checkpoints: where those go: `directory`, `objects`, or empty: there are none.
+    """
+
+    topology: str
+    consistency: str
+    sink: str
+    checkpoints: str
+
+
+@dataclass
+class Run:
+    """What became of a run.
+
+    Attributes:
+        way: what it was of.
+        kills: what was killed.
+        drivers: how each ended: `killed`, `failed`, or `ended`.
+        resumed: how many drivers went on behind a checkpoint.
+        flowed: seconds from a kill until records flowed again by the same driver, and what was killed.
+        recoveries: of the last driver, as its report has them.
+        seconds: that it took.
+        errors: of drivers that failed.
+        is_exact: whether its results are Spark's.
+        left: what it should not have left.
+    """
+
+    way: Way
+    kills: list[Kill] = field(default_factory=list)
+    drivers: list[str] = field(default_factory=list)
+    resumed: int = 0
+    flowed: list[tuple[str, float]] = field(default_factory=list)
+    recoveries: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    errors: list[str] = field(default_factory=list)
+    is_exact: bool = False
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        """How it came to its end."""
+        if self.drivers[-1:] != ["ended"]:
+            return "failed"
+        return "went on" if len(self.drivers) == 1 else "resumed" if self.resumed else "begun anew"
+
+
+class Chaos:
+    """Runs one job, and kills."""
+
+    def __init__(self, world: World, name: str, file: Path, way: Way, draw: random.Random) -> None:
+        """`name`: of the job, which no other has; `file`: its rows."""
+        self.run = Run(way)
+        self._world = world
+        self._name = name
+        self._draw = draw
+        self._topology = TOPOLOGIES[way.topology]
+        sections: dict[str, Any] = {
+            "limits": {"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+            "recovery": {"attempts": 8, "backoff": BACKOFF},
+            "placement": {"allocator": "even", "costs": dict.fromkeys(self._topology.stages, 1.0)},
+        }
+        self._store = ""
+        if way.checkpoints:
+            self._store = world.store(name, is_remote=self._is_remote)
+            sections["checkpoint"] = {"path": self._store, "every": "500ms", "keep": 2}
+        self._given = {
+            "name": name,
+            "topology": way.topology,
+            "consistency": way.consistency,
+            "file": str(file),
+            "address": world.cluster.address,
+            "sections": sections,
+            "write": {step: world.write(way.sink, self._place(step), self._topology.publishes) for step in self._steps},
+        }
+        self._at = ""
+        self._killed_at: list[tuple[str, float]] = []
+        self._said: list[str] = []
+
+    @property
+    def _is_remote(self) -> bool:
+        return self.run.way.checkpoints == "objects"
+
+    @property
+    def _steps(self) -> list[str]:
+        return [*self._topology.queries]
+
+    def _place(self, step: str) -> str:
+        return f"{self._name}-{step}"
+
+    def work(self, kills: int) -> Run:
+        """Run the job to its end, and kill so often meanwhile."""
+        began = time.monotonic()
+        planned = [self._plan() for _ in range(kills)]
+        self._start(resume=False)
+        try:
+            while self._goes_on(planned, time.monotonic() - began > MOST_SECONDS):
+                time.sleep(LOOK_SECONDS)
+        finally:
+            self._driver.kill()
+            self._driver.wait()
+        self.run.seconds = round(time.monotonic() - began, 1)
+        return self.run
+
+    def _goes_on(self, planned: list[tuple[str, str]], hangs: bool) -> bool:
+        """Kill what is planned first if it is time, and see to a driver that has ended; whether the run goes on."""
+        if hangs:
+            self._driver.kill()
+            self._end("hung")
+            return False
+        status = self._driver.poll()
+        if status is not None:
+            self._end("ended" if status == 0 else "killed" if status < 0 else "failed")
+            if status == 0 or len(self.run.drivers) == MOST_DRIVERS:
+                return False
+            self._start(resume=bool(self._store) and self._world.has_checkpoint(self._store))
+        elif planned and self._is_time(planned[0][1]) and self._kill(planned[0][0]):
+            del planned[0]
+            self._draw_next()
+        return True
+
+    def _draw_next(self) -> None:
+        """Of the next kill, when it comes if at any moment."""
+        self._since, self._due = time.monotonic(), self._draw.expovariate(1 / MEAN_SECONDS)
+
+    def _plan(self) -> tuple[str, str]:
+        """What is to be killed, and when."""
+        kinds = [*TASKS, NODE, *([DRIVER] if self._store else [])]
+        if self._is_remote or self.run.way.sink == "objects":
+            kinds.append(STORAGE)
+        return self._draw.choice(kinds), self._draw.choice(MOMENTS)
+
+    def _is_time(self, moment: str) -> bool:
+        if not self._at:
+            return False
+        waited = time.monotonic() - self._since
+        if moment == "any" or waited > PATIENCE:
+            return waited > self._due and self._at != "load"
+        return self._step() == moment
+
+    def _step(self) -> str:
+        """What the job is at."""
+        is_streaming = self._at == "stream" and bool(self._store)
+        if is_streaming and self._world.is_writing(self._name, is_remote=self._is_remote):
+            return "checkpoint"
+        return self._at
+
+    def _kill(self, what: str) -> bool:
+        """Whether there was something to kill."""
+        step, at = self._step(), time.time()
+        match what:
+            case "driver":
+                kill(self._driver.pid)
+            case "another node":
+                self._world.kill_node()
+            case "object storage":
+                self._world.kill_storage()
+            case _:
+                found = self._world.processes(self._name)
+                of_kind = [task for task in sorted(found) if kind_of(task, self._topology.stages[0]) == what]
+                if not of_kind:
+                    return False
+                kill(self._draw.choice(found[self._draw.choice(of_kind)]))
+        self.run.kills.append(Kill(what, step, at))
+        if what not in (DRIVER, STORAGE):
+            self._killed_at.append((what, at))
+        return True
+
+    def _start(self, *, resume: bool) -> None:
+        self._world.mend()
+        self._at, self._said = "", []
+        self._killed_at.clear()
+        self._draw_next()
+        self.run.resumed += resume
+        command = [sys.executable, "-m", "experiments.chaos.driver", json.dumps(self._given)]
+        self._driver = subprocess.Popen(
+            [*command, *(["resume"] if resume else [])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._readers = [threading.Thread(target=read, args=(self._driver,)) for read in (self._listen, self._keep)]
+        for reader in self._readers:
+            reader.start()
+
+    def _listen(self, driver: subprocess.Popen[str]) -> None:
+        """Note what a driver is at, and when records flow again."""
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            if line.startswith("["):
+                self.run.recoveries = json.loads(line)
+            else:
+                if line.strip() == "stream" and self._at != "startup" and self._killed_at:
+                    what, at = self._killed_at[0]
+                    self.run.flowed.append((what, time.time() - at))
+                    self._killed_at.clear()
+                self._at = line.strip()
+
+    def _keep(self, driver: subprocess.Popen[str]) -> None:
+        assert driver.stderr is not None
+        self._said.extend(driver.stderr)
+
+    def _end(self, how: str) -> None:
+        self._driver.wait()
+        for reader in self._readers:
+            reader.join()
+        self.run.drivers.append(how)
+        if how in ("failed", "hung"):
+            self.run.errors.append("".join(self._said)[-2_000:])
