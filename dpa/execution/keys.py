@@ -24,6 +24,9 @@ _FAMILIES: dict[type, str] = {
 }
 """Numpy types that go together with one of Python as keys."""
 
+_DENSE = 4
+"""Numbers for each row up to which rows are numbered by a table of all numbers, and not by a hash table."""
+
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 """The first and the last moment of the years 1 to 9999, which are all that Python and Spark know, since 1970."""
@@ -116,16 +119,31 @@ def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
 
 
 def _encode_composite(column: pa.StructArray) -> tuple[pa.StructArray, Codes]:
-    """As `encode`, component by component, so that what is hashed for a row is a number."""
-    first, *others = map(_encode_component, column.flatten())
-    components, positions, codes = [first[0]], [np.arange(len(first[0]))], first[1]
-    for keys, more in others:
-        pairs = pa.array(codes.astype(np.int64) * len(keys) + more).dictionary_encode()
-        left, right = np.divmod(pairs.dictionary.to_numpy(), max(len(keys), 1))
-        components, positions = [*components, keys], [*(position[left] for position in positions), right]
-        codes = pairs.indices.to_numpy()
-    columns = [keys.take(pa.array(position)) for keys, position in zip(components, positions, strict=True)]
+    """As `encode`, component by component. One that goes with another row by row, as the end of a window with its
+    beginning, or is the same in all rows, makes no more keys; else rows are numbered by pairs."""
+    encoded = [_encode_component(each) for each in column.flatten()]
+    codes, known = encoded[0][1], len(encoded[0][0])
+    positions = [np.arange(known)]
+    for place, (keys, more) in enumerate(encoded[1:], start=1):
+        twin = next((other for other in range(place) if np.array_equal(encoded[other][1], more)), None)
+        if twin is not None:
+            positions.append(positions[twin])
+        elif len(keys) == 1:
+            positions.append(np.zeros(known, dtype=np.intp))
+        else:
+            found, codes = _numbered(codes.astype(np.int64) * len(keys) + more, known * len(keys))
+            left, right = np.divmod(found, max(len(keys), 1))
+            positions, known = [*(position[left] for position in positions), right], len(found)
+    columns = [keys.take(pa.array(position)) for (keys, _), position in zip(encoded, positions, strict=True)]
     return pa.StructArray.from_arrays(columns, names=column.type.names), codes
+
+
+def _numbered(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.integer], Codes]:
+    """The distinct values, all of which are below `bound`, and the place of each value among them."""
+    if bound <= _DENSE * len(values):
+        return renumbered(values, bound)
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
 
 
 def _kept(values: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.execution.block import Block
+from dpa.execution.keys import encode
 from dpa.routing.assignment import KeySplit, Single
 from dpa.routing.groupings.ring import RingGrouping
-from dpa.routing.hashing import hash_column
+from dpa.routing.hashing import hash_column, hash_key
 from dpa.routing.keys import Key, to_python
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
@@ -270,3 +271,23 @@ def test_weighing_changes_nothing_else() -> None:
     block = block_of(["a", "b", "a"])
     assert replace(block.weighed(), row_bytes=None).keys is block.keys
     assert records_of(block.weighed()) == records_of(block)
+
+
+@st.composite
+def composite_columns(draw: st.DrawFn) -> pa.StructArray:
+    """Rows of two to four components: few or many distinct, the same in all rows, going with another, or null."""
+    rows = draw(st.integers(0, 30))
+    few = st.lists(st.none() | st.integers(0, 2), min_size=rows, max_size=rows)
+    many = st.lists(st.integers(0, 10**9), min_size=rows, max_size=rows)
+    columns = [draw(few | many) for _ in range(draw(st.integers(1, 2)))]
+    more = [[7] * rows, [None if value is None else value + 5 for value in columns[0]], draw(few)]
+    columns += draw(st.lists(st.sampled_from(more), min_size=1, max_size=2))
+    return pa.StructArray.from_arrays([pa.array(each, pa.int64()) for each in columns], names="abcd"[: len(columns)])
+
+
+@given(composite_columns())
+def test_composite_keys_are_numbered_and_hashed_as_each_row_says(column: pa.StructArray) -> None:
+    keys, codes = encode(column)
+    assert keys.take(pa.array(codes)).to_pylist() == column.to_pylist()
+    assert len(keys) == len({tuple(row.values()) for row in column.to_pylist()})
+    assert hash_column(keys, 3).tolist() == [hash_key(key, 3) for key in to_python(keys)]
