@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpa.errors import DpaError, TableError
 from dpa.sources.columns import first_difference, listed
 from dpa.sources.feed import Feed, Page, never
-from dpa.sources.splits import Split, unpickled
+from dpa.sources.splits import NumberedSplit, Split, channel_of, unpickled
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class ForeignSplit:
         rows: how many of its rows are read.
         schema: the columns that the feed declares; None if it declares none.
         skipped: how many come before those.
+        channel: as `channel_of` the split.
     """
 
     pickled: bytes
@@ -35,15 +36,15 @@ class ForeignSplit:
     rows: int
     schema: pa.Schema | None = None
     skipped: int = 0
+    channel: str = ""
 
     def after(self, rows: int) -> ForeignSplit:
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        split: Split = unpickled(self.pickled, f"the splits of {self.name} cannot be imported where they are read")
         given = 0
         with naming(f"reading a split of {self.name}"):
-            for batch in (split.after(self.skipped) if self.skipped else split).batches(batch_rows):
+            for batch in self.unpacked().batches(batch_rows):
                 if not isinstance(batch, pa.RecordBatch):
                     raise TypeError(f"`batches` gives a {type(batch).__name__}, where a RecordBatch of pyarrow is due")
                 require_declared(batch.schema, self.schema, f"a split of {self.name}")
@@ -51,6 +52,15 @@ class ForeignSplit:
                 yield batch
             if given != self.rows:
                 raise ValueError(f"the split has {self.rows} rows by its `rows`, and {given} by its `batches`")
+
+    def unpacked(self) -> Split:
+        """What is left of the split itself.
+
+        Raises:
+            TableError: this process cannot import its module.
+        """
+        split: Split = unpickled(self.pickled, f"the splits of {self.name} cannot be imported where they are read")
+        return split.after(self.skipped) if self.skipped else split
 
 
 class ForeignFeed(Feed):
@@ -78,6 +88,15 @@ class ForeignFeed(Feed):
                 raise TypeError(f"it gives a {type(page).__name__}, where a dpa.Page is due")
             return Page([self._packed(split) for split in page.splits], page.position)
 
+    def release(self, position: Any, unread: Sequence[Split]) -> None:
+        with naming(f"{self._name}.release"):
+            inner = [split.split if isinstance(split, NumberedSplit) else split for split in unread]
+            self._feed.release(position, [split.unpacked() for split in inner if isinstance(split, ForeignSplit)])
+
+    def lag(self, position: Any) -> Mapping[str, int] | None:
+        with naming(f"{self._name}.lag"):
+            return self._feed.lag(position)
+
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         with naming(f"{self._name}.sample"):
             drawn = self._feed.sample(max_rows, seed, enough)
@@ -89,7 +108,7 @@ class ForeignFeed(Feed):
     def _packed(self, split: Split) -> ForeignSplit:
         if not isinstance(split, Split):
             raise TableError(f"{type(split).__name__} is no split: it lacks `rows`, `after` or `batches`")
-        return ForeignSplit(pickle.dumps(split), self._name, split.rows, self.schema)
+        return ForeignSplit(pickle.dumps(split), self._name, split.rows, self.schema, channel=channel_of(split))
 
 
 def require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) -> None:
