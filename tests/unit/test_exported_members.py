@@ -127,9 +127,11 @@ EXPORTED = {
     ],
     "dpa.testing": [
         "ExecutorError",
+        "FeedError",
         "LawError",
         "LocalBackend",
         "LocalCluster",
+        "check_feed",
         "check_reducer_laws",
         "run_local",
     ],

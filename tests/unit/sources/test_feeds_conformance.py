@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka_broker import make_topic, produce
 
-from dpa.protocol.history.lean import has_lean_form
+from dpa.errors import TableError
 from dpa.sources._lines import LineFormat
-from dpa.sources.feed import PAGE_SPLITS, Feed, Page, all_splits, table_of
-from dpa.sources.foreign import ForeignFeed
+from dpa.sources.feed import Feed, Page
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable, Generator, ReadRate
 from dpa.sources.kafka import KafkaFeed
 from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.memory import MemoryFeed
 from dpa.sources.parquet import parquet_table
 from dpa.sources.poller import PolledRows, Poller
-from dpa.sources.splits import Split
 from dpa.sources.watched import WatchedFiles
-from jobs.text_files import TextFiles
+from dpa.testing import FeedError, check_feed
+from jobs.text_files import Lines, TextFiles
 
 ROWS = 240
 TABLE = pa.table({"id": range(ROWS), "line": [f"line {number}" for number in range(ROWS)]})
@@ -134,7 +129,6 @@ FEEDS: dict[str, tuple[Callable[[Path], Feed], pa.Table]] = {
     "generated": (lambda _: GENERATED, IDS),
     "generated at a pace": (lambda _: replace(GENERATED, pace=ReadRate(1e12, time.monotonic, no_wait)), IDS),
     "of one's own": (text_files, TABLE.select(["line"])),
-    "foreign": (lambda directory: ForeignFeed(text_files(directory), "text_files"), TABLE.select(["line"])),
 }
 """What makes each feed in a directory, and the rows that it has."""
 
@@ -150,85 +144,75 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return feed, rows
 
 
-def pages_of(feed: Feed, split_rows: int) -> list[Page]:
-    """All pages; of an open feed those up to the first one without splits."""
-    pages = [feed.poll(split_rows)]
-    while pages[-1].position is not None and (pages[-1].splits or not feed.is_open):
-        pages.append(feed.poll(split_rows, pages[-1].position))
-    assert not feed.is_open or max(len(page.splits) for page in pages) <= PAGE_SPLITS
-    return pages
+def test_a_feed_keeps_its_promises(case: tuple[Feed, pa.Table]) -> None:
+    check_feed(*case)
 
 
-def splits_of(feed: Feed, split_rows: int) -> list[Split]:
-    return list(chain.from_iterable(page.splits for page in pages_of(feed, split_rows)))
+class Remembers(TextFiles):
+    """Goes on behind its own last page, whatever the position."""
+
+    at = 0
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        self.at = 0 if position is None else self.at % len(self.files)
+        page = super().poll(split_rows, self.at)
+        self.at += 1
+        return page
 
 
-def plain(table: pa.Table) -> pa.Table:
-    """Without dictionaries."""
-    return table.cast(
-        pa.schema([(field.name, getattr(field.type, "value_type", field.type)) for field in table.schema])
-    )
+class Loses(TextFiles):
+    """The last line of each file."""
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        page = super().poll(split_rows, position)
+        return Page([replace(split, rows=split.rows - 1) for split in page.splits], page.position)
 
 
-def read(splits: list[Split], like: pa.Table, batch_rows: int = 50) -> pa.Table:
-    batches = [batch for split in splits for batch in split.batches(batch_rows)]
-    assert all(batch.num_rows <= batch_rows for batch in batches)
-    return plain(pa.Table.from_batches(batches)) if batches else like.slice(0, 0)
+class Reorders(TextFiles):
+    """Has the last file first."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.files.reverse()
 
 
-@pytest.mark.parametrize("split_rows", [30, 10_000])
-def test_the_splits_in_their_order_are_the_rows(case: tuple[Feed, pa.Table], split_rows: int) -> None:
-    feed, rows = case
-    splits = splits_of(feed, split_rows)
-    assert feed.is_open or splits == list(all_splits(feed, split_rows))
-    assert sum(split.rows for split in splits) == rows.num_rows
-    assert read(splits, rows).equals(rows)
-    assert feed.schema is not None
-    assert {feed.schema.field(name).type for name in rows.column_names} == set(rows.schema.types)
+class Draws(TextFiles):
+    """A sample from anywhere."""
+
+    def sample(self, *given: Any, **more: Any) -> pa.Table:
+        return pa.table({"line": ["elsewhere"]})
 
 
-def test_every_position_gives_the_rest_again(case: tuple[Feed, pa.Table]) -> None:
-    feed, rows = case
-    split_rows = 3 if feed.is_open else 30
-    pages = pages_of(feed, split_rows)
-    for number, page in enumerate(pages[:-1], start=1):
-        resumed = pickle.loads(pickle.dumps(feed)).poll(split_rows, pickle.loads(pickle.dumps(page.position)))
-        assert read([*resumed.splits], rows).equals(read([*pages[number].splits], rows))
-        assert resumed.position == pages[number].position
-    assert read([split for page in pages for split in page.splits], rows).equals(rows)
+@dataclass(frozen=True)
+class Whole(Lines):
+    """Has no rest."""
+
+    def after(self, rows: int) -> Lines:
+        return self
 
 
-@given(read_rows=st.lists(st.integers(0, 40), max_size=4), batch_rows=st.integers(1, 30))
-@settings(max_examples=15, deadline=None)
-def test_the_rest_of_a_split_is_all_that_was_not_read(
-    case: tuple[Feed, pa.Table], read_rows: list[int], batch_rows: int
-) -> None:
-    feed, rows = case
-    for split in splits_of(feed, 100)[-1:]:
-        rest, expected = split, table_of([split])
-        for wanted in read_rows:
-            some = min(wanted, rest.rows)
-            rest, expected = rest.after(some), expected.slice(some)
-        assert rest.rows == expected.num_rows
-        assert read([rest], rows, batch_rows).to_pylist() == expected.to_pylist()
+class Repeats(TextFiles):
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        page = super().poll(split_rows, position)
+        return Page([Whole(split.path, split.rows) for split in page.splits], page.position)
 
 
-def test_a_split_travels_and_is_read_again_with_the_same_rows(case: tuple[Feed, pa.Table]) -> None:
-    feed, rows = case
-    splits = splits_of(feed, 100)
-    travelled = [pickle.loads(pickle.dumps(split)) for split in splits]
-    assert all(isinstance(split, Split) and has_lean_form(type(split)) for split in travelled)
-    for _ in range(2):
-        assert read(travelled, rows).equals(rows)
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Remembers, "Remembers: a second poll from the position 1"),
+        (Loses, "Loses: its splits have 237 rows by their `rows`, where 240 are due"),
+        (Reorders, "row 0 is {'line': 'line 160'}, where {'line': 'line 0'} is due"),
+        (Draws, "Draws: a sample of 7 rows has others than the feed"),
+        (Repeats, "a split of Repeats: ValueError: the split has .* rows by its `rows`, and 80 by its `batches`"),
+    ],
+)
+def test_a_promise_that_is_broken_is_said(tmp_path: Path, kind: type[TextFiles], said: str) -> None:
+    text_files(tmp_path)
+    with pytest.raises((FeedError, TableError), match=said):
+        check_feed(kind(str(tmp_path)), TABLE.select(["line"]))
 
 
-def test_a_sample_has_rows_of_the_feed_in_order_and_is_the_same_again(case: tuple[Feed, pa.Table]) -> None:
-    feed, rows = case
-    known = rows[rows.column_names[-1]].to_pylist()
-    for most in (7, 10_000):
-        drawn = feed.sample(most, seed=1)[rows.column_names[-1]].to_pylist()
-        assert drawn == feed.sample(most, seed=1)[rows.column_names[-1]].to_pylist()
-        places = [known.index(row) for row in drawn]
-        assert places == sorted(set(places))
-        assert len(drawn) == len(known) or most < len(known)
-    assert bool(feed.sample(7, seed=1, enough=lambda: True).num_rows) == bool(known)
+def test_rows_of_other_types_are_said_too() -> None:
+    with pytest.raises(FeedError, match=r"MemoryFeed: its splits of 30 rows have the columns .*int64.*int32"):
+        check_feed(MemoryFeed(TABLE), TABLE.cast(pa.schema({"id": pa.int32(), "line": pa.string()})))
