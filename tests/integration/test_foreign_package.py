@@ -52,7 +52,7 @@ def test_streams_are_read_once_by_what_a_package_brings_though_a_reader_dies(tmp
                 "key_by": ["stream", "page"],
                 "value": "seconds",
                 "reduce": {"use": "sum", "args": {"column": "seconds"}},
-                "parallelism": 2,
+                "parallelism": 1,
             },
         }
         result = Job(
