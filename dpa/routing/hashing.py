@@ -91,7 +91,8 @@ def _hash_component(component: pa.Array, seed: int) -> Hashes:
     if pat.is_string(component.type) or pat.is_binary(component.type):
         return hash_column(component, seed)
     encoded = component.dictionary_encode(null_encoding="encode")
-    return hash_column(encoded.dictionary, seed)[encoded.indices.to_numpy()]
+    hashes: Hashes = hash_column(encoded.dictionary, seed)[encoded.indices.to_numpy()]
+    return hashes
 
 
 def _text(key: Component) -> str | bytes:
