@@ -25,6 +25,7 @@ from dpa.result import (
     LoadShares,
     OutputReport,
     RecordCounts,
+    RecordTimes,
     ReferenceReport,
     SkewReport,
     StageReport,
@@ -112,6 +113,7 @@ def stage_report(
         decision_counts=stage.decision_counts,
         latency=latency(stage.latency),
         stage_latency=latency(stage.stage_latency),
+        record_times=_record_times(stage, _credit_seconds(name, snapshot)),
         hot_keys=hot_keys(stats) if stats else (),
         key_distribution=KeyDistribution(stats.distinct, *stats.cumulative()) if stats else KeyDistribution(),
         samples=stage.samples,
@@ -189,6 +191,26 @@ def latency(sketch: LatencySketch | None) -> LatencyReport | None:
         return None
     p50, p95, p99 = (sketch.quantile(share) for share in (0.5, 0.95, 0.99))
     return LatencyReport(p50, p95, p99, sketch.max, sketch.mean)
+
+
+def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:
+    """Where the time of its records went, for which senders waited these seconds for credit, all together."""
+    whole, own = stage.latency, stage.stage_latency
+    if whole is None or own is None or not whole.records:
+        return None
+    credit = credit_seconds / whole.records
+    work = sum(task.work_seconds for task in stage.every_task) / whole.records
+    return RecordTimes(max(0.0, whole.mean - own.mean - credit), credit, max(0.0, own.mean - work), work)
+
+
+def _credit_seconds(name: str, snapshot: Snapshot) -> float:
+    """For which all records emitted to a stage have waited at their senders."""
+    seconds = 0.0
+    for sender in dict.fromkeys(source for source, target in snapshot.edges if target == name):
+        targets = [target for source, target in snapshot.edges if source == sender]
+        for task in snapshot[sender].every_task:
+            seconds += sum(spent for target, spent in zip(targets, task.credit_seconds, strict=False) if target == name)
+    return seconds
 
 
 def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:

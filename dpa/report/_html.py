@@ -12,7 +12,7 @@ from html import escape
 from dpa._util.as_yaml import as_yaml
 from dpa.report import _graph, plots
 from dpa.report._style import CSS
-from dpa.result import Report, StageReport, run_content, stage_content
+from dpa.result import Report, StageReport, epoch_content, run_content, stage_content
 from dpa.result.content import Cell, Fact, Table
 from dpa.result.text import lines, one_line, seconds
 
@@ -70,6 +70,9 @@ def _body(report: Report) -> Iterator[str]:
     yield _heading("Time") + _table(run_content.phases(report))
     if report.seconds.first_record is not None:
         yield _note(f"First record processed {seconds(report.seconds.first_record)} after the start of the job.")
+    if report.epochs.phases:
+        found = epoch_content.phases(report.epochs)
+        yield _heading(f"Epochs: {found.title}") + _table(found) + _note(epoch_content.NOTE)
     if report.recoveries:
         yield _heading("Recoveries") + _table(run_content.recoveries(report))
     if report.errors:

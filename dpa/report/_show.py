@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
-from dpa.result import Report, run_content, stage_content
+from dpa.result import Report, epoch_content, run_content, stage_content
 from dpa.result.content import Fact, Table
 from dpa.result.text import key_text, lines, one_line, plural
 
@@ -38,7 +38,7 @@ def show(
     """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
 
     Of a graph of several stages it has one line for each; with `verbose` also the tasks, redistributions and facts of
-    each.
+    each, and where the time of epochs went.
 
     `files` are the report's files, as `dpa.report.write` returned them. `result` is a table that is written nowhere,
     whose first rows are shown, with the key of the job that would have it written. Characters that the stream's
@@ -76,6 +76,9 @@ def _parts(
         if report.is_graph:
             yield Text(f"\n{name}")
             yield facts(stage_content.facts(stage, report.status), ascii_only)
+    if verbose:
+        found = epoch_content.phases(report.epochs)
+        yield from table(found, console, f"\n{found.title}")
     yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
     yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
     yield Text()

@@ -4,6 +4,7 @@
 `dpa.report` is drawn from it.
 """
 
+from dpa.result._latency import LatencyReport, RecordTimes
 from dpa.result._report import RecoveryReport, Report, Seconds
 from dpa.result._result import Result, when_written
 from dpa.result._stage import (
@@ -11,7 +12,6 @@ from dpa.result._stage import (
     GroupingReport,
     HotKey,
     KeyDistribution,
-    LatencyReport,
     LoadShares,
     OutputReport,
     RecordCounts,
@@ -32,6 +32,7 @@ __all__ = [
     "LoadShares",
     "OutputReport",
     "RecordCounts",
+    "RecordTimes",
     "RecoveryReport",
     "ReferenceReport",
     "Report",

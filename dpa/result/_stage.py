@@ -9,6 +9,7 @@ from typing import Literal
 from dpa.balance.decision import Decision
 from dpa.measure.lives import part_of
 from dpa.protocol.wire.metrics import AggregationStats, EventTimeStats, LoadSample, TaskChange
+from dpa.result._latency import LatencyReport, RecordTimes
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
 
@@ -165,27 +166,6 @@ class ReferenceReport:
 
 
 @dataclass(frozen=True)
-class LatencyReport:
-    """Seconds of the processed records from source to processed. A record's source is the moment at which a source's
-    task began the step that read its block's rows, so mapping, waiting for credit, transport, queueing and processing
-    are in it. Longest and mean are exact, up to the difference of the machines' clocks.
-
-    Attributes:
-        p50: seconds of the median, within 1 %.
-        p95: seconds of the 95th percentile, within 1 %.
-        p99: seconds of the 99th percentile, within 1 %.
-        max: seconds of the longest.
-        mean: seconds in the mean.
-    """
-
-    p50: float
-    p95: float
-    p99: float
-    max: float
-    mean: float
-
-
-@dataclass(frozen=True)
 class HotKey:
     """A frequent key.
 
@@ -279,6 +259,7 @@ class StageReport:
         latency: from source to processed; None where nothing was processed, or the job failed before states were
             merged.
         stage_latency: the same from the moment at which the stage before emitted the records.
+        record_times: where the time of its records went, in the mean; None as `latency`.
         hot_keys: the ten most frequent keys, hot or not, the most frequent first.
         key_distribution: how unequal the keys are.
         changes: tasks that came, went or moved while it ran, in order; of the last 1,000 changes of all stages.
@@ -306,6 +287,7 @@ class StageReport:
     decision_counts: dict[str, int] = field(default_factory=dict)
     latency: LatencyReport | None = None
     stage_latency: LatencyReport | None = None
+    record_times: RecordTimes | None = None
     hot_keys: tuple[HotKey, ...] = ()
     key_distribution: KeyDistribution = KeyDistribution()
     changes: tuple[TaskChange, ...] = ()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats
-from dpa.result import stage_content
+from dpa.result import epoch_content, stage_content
 from dpa.result._report import Report
 from dpa.result._stage import StageReport
 from dpa.result.content import Bar, Cell, Fact, Table
@@ -51,8 +50,7 @@ def facts(report: Report) -> Iterator[Fact]:
         found["checkpoints"] = _checkpoints(report.checkpoints, report.seconds.stream)
     if report.errors:
         found["left out"] = _left_out(report)
-    if report.epochs.number:
-        found["epochs"] = _epochs(report.epochs)
+    found |= {fact.name: fact for fact in epoch_content.facts(report.epochs)}
     found["reference"] = stage_content.compared(report.reference)
     return iter(found.values())
 
@@ -70,13 +68,6 @@ def _left_out(report: Report) -> Fact:
     there = "" if report.dead_letters is None else f" in {one_line(report.dead_letters)}"
     parts = [f"{plural(kept, 'dead letter')}{there}" if kept else "", f"{count(skipped)} skipped" if skipped else ""]
     return Fact("left out", count(kept + skipped), "; ".join(filter(None, parts)))
-
-
-def _epochs(ended: EpochStats) -> Fact:
-    words = [f"sources waited {seconds(ended.seconds / ended.number)} each, {seconds(ended.longest)} at most"]
-    if ended.waited_for is not None:
-        words.append(f"then until {ended.waited_for.task} had {ended.waited_for.what}")
-    return Fact("epochs", f"{ended.number} ended", ", ".join(words))
 
 
 def brief(report: Report) -> Iterator[Fact]:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dpa.balance.decision import Decision
-from dpa.result._stage import LatencyReport, OutputReport, RecordCounts, ReferenceReport, StageReport, TaskReport
+from dpa.result._latency import LatencyReport
+from dpa.result._stage import OutputReport, RecordCounts, ReferenceReport, StageReport, TaskReport
 from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
     count,
@@ -102,6 +103,11 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
     yield forwards(stage.records)
     yield from _latency("latency p99", stage.latency, "from source to processed")
     yield from _latency("stage p99", stage.stage_latency, "from emitted to processed")
+    if stage.latency is not None and stage.record_times is not None:
+        spent = stage.record_times
+        words = [f"{latency(spent.made)} until it was made", f"{latency(spent.credit)} for credit"]
+        words += [f"{latency(spent.queued)} on its way and in the queue", f"{latency(spent.work)} in its quantum"]
+        yield Fact("record", f"{latency(stage.latency.mean)} in the mean", ", ".join(words))
     if stage.aggregation is not None:
         made = f"{plural(stage.aggregation.states, 'state')} handed over"
         words = [made, f"{seconds(stage.aggregation.seconds)} of user code"]

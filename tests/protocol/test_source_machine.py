@@ -85,7 +85,7 @@ def test_without_another_split_the_source_is_done_and_reports_all_it_did() -> No
     source.stepped("abc", read=7)
     source.exhausted()
     instructions = source(COORDINATOR, SplitGrant(None))
-    stats = TaskStats("mapper", 0, read=7, mapped=3, emitted=(3,))
+    stats = TaskStats("mapper", 0, read=7, mapped=3, emitted=(3,), credit_seconds=(0.0,))
     assert sent(instructions, Progress) == [(COORDINATOR, Progress(stats, done=True))]
     assert len(instructions) == 1
 

@@ -92,6 +92,7 @@ EXPORTED = {
         "LoadShares",
         "OutputReport",
         "RecordCounts",
+        "RecordTimes",
         "RecoveryReport",
         "ReferenceReport",
         "Report",

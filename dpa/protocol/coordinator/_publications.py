@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dpa.errors import ProtocolError
@@ -53,6 +54,11 @@ class Publications:
     def is_complete(self) -> bool:
         """Whether all shares have come."""
         return self._shares.keys() >= {*self._tasks}
+
+    @property
+    def due_at(self) -> float:
+        """The moment for which they wait; infinite where they wait for checkpoints, or there are to be none."""
+        return math.inf if self._seconds is None or self._with_checkpoints else self._due_at
 
     def wait(self, now: float, held: float = 0.0) -> None:
         """The stream begins, or partial results are complete, for which sources were held for some seconds."""

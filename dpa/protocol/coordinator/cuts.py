@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from dpa.protocol.coordinator._ended import EndedEpochs
+from dpa.protocol.coordinator._epoch_times import EpochTimes
 from dpa.protocol.coordinator._watermarks import Watermarks
 from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership
@@ -24,7 +25,7 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
-from dpa.protocol.wire.epochs import EpochStats, EpochWait
+from dpa.protocol.wire.epochs import EpochPhase
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed
 from dpa.protocol.wire.instructions import Commit, WriteCheckpoint
 from dpa.protocol.wire.messages import Message
@@ -53,7 +54,7 @@ class Cuts(RuledMachine):
 
     Attributes:
         checkpoints: those so far; None: there are none to be.
-        epochs: those so far.
+        times: where the time of epochs goes.
         watermarks: how far event time has come.
     """
 
@@ -69,7 +70,7 @@ class Cuts(RuledMachine):
         code has failed on."""
         super().__init__(CutState.WAITING)
         self.checkpoints = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
-        self.epochs = EpochStats()
+        self.times = EpochTimes()
         self._coordinator = coordinator
         self._stages = stages
         self._sources = [stage for stage in stages.values() if stage.is_source]
@@ -82,13 +83,12 @@ class Cuts(RuledMachine):
         self._staged = {} if times is None else {(each.stage, each.epoch): each for each in times.staged}
         self._committing: set[tuple[str, int]] = set()
         self._changes = 0  # of tasks that had begun at the last cut
-        self._started_at = self._began_at = self._step_began_at = 0.0
+        self._started_at = self._began_at = 0.0
         self._due_at = math.inf
         self._emitting: list[StageProgress] = []
         self._draining: list[StageProgress] = []
         self._publishing: list[StageProgress] = []
         self._checkpoints = False
-        self._slowest: EpochWait | None = None
         self._paused: set[Address] = set()
         self._quiet: set[str] = set()
         self._settled: set[str] = set()
@@ -125,6 +125,7 @@ class Cuts(RuledMachine):
     def start(self, now: float) -> None:
         """The stream begins."""
         self._started_at, self._due_at = now, now + self._every
+        self.times.start(now)
         self._ended.start(now)
         self._commit([*self._staged.values()])
 
@@ -147,8 +148,8 @@ class Cuts(RuledMachine):
         ]
         self._epoch += 1
         self._changes = self._membership.begun
-        self._began_at = self._step_began_at = now
-        self._slowest = None
+        self._began_at = now
+        self.times.begin(now, self._due_since)
         self._paused, self._tables, self._snapshots = set(), {}, {}
         self._settled, self._closing = set(), {}
         self._quiet = {stage.name for stage in self._stages.values() if stage.is_done}
@@ -182,6 +183,12 @@ class Cuts(RuledMachine):
         return self._coordinator.now >= self._due_at and self.may_checkpoint
 
     @property
+    def _due_since(self) -> float:
+        """When the cut that begins was due by the clock; now, if it is of what event time has passed."""
+        published = (each.publications.due_at for each in self._publishing if not each.spec.publishes_closed)
+        return min(self._due_at if self._checkpoints else math.inf, self._coordinator.now, *published)
+
+    @property
     def may_checkpoint(self) -> bool:
         """Whether all stages take records, so that another checkpoint can be made, perhaps soon."""
         runs = all(stage.is_running for stage in self._operators)
@@ -192,29 +199,31 @@ class Cuts(RuledMachine):
             self._coordinator.send(address, message)
 
     def _task_paused(self, sender: Address, message: Paused) -> None:
-        self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
+        stage = self._stages[sender.stage]
+        stage.ledger.note(message.stats, self._coordinator.now)
+        if stage.is_source:
+            self.times.paused(message.waited, self._coordinator.now)
         self._paused.add(sender)
         if self._paused.issuperset(address for stage in self._emitting for address in stage.addresses):
             self.watermarks.cut()
-        if self._paused.issuperset(self._stages[sender.stage].addresses):
+        if self._paused.issuperset(stage.addresses):
             self._quiet.add(sender.stage)
-            self._step_over("read to the end of a row and emitted what it had read", sender)
+            self._step_over(EpochPhase.SOURCES, sender)
 
-    def _step_over(self, what: str, task: Address) -> None:
+    def _step_over(self, phase: EpochPhase, task: Address) -> None:
         """A task was the last for which the cut waited."""
-        seconds, self._step_began_at = self._coordinator.now - self._step_began_at, self._coordinator.now
-        if self._slowest is None or seconds > self._slowest.seconds:
-            self._slowest = EpochWait(str(task), what, seconds)
+        self.times.step(phase, task, self._coordinator.now)
 
     def _frozen(self, sender: Address, message: LastTable) -> None:
         self._tables[message.stage] = message
+        self._step_over(EpochPhase.TABLES, sender)
 
     def _drained(self) -> State | None:
         for stage in self._draining:
             name = stage.name
             if name not in self._settled and self._quiet.issuperset(stage.feeders) and stage.ledger.is_settled:
                 self._settled.add(name)
-                self._step_over("processed what had been emitted to it", Address(name, stage.ledger.last_task))
+                self._step_over(EpochPhase.QUEUES, Address(name, stage.ledger.last_task))
                 self._coordinator.send(BALANCER, Freeze(name))
             if name in self._settled - self._quiet and self._has_closed(stage):
                 self._quiet.add(name)
@@ -247,12 +256,15 @@ class Cuts(RuledMachine):
         if message.stats is not None:
             stage.ledger.note(message.stats, self._coordinator.now)
         self._closing.get(sender.stage, set()).discard(sender)
-        self._step_over("closed its windows" if sender.stage in self._closing else "published its share", sender)
+        self._step_over(EpochPhase.RESULTS if stage in self._publishing else EpochPhase.WINDOWS, sender)
 
     def _take_snapshots(self) -> State | None:
         if not all(stage.publications.is_complete for stage in self._publishing):
             return None
         now = self._coordinator.now
+        if self._publishing:
+            waits = any(stage.spec.commits_with_checkpoints for stage in self._publishing)
+            self.times.staged(self._epoch, now, waits=waits)
         for stage in self._publishing:
             commit = stage.publications.commit(now, now - self._began_at)
             self._staged[commit.stage, commit.epoch] = commit
@@ -266,7 +278,7 @@ class Cuts(RuledMachine):
     def _taken(self, sender: Address, message: SnapshotTaken) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
         self._snapshots[sender] = message.written
-        self._step_over("took its snapshot", sender)
+        self._step_over(EpochPhase.SNAPSHOTS, sender)
 
     def _write(self) -> State | None:
         if len(self._snapshots) < sum(len(stage.addresses) for stage in self._operators):
@@ -293,6 +305,7 @@ class Cuts(RuledMachine):
             )
             for stage in self._sources
         }
+        self.times.has_snapshots(self._epoch, self._coordinator.now)
         seconds = self._coordinator.now - self._began_at
         at = self._began_at - self._started_at
         staged = tuple(each for each in self._staged.values() if self._stages[each.stage].spec.commits_with_checkpoints)
@@ -307,8 +320,7 @@ class Cuts(RuledMachine):
         for stage in self._operators:
             self._tell([stage], GoOn(stage.is_draining))
             stage.time.wait(self._coordinator.now, self._coordinator.now - self._began_at)
-        waited, slot = self._coordinator.now - self._began_at, self._slot if self._checkpoints else None
-        self.epochs = self.epochs.with_one(waited, self._slowest)
+        waited, slot = self.times.go_on(self._coordinator.now), self._slot if self._checkpoints else None
         self._ended.log(self._epoch, self._began_at, waited, slot, self._publishing)
         return following
 
@@ -335,14 +347,18 @@ class Cuts(RuledMachine):
             key = commit.stage, commit.epoch
             if key in self._staged and key not in self._committing:
                 self._committing.add(key)
+                self.times.committing(commit.epoch, self._coordinator.now)
                 self._coordinator.instruct(commit)
 
     def _committed(self, sender: Address, event: Committed) -> None:
         self._committing.discard((event.stage, event.epoch))
         self._staged.pop((event.stage, event.epoch), None)
         self._stages[event.stage].publications.committed()
+        if all(epoch != event.epoch for _, epoch in self._staged):
+            self.times.seen(event.epoch, self._coordinator.now)
 
     def _wait(self, slot: int) -> State:
+        self.times.has_checkpoint(self._coordinator.now)
         self._slot, self._due_at = slot, self._coordinator.now + self._every
         return CutState.WAITING
 

@@ -125,7 +125,7 @@ class CoordinatorMachine(Machine):
             rows=0 if self._inputs.were_open else self._graph.rows,
             is_open=self._inputs.are_open,
             checkpoints=self._cuts.checkpoints,
-            epochs=self._cuts.epochs,
+            epochs=self._cuts.times.stats,
             errors=self._errors.counts,
             stages=tuple(
                 replace(

@@ -17,6 +17,7 @@ from dpa.measure.pace import ServicePace
 from dpa.measure.service_time import ServiceTime
 from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.wire.events import ProcessDone
+from dpa.protocol.wire.messages.data import Push
 from dpa.routing.groupings.signal import Signal
 
 _MEASURED_RECORDS = 8_192
@@ -32,6 +33,7 @@ class LoadReporter:
     Attributes:
         latency: from source to processed.
         stage_latency: from emitted to processed.
+        work_seconds: as in `TaskStats`.
         is_due: whether dequeued records call for a report.
         pace: the time that a record takes now.
     """
@@ -41,6 +43,7 @@ class LoadReporter:
         for its senders, None if they do not listen."""
         self.latency = LatencySketch()
         self.stage_latency = LatencySketch()
+        self.work_seconds = 0.0
         self.is_due = False
         self._options = options
         self._service_time = ServiceTime(1.0 if options is None else options.half_life)
@@ -84,6 +87,13 @@ class LoadReporter:
         if self._delegation is not None:
             self._delegation.worked(records, seconds)
             self._delegation.advance(now, queue)
+
+    def took(self, push: Push, began: float, now: float) -> None:
+        """Records have been processed in a quantum that began at a moment."""
+        rows = push.block.rows
+        self.latency.add(now - push.read_at, rows)
+        self.stage_latency.add(now - push.emitted_at, rows)
+        self.work_seconds += rows * (now - began)
 
     def dequeued(self, records: int) -> None:
         """Records have left the queue; forwarded ones count too (as in the DPA authors' code)."""

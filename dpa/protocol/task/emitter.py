@@ -39,11 +39,13 @@ class _Part:
         number: of the block that they are part of, in the order of `keep`.
         block: the records.
         read_at: their source time (seconds).
+        made_at: since when they wait (seconds).
     """
 
     number: int
     block: Block
     read_at: float
+    made_at: float
 
 
 class Emitter:
@@ -58,6 +60,7 @@ class Emitter:
         origin: the task that sends.
         emitted: records pushed so far.
         held: records that wait for credit.
+        credit_seconds: for which the records pushed so far have waited for it, all records together.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Emitter:
         self.table = table
         self.emitted = 0
         self.held = 0
+        self.credit_seconds = 0.0
         self.origin = origin
         self._regroup = regroup
         self._grouping = regroup(table)
@@ -135,7 +139,7 @@ class Emitter:
         self._weigh(block)
         self._blocks += 1
         self.held += block.rows
-        for receiver, rows in self._route(_Part(self._blocks, block, read_at)).items():
+        for receiver, rows in self._route(_Part(self._blocks, block, read_at, now)).items():
             self._shares[receiver] = _MEMORY * self._shares[receiver] + (1 - _MEMORY) * rows / block.rows
 
     def release(self, now: float) -> list[tuple[Address, Push]]:
@@ -150,11 +154,12 @@ class Emitter:
                 part = parts.popleft()
                 if rows < part.block.rows:
                     rest = part.block.slice(rows, part.block.rows)
-                    parts.appendleft(_Part(part.number, rest, part.read_at))
+                    parts.appendleft(_Part(part.number, rest, part.read_at, part.made_at))
                 self._credit.spend(receiver, rows)
                 self.held -= rows
                 self._held_for[receiver] -= rows
                 self.emitted += rows
+                self.credit_seconds += rows * (now - part.made_at)
                 block = part.block.slice(0, rows)
                 push = Push(block, self.table.version, self.origin, self.edge, part.read_at, now, number=part.number)
                 pushes.append((Address(self.stage, receiver), push))
@@ -213,7 +218,7 @@ class Emitter:
         """Have records wait for the credit of their receivers; returns how many there are for each."""
         rows = dict.fromkeys(self._waiting, 0)
         for receiver, block in whole.block.route(self._grouping):
-            self._waiting[receiver].append(_Part(whole.number, block, whole.read_at))
+            self._waiting[receiver].append(_Part(whole.number, block, whole.read_at, whole.made_at))
             self._held_for[receiver] += block.rows
             rows[receiver] = block.rows
         return rows

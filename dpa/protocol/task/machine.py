@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.measure.row_waits import RowWaits
 from dpa.measure.supply import Supply
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
@@ -83,6 +84,7 @@ class Production(RuledMachine):
             return ProductionState.CLOSED
         if event.step.read:  # else its records are of rows that an earlier step has read
             self._read_began = self._step_began
+        task.waits.read(event.step.read, self._step_began)
         task.read += event.step.read
         task.mapped += event.step.mapped
         task.supply.made(event.step.mapped, task.now)
@@ -110,6 +112,7 @@ class TaskMachine(Machine):
         emitters: one for each edge that leaves the stage, in the graph's order.
         read, mapped, dead, busy_seconds, running_seconds, blocked_seconds: as in `TaskStats`.
         supply: what it makes of rows while nothing holds it back.
+        waits: of the rows read since it paused last.
         kept: records made of the rows read for one edge, in each step the one with most.
         event_time, opens: as in `TaskStats`.
     """
@@ -120,6 +123,7 @@ class TaskMachine(Machine):
         self.read = self.mapped = self.kept = self.dead = 0
         self.busy_seconds = self.running_seconds = self.blocked_seconds = 0.0
         self.supply = Supply()
+        self.waits = RowWaits()
         self.event_time: int | None = None
         self.opens: int | None = None
         self._blocked_since: float | None = None
@@ -137,6 +141,7 @@ class TaskMachine(Machine):
             read=self.read,
             mapped=self.mapped,
             emitted=tuple(emitter.made for emitter in self.emitters),
+            credit_seconds=tuple(emitter.credit_seconds for emitter in self.emitters),
             regrouped=sum(emitter.regrouped for emitter in self.emitters),
             busy_seconds=self.busy_seconds,
             running_seconds=self.running_seconds,
@@ -217,7 +222,7 @@ class TaskMachine(Machine):
 
     def _pause_now(self, sender: Address | None = None, message: Pause | None = None) -> None:
         self._is_pausing = False
-        self.send(COORDINATOR, Paused(self.stats))
+        self.send(COORDINATOR, Paused(self.stats, self.waits.taken(self.now)))
 
     def _acknowledged(self, sender: Address, message: Ack) -> None:
         for emitter in self.emitters:

@@ -138,6 +138,7 @@ class OperatorMachine(TaskMachine):
             peak_queue=queue.peak,
             processed=self.processed,
             ready_seconds=self._ready_seconds,
+            work_seconds=self._reporter.work_seconds,
             forwarded=queue.forwarded_out,
             version=queue.table.version,
             latency_p99=self._reporter.latency.quantile(0.99) if self.processed else None,
@@ -269,8 +270,7 @@ class OperatorMachine(TaskMachine):
         rows = push.block.rows
         self._quantum.observe(rows, event.seconds)
         self._reporter.processed(push.block, event, self.queue.length, self.now)
-        self._reporter.latency.add(self.now - push.read_at, rows)
-        self._reporter.stage_latency.add(self.now - push.emitted_at, rows)
+        self._reporter.took(push, self._work_began, self.now)
         self._reporter.dequeued(rows)
         self._ready_seconds += self.now - self._work_began
         self.queue.processed(rows)

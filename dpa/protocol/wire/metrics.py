@@ -26,6 +26,7 @@ class TaskStats:
         read: rows read: of the input, or of the stage's own result, as far as stages follow.
         mapped: records that the operators behind the task made of them, before any combiner.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
+        credit_seconds: for which these waited for credit, on each edge, all records together.
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
         peak_queue: the longest that the queue has been, in records.
@@ -33,6 +34,7 @@ class TaskStats:
         dead: those of them that were left out, as user code raised on them.
         forwarded: records passed on to the task that owns them now.
         busy_seconds: time spent in user code.
+        work_seconds: of the quanta in which records were processed, for each record those of its own, all together.
         ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
         running_seconds: time of user code on a processor.
         blocked_seconds: time without work because records wait for credit downstream.
@@ -50,6 +52,7 @@ class TaskStats:
     read: int = 0
     mapped: int = 0
     emitted: tuple[int, ...] = ()
+    credit_seconds: tuple[float, ...] = ()
     regrouped: int = 0
     queue: int = 0
     peak_queue: int = 0
@@ -57,6 +60,7 @@ class TaskStats:
     dead: int = 0
     forwarded: int = 0
     busy_seconds: float = 0.0
+    work_seconds: float = 0.0
     ready_seconds: float = 0.0
     running_seconds: float = 0.0
     blocked_seconds: float = 0.0
@@ -73,6 +77,7 @@ class TaskStats:
             self,
             **{name: getattr(self, name) + getattr(other, name) for name in _SUMMED},
             emitted=tuple(map(sum, zip_longest(self.emitted, other.emitted, fillvalue=0))),
+            credit_seconds=tuple(map(sum, zip_longest(self.credit_seconds, other.credit_seconds, fillvalue=0.0))),
             peak_queue=max(self.peak_queue, other.peak_queue),
             version=max(self.version, other.version),
             latency_p99=max(latencies, default=None),
@@ -81,7 +86,7 @@ class TaskStats:
 
 _SUMMED = (
     *("read", "mapped", "regrouped", "queue", "processed", "dead", "forwarded"),
-    *("busy_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
+    *("busy_seconds", "work_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
 )
 """The numbers of two tasks that add up."""
 

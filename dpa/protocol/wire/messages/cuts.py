@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dpa.measure.row_waits import Waited
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.metrics import TaskStats
 
@@ -18,9 +19,15 @@ class Pause(Message):
 @dataclass(frozen=True)
 class Paused(Message):
     """The task has stopped, and all records that it has made are pushed. A source has given back what it has not read
-    of its split."""
+    of its split.
+
+    Attributes:
+        stats: the task's statistics.
+        waited: of a source, the rows that it has read since it paused last.
+    """
 
     stats: TaskStats
+    waited: Waited = field(default_factory=Waited)
 
 
 @dataclass(frozen=True)

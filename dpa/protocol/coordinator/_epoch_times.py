@@ -1,0 +1,171 @@
+"""Where the time goes from the reading of a row until readers see what it has changed.
+
+Sources say how long the rows of an epoch have waited when they pause; from then on all rows of the epoch spend the same
+time in each phase. So a few sums are exact means over rows, and bounded in memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from dpa.measure.row_waits import Waited
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, PhaseStats
+
+_DONE = {
+    EpochPhase.SOURCES: "read to the end of a row and emitted what it had read",
+    EpochPhase.QUEUES: "processed what had been emitted to it",
+    EpochPhase.TABLES: "settled a routing table",
+    EpochPhase.WINDOWS: "closed its windows",
+    EpochPhase.RESULTS: "published its share",
+    EpochPhase.SNAPSHOTS: "took its snapshot",
+}
+"""What a task does in each step of a cut."""
+
+
+@dataclass
+class _Sum:
+    """Of one phase: as in `PhaseStats`."""
+
+    number: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    row_seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """An epoch has had it."""
+        self.number += 1
+        self.seconds += seconds
+        self.longest = max(self.longest, seconds)
+
+
+@dataclass
+class _Unseen:
+    """Rows of an epoch whose results are staged, and not seen by readers.
+
+    Attributes:
+        rows: how many.
+        at: the end of the last phase that they have gone through.
+        waits: whether something of them waits for a checkpoint.
+        row_seconds: that they have spent in each phase, all rows together.
+    """
+
+    rows: int
+    at: float
+    waits: bool
+    row_seconds: dict[EpochPhase, float]
+
+    def spend(self, phase: EpochPhase, now: float) -> None:
+        """They have been in a phase until now."""
+        self.row_seconds[phase] += self.rows * (now - self.at)
+        self.at = now
+
+
+class EpochTimes:
+    """One cut at a time, of which the coordinator says each step; commits may end behind the next one."""
+
+    def __init__(self) -> None:
+        self._phases = {phase: _Sum() for phase in EpochPhase}
+        self._number = self._rows = 0
+        self._seconds = self._longest = 0.0
+        self._waited_for: EpochWait | None = None
+        self._slowest: EpochWait | None = None
+        self._went_on_at = self._began_at = self._step_began_at = 0.0
+        self._late = 0.0
+        self._steps: dict[EpochPhase, float] = {}
+        self._waiting = self._waited = self._oldest = 0.0  # of rows that are in no epoch with results yet
+        self._waiting_rows = 0
+        self._unseen: dict[int, _Unseen] = {}
+
+    @property
+    def stats(self) -> EpochStats:
+        """So far."""
+        phases = tuple(
+            PhaseStats(phase, found.number, found.seconds, found.longest, found.row_seconds)
+            for phase, found in self._phases.items()
+            if found.number
+        )
+        return EpochStats(self._number, self._seconds, self._longest, self._waited_for, self._rows, phases)
+
+    def start(self, now: float) -> None:
+        """The stream begins."""
+        self._went_on_at = self._began_at = now
+
+    def begin(self, now: float, due: float) -> None:
+        """A cut begins, which was due at a moment by the clock."""
+        self._waited += self._waiting_rows * (now - self._began_at)
+        self._oldest = self._oldest + now - self._began_at if self._waiting_rows else 0.0
+        self._late = now - max(due, self._went_on_at)
+        self._began_at = self._step_began_at = now
+        self._slowest, self._steps = None, {}
+
+    def paused(self, waits: Waited, now: float) -> None:
+        """A source has paused."""
+        since = now - self._began_at
+        self._waiting_rows += waits.rows
+        self._waited += waits.seconds - waits.rows * since
+        self._oldest = max(self._oldest, waits.longest - since)
+
+    def step(self, phase: EpochPhase, task: Address, now: float) -> None:
+        """A task was the last for which the cut waited."""
+        seconds, self._step_began_at = now - self._step_began_at, now
+        self._steps[phase] = self._steps.get(phase, 0.0) + seconds
+        if self._slowest is None or seconds > self._slowest.seconds:
+            self._slowest = EpochWait(str(task), _DONE[phase], seconds)
+
+    def staged(self, epoch: int, now: float, *, waits: bool) -> None:
+        """All that the epoch publishes is staged; `waits`: some of it for a checkpoint."""
+        rows, spent = self._waiting_rows, defaultdict[EpochPhase, float](float)
+        late, ran = self._late_for_rows, self._began_at - self._went_on_at
+        if late > 0:  # rows are taken to have been read evenly: those that came when it was due already waited for less
+            spent[EpochPhase.LATE] = min(self._waited, rows * late * (1 - late / (2 * ran)))
+        spent[EpochPhase.WAITING] = self._waited - spent[EpochPhase.LATE]
+        for phase, seconds in self._steps.items():
+            spent[phase] = rows * seconds
+        self._unseen[epoch] = _Unseen(rows, now, waits, spent)
+        self._waiting_rows, self._waited = 0, 0.0
+
+    def has_snapshots(self, epoch: int, now: float) -> None:
+        """All states are written."""
+        if epoch in self._unseen and self._unseen[epoch].waits:
+            self._unseen[epoch].spend(EpochPhase.SNAPSHOTS, now)
+
+    def go_on(self, now: float) -> float:
+        """The cut is over; returns for how long sources have waited."""
+        waited = now - self._began_at
+        if self._waited_for is None or waited > self._longest:
+            self._longest, self._waited_for = waited, self._slowest
+        self._number += 1
+        self._seconds += waited
+        late = self._late_for_rows
+        self._phases[EpochPhase.WAITING].add(self._began_at - self._went_on_at - late)
+        for phase, seconds in (*([(EpochPhase.LATE, late)] if late > 0 else []), *self._steps.items()):
+            self._phases[phase].add(seconds)
+        self._went_on_at = now
+        return waited
+
+    @property
+    def _late_for_rows(self) -> float:
+        """For how long a row waited for the cut when it was due: for none, nothing was late."""
+        return max(0.0, min(self._late, self._oldest))
+
+    def has_checkpoint(self, now: float) -> None:
+        """A checkpoint is written, or has failed, for which the last cut was made."""
+        self._phases[EpochPhase.CHECKPOINT].add(now - self._went_on_at)
+
+    def committing(self, epoch: int, now: float) -> None:
+        """What is staged of an epoch is to be shown to readers."""
+        if epoch in self._unseen and self._unseen[epoch].waits:
+            self._unseen[epoch].spend(EpochPhase.CHECKPOINT, now)
+
+    def seen(self, epoch: int, now: float) -> None:
+        """Readers see all of an epoch."""
+        found = self._unseen.pop(epoch, None)
+        if found is None:
+            return
+        self._phases[EpochPhase.COMMIT].add(now - found.at)
+        found.spend(EpochPhase.COMMIT, now)
+        self._rows += found.rows
+        for phase, seconds in found.row_seconds.items():
+            self._phases[phase].row_seconds += seconds
