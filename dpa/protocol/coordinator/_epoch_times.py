@@ -119,10 +119,11 @@ class EpochTimes:
         rows, spent = self._waiting_rows, defaultdict[EpochPhase, float](float)
         late, ran = self._late_for_rows, self._began_at - self._went_on_at
         if late > 0:  # rows are taken to have been read evenly: those that came when it was due already waited for less
-            spent[EpochPhase.LATE] = min(self._waited, rows * late * (1 - late / (2 * ran)))
-        spent[EpochPhase.WAITING] = self._waited - spent[EpochPhase.LATE]
+            spent[EpochPhase.LATE] = max(0.0, min(self._waited, rows * late * (1 - late / (2 * ran))))
+        spent[EpochPhase.WAITING] = max(0.0, self._waited - spent[EpochPhase.LATE])
         for phase, seconds in self._steps.items():
             spent[phase] = rows * seconds
+        spent[EpochPhase.SOURCES] += min(0.0, self._waited)  # of rows that were read when the cut had begun
         self._unseen[epoch] = _Unseen(rows, now, waits, spent)
         self._waiting_rows, self._waited = 0, 0.0
 
