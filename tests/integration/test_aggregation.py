@@ -71,6 +71,10 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
     assert aggregation is not None
     assert aggregation.epochs >= 3 and aggregation.seconds > 0 and aggregation.states > 0
     assert len(reader.found) >= 3 and reader.found[-1].epoch <= aggregation.epochs
+    ended, spent, latency = result.report.epochs, result.report.main.record_times, result.report.main.latency
+    assert ended.rows > 0 and ended.visible_after is not None and spent is not None and latency is not None
+    assert 0 < ended.visible_after < result.report.seconds.stream
+    assert sum((spent.made, spent.credit, spent.queued, spent.work)) == pytest.approx(latency.mean)
     assert [found.seconds for found in reader.found] == sorted(found.seconds for found in reader.found)
     before: Counter[str] = Counter()
     for found in reader.found:

@@ -49,6 +49,8 @@ def test_a_block_counts_from_the_step_that_made_it_however_long_it_waits_for_cre
     assert times(source(reducer(1), Ack(0, 1), 9.0)) == [(2.5, 9.0)]  # now it begins
     assert times(source.stepped("a", now=11.0)) == []
     assert times(source(reducer(0), Ack(0, 1), 12.0)) == [(9.0, 12.0)]
+    waited = (7.0 - 4.0) + (9.0 - 4.0) + (12.0 - 11.0)
+    assert source.task.stats.credit_seconds == (waited,)
 
 
 def test_blocks_that_one_step_has_mapped_together_count_from_that_step() -> None:
@@ -134,6 +136,8 @@ def test_a_simulated_job_measures_virtual_time_exactly() -> None:
     began, ended = (1.0, 1.0, 1.2, 1.2, 1.4, 1.4), (2.45, 2.45, 2.95, 3.45, 3.95, 4.45)
     assert found.latency.mean == pytest.approx((sum(ended) - sum(began)) / 6)
     assert found.stage_latency.mean == pytest.approx(found.latency.mean - 0.2)
+    quanta = (1.0, 1.0, 0.5, 0.5, 0.5, 0.5)
+    assert found.tasks[0].work_seconds == pytest.approx(sum(quanta))
 
 
 @pytest.mark.parametrize("seed", range(12))
