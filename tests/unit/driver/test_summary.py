@@ -12,6 +12,7 @@ from dpa.config import parse
 from dpa.driver._stage_summary import StageOutcome
 from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
+from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
 from dpa.measure.traffic import Traffic
 from dpa.protocol.graph import MAPPER, REDUCER
@@ -33,6 +34,7 @@ from dpa.result import (
     KeyDistribution,
     OutputReport,
     RecordCounts,
+    RecordTimes,
     ReferenceReport,
     Report,
     Seconds,
@@ -76,6 +78,24 @@ def report(
 @pytest.mark.parametrize("aggregation", [None, AggregationStats()])
 def test_replication_is_states_by_keys(aggregation: AggregationStats | None) -> None:
     assert report(aggregation).main.grouping.replication == 1
+
+
+def test_the_time_of_a_record_is_divided_over_all_edges_that_enter_a_stage() -> None:
+    """Of two stages that feed it, one by two edges; the third edge of that leads elsewhere."""
+    whole, own = LatencySketch(), LatencySketch()
+    whole.add(10.0, 4)
+    own.add(6.0, 4)
+    senders = (
+        StageSnapshot("left", "done", (TaskStats("left", 0, emitted=(1, 9, 1), credit_seconds=(2.0, 50.0, 3.0)),)),
+        StageSnapshot("right", "done", (TaskStats("right", 0, emitted=(2,), credit_seconds=(7.0,)),)),
+        StageSnapshot("other", "done", (TaskStats("other", 0),)),
+    )
+    tasks = tuple(TaskStats(REDUCER, index, processed=2, work_seconds=4.0) for index in range(2))
+    stage = StageSnapshot(REDUCER, "done", tasks, latency=whole, stage_latency=own)
+    edges = (("left", REDUCER), ("left", "other"), ("left", REDUCER), ("right", REDUCER))
+    found = built(Snapshot(phase="done", at=1.0, rows=4, stages=(*senders, stage), edges=edges))[REDUCER]
+    assert found.record_times == RecordTimes(made=10.0 - 6.0 - 3.0, credit=12.0 / 4, queued=6.0 - 2.0, work=2.0)
+    assert report().main.record_times is None, "nobody has measured any"
 
 
 def test_replication_is_unknown_once_an_epoch_has_moved_states() -> None:
