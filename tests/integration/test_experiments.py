@@ -24,6 +24,7 @@ LEFT_OUT = {
     "feed",
     "figure3",
     "graphs",
+    "latency_profile",
     "makespan",
     "startup",
     "throughput",
