@@ -16,9 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpa._util.streams import printing, say
+from dpa._util.streams import exiting, printing, say
 from dpa.driver.control import RunningJob, connected
-from dpa.errors import DpaError
 from dpa.report import MODES, make_progress
 from dpa.routing.members import MOST_TASKS
 from dpa.telemetry.status import StageStatus
@@ -170,11 +169,8 @@ def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str])
 def _asking(address: str | None) -> Iterator[None]:
     """A block that asks jobs, with one connection to their cluster; says what went wrong."""
     try:
-        with connected(address):
+        with exiting(), connected(address):
             yield
-    except DpaError as error:
-        say(f"error: {error}")
-        raise typer.Exit(error.exit_status) from None
     except KeyboardInterrupt:
         say("not waited for any longer; the job does what it was asked for all the same")
         raise typer.Exit(_INTERRUPTED) from None

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from dpa._util.streams import say
-from dpa.errors import RecordingError
+from dpa._util.streams import exiting
 from dpa.protocol.balancer.machine import LoadBalancerMachine
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.lean import outline
@@ -37,11 +36,8 @@ def main(
     ] = False,
 ) -> None:
     """Repeat the last events of tasks of a failed job, and show them."""
-    try:
+    with exiting():
         recordings = [Recording.read(path) for path in files]
-    except RecordingError as error:
-        say(f"error: {error}")
-        raise typer.Exit(error.exit_status) from None
     start = min((handled.now for recording in recordings for handled in recording.events), default=0.0)
     agree = [_replay(recording, start, until, verbose) for recording in recordings]
     raise typer.Exit(0 if all(agree) else 1)

@@ -13,12 +13,12 @@ import typer
 import yaml
 
 from dpa._util.secrets import HIDDEN
-from dpa._util.streams import printing, say
+from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.config import JobFile, load, parse
 from dpa.driver.spec import JobSpec
 from dpa.driver.verification import Verified, verified
-from dpa.errors import ConfigError, DpaError
+from dpa.errors import ConfigError
 from dpa.sinks.epoch_log import config_of, log_at
 
 app = typer.Typer(add_completion=False)
@@ -82,8 +82,5 @@ def _show(result: Verified) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exiting():
         app()
-    except DpaError as error:
-        say(f"error: {error}")
-        raise SystemExit(error.exit_status) from None

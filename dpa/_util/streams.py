@@ -48,6 +48,16 @@ def printing(what: str) -> Iterator[None]:
         raise OutputError(f"cannot print {what} on standard output: {error.strerror}") from None
 
 
+@contextmanager
+def exiting() -> Iterator[None]:
+    """Have an error in this block end the command: said on standard error, with its exit status."""
+    try:
+        yield
+    except DpaError as error:
+        say(f"error: {error}")
+        raise SystemExit(error.exit_status) from None
+
+
 def _drop_the_rest() -> None:
     """Have Python write what it still holds to the null device when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

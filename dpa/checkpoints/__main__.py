@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from dpa._util.streams import printing, say
+from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.checkpoints._chain import Chain
 from dpa.checkpoints._manifest import FileRef, Manifest
 from dpa.checkpoints._store import CheckpointStore
-from dpa.errors import CheckpointError, ConfigError, DpaError
+from dpa.errors import CheckpointError, ConfigError
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -194,12 +194,8 @@ def _sums(files: Iterable[FileRef]) -> tuple[str, str]:
 @contextmanager
 def _reading(what: str) -> Iterator[Console]:
     """Print `what` in this block; says what went wrong."""
-    try:
-        with printing(what):
-            yield Console(highlight=False, emoji=False, markup=False)
-    except DpaError as error:
-        say(f"error: {error}")
-        raise typer.Exit(error.exit_status) from None
+    with exiting(), printing(what):
+        yield Console(highlight=False, emoji=False, markup=False)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpa._util.streams import printing, say
+from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.dead_letters._letters import FoundLetters
-from dpa.errors import DpaError
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -94,8 +93,5 @@ def replay(
 
 
 if __name__ == "__main__":
-    try:
+    with exiting():
         app()
-    except DpaError as error:
-        say(f"error: {error}")
-        raise SystemExit(error.exit_status) from None
