@@ -109,15 +109,24 @@ def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -
     Raises:
         TableError: a path, table or column is missing, a query or expression is wrong, or a database cannot be reached.
     """
-    frame = _read(spark, source)
-    columns = f"the columns are {listed(frame.columns)}"
-    if source.where is not None:
-        with as_table_error(f"`where`: {source.where}", columns):
-            frame = frame.where(source.where)
-    if source.select:
-        with as_table_error(f"`select`: {', '.join(source.select)}", columns):
-            frame = frame.selectExpr(*source.select)
+    frame = narrowed(_read(spark, source), source.where, source.select)
     return frame if sample is None else sampled(frame, sample)
+
+
+def narrowed(frame: DataFrame, where: str | None, select: Sequence[str]) -> DataFrame:
+    """The rows of a frame for which `where` holds, and of these what `select` names.
+
+    Raises:
+        TableError: a column is missing, or an expression is wrong.
+    """
+    columns = f"the columns are {listed(frame.columns)}"
+    if where is not None:
+        with as_table_error(f"`where`: {where}", columns):
+            frame = frame.where(where)
+    if select:
+        with as_table_error(f"`select`: {', '.join(select)}", columns):
+            frame = frame.selectExpr(*select)
+    return frame
 
 
 def _read(spark: SparkSession, source: Source) -> DataFrame:

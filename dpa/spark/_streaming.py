@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import fs
 
-from dpa.sources.columns import listed
 from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, locate
 from dpa.spark._errors import as_table_error, brief, tidying_up
+from dpa.spark._source import narrowed
 from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, new_stage, uri_of
 
 if TYPE_CHECKING:
@@ -63,14 +63,7 @@ def _frame(spark: SparkSession, source: StreamSource) -> DataFrame:
     with as_table_error(f"the stream {source.name!r}"):
         reader = spark.readStream.format(source.name).options(**source.options)
         frame = (reader if source.columns is None else reader.schema(source.columns)).load()
-    columns = f"the columns are {listed(frame.columns)}"
-    if source.where is not None:
-        with as_table_error(f"`where`: {source.where}", columns):
-            frame = frame.where(source.where)
-    if source.select:
-        with as_table_error(f"`select`: {', '.join(source.select)}", columns):
-            frame = frame.selectExpr(*source.select)
-    return frame
+    return narrowed(frame, source.where, source.select)
 
 
 @contextmanager
