@@ -27,6 +27,7 @@ from pathlib import Path
 from dpa._util import owned
 from dpa._util.disk import sync
 from dpa._util.owned import OwnedDirectory
+from dpa.sinks.sink import RESULT
 
 MARK = "_job.yaml"
 """The resolved configuration beside a result; readers of Parquet directories pass over names with an underscore."""
@@ -36,9 +37,10 @@ _IN_PLACE = ".dpa-result-"
 PART = re.compile(r"part-\d{5}\.parquet")
 
 
-def part_name(task: int) -> str:
-    """The name of a task's file, which `PART` matches."""
-    return f"part-{task:05d}.parquet"
+def part_name(task: int, writer: str = "", epoch: int = RESULT) -> str:
+    """The name of a task's file, which `PART` matches where no `writer` is named."""
+    of_writer, of_epoch = f"-{writer}" if writer else "", f"-{epoch:06d}" if epoch != RESULT else ""
+    return f"part-{task:05d}{of_writer}{of_epoch}.parquet"
 
 
 def shown(names: list[str]) -> str:

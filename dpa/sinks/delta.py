@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from pyarrow import fs
 
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
-from dpa.sinks._packages import using
-from dpa.sinks._replacement import shown
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks._packages import EPOCH, SECONDS, PackageSink, using
+from dpa.sinks._replacement import part_name, shown
+from dpa.sinks.sink import RESULT
 from dpa.sources.paths import prefix_of
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ _PART = re.compile(r"part-\d{5}-[0-9a-f]{32}(-\d{6,})?\.parquet")
 
 _OVER = 2**62
 """The transaction version of a job that commits nothing more to a table."""
-
-EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
-"""What a commit says of the epoch besides."""
 
 _LOOK_BACK = 50
 """Commits of others, such as those of maintenance, that may follow the newest one of a job."""
@@ -54,7 +50,7 @@ class _Part:
     schema: pa.Schema
 
 
-class Delta(Sink):
+class Delta(PackageSink):
     """A Delta table, which is made if there is none."""
 
     def __init__(
@@ -75,13 +71,9 @@ class Delta(Sink):
             section: where a job file has these, for messages.
             publishes: what each epoch publishes; None: it is a result that has no epochs.
         """
-        self.job = uuid.uuid4().hex
-        self.publishes = publishes
+        super().__init__(mode, section, publishes)
         self._uri = path if "://" in path else str(Path(path).absolute())
-        self._mode = mode
         self._options = dict(options or {})
-        self._section = section
-        self._writer = ""
         self._schema: pa.Schema | None = None
         self._has_tried = False
 
@@ -101,11 +93,11 @@ class Delta(Sink):
             self._accept(table)
             is_kept = table is not None and (self._mode != "overwrite" or self._has_begun(table))
             self._schema = _schema_of(table) if is_kept else None
-            self._writer, self._has_tried = uuid.uuid4().hex, False
+            self._has_tried = False
+            super().begin()
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> _Part:
-        of_epoch = f"-{epoch:06d}" if epoch != RESULT else ""
-        name = f"part-{task:05d}-{self._writer}{of_epoch}.parquet"
+        name = part_name(task, self._begun, epoch)
         with self._reaching():
             if self._schema is None and self.publishes is not None:
                 table = self._table()
@@ -157,7 +149,7 @@ class Delta(Sink):
     def abort(self) -> None:
         """What was staged stays where a commit may still be on its way, or a checkpoint may name it: `VACUUM` removes
         what no log names."""
-        if not self._writer:
+        if not self._begun:
             return
         with self._reaching():
             table = self._table()
@@ -165,12 +157,12 @@ class Delta(Sink):
             if not has_tried or self._has(table, RESULT):
                 named = set() if table is None else {uri.rpartition("/")[2] for uri in table.file_uris()}
                 for info in self._files.get_file_info(fs.FileSelector("")):
-                    if self._writer in info.base_name and info.base_name not in named:
+                    if self._begun in info.base_name and info.base_name not in named:
                         self._files.delete_file(info.path)
             if table is None and "://" not in self._uri:
                 with suppress(OSError):  # it holds something
                     Path(self._uri).rmdir()
-        self._writer = ""
+        self._begun = ""
 
     def read(self, staged: Sequence[_Part]) -> pa.Table:
         with self._reaching():
@@ -205,11 +197,6 @@ class Delta(Sink):
             return [Transaction(self.job, epoch)]
         return [Transaction(self.job, _OVER if last else 0), Transaction(self._life, _OVER if last else epoch)]
 
-    @property
-    def _life(self) -> str:
-        """Changes whenever the job is begun anew at the start of its input."""
-        return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._writer}"
-
     def _has(self, table: DeltaTable | None, epoch: int) -> bool:
         """Whether a table has an epoch of this job, maybe from a driver that died then."""
         if table is None:
@@ -235,9 +222,7 @@ class Delta(Sink):
         if table is not None:
             is_own = table.transaction_version(self.job) is not None
             if self._mode == "error" and table.file_uris() and not is_own:
-                raise TableError(
-                    f"{self.place} has rows: set {self._section}.mode to `append` or `overwrite`, or name another table"
-                )
+                raise self._has_rows()
         elif "://" not in self._uri and Path(self._uri).exists():
             strangers = sorted(path.name for path in Path(self._uri).iterdir() if not _PART.fullmatch(path.name))
             if strangers:

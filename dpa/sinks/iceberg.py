@@ -8,7 +8,6 @@ its retries are off, and each try of ours looks first.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,9 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
-from dpa.sinks._packages import using
+from dpa.sinks._packages import EPOCH, SECONDS, PackageSink, using
 from dpa.sinks.objects import together
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import RESULT
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -31,14 +30,11 @@ _COMMITTED = "dpa.committed"
 _JOB, _LIFE = "dpa.job", "dpa.life"
 """Properties of a table to which epochs are published: whose they are, and of which life of the job."""
 
-EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
-"""The newest epoch, and the seconds from the beginning of the stream to its end."""
-
 _TRIES = 5
 """Of a commit that others overtake."""
 
 
-class Iceberg(Sink):
+class Iceberg(PackageSink):
     """An Iceberg table, which is made if there is none."""
 
     def __init__(
@@ -62,16 +58,12 @@ class Iceberg(Sink):
         Raises:
             TableError: that is no name of a table.
         """
-        self.job = uuid.uuid4().hex
-        self.publishes = publishes
-        self._begun = ""
+        super().__init__(mode, section, publishes)
         self._name = path
         self._catalog_name, _, self._identifier = path.partition(".")
         if not all(path.split(".")) or path.count(".") < 2:
             raise TableError(f"{path!r} names no table: write CATALOG.NAMESPACE.TABLE")
-        self._mode = mode
         self._options = dict(options or {})
-        self._section = section
 
     def __getstate__(self) -> dict[str, Any]:
         """What is needed where epochs are committed, besides that tasks stage nothing outside of themselves."""
@@ -87,7 +79,7 @@ class Iceberg(Sink):
 
     def begin(self) -> None:
         self.check()
-        self._begun = uuid.uuid4().hex
+        super().begin()
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
         return rows
@@ -168,9 +160,7 @@ class Iceberg(Sink):
         """
         is_own = table is not None and (self._has(table, RESULT) or table.properties.get(_JOB) == self.job)
         if self._mode == "error" and table is not None and table.current_snapshot() and not is_own:
-            raise TableError(
-                f"{self.place} has rows: set {self._section}.mode to `append` or `overwrite`, or name another table"
-            )
+            raise self._has_rows()
 
     def _has(self, table: Table, epoch: int) -> bool:
         """Whether a table has an epoch of this job, maybe from a driver that died then."""
@@ -181,13 +171,6 @@ class Iceberg(Sink):
         if any((job, of) == (self.job, str(RESULT)) for job, _, of in marks):
             return True
         return epoch != RESULT and any(life == self._life and int(of) >= epoch for life, _, of in marks)
-
-    @property
-    def _life(self) -> str:
-        """Changes whenever the job is begun anew at the start of its input; as the job where there are no epochs."""
-        if self.publishes is None:
-            return self.job
-        return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
 
     def _has_begun(self, table: Table) -> bool:
         """Whether a table has rows of this life of the job."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,9 @@ import pyarrow as pa
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
+from dpa.sinks._packages import PackageSink
 from dpa.sinks.objects import together
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import RESULT
 from dpa.sources.kafka import asking_brokers
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _ROWS_AT_ONCE = 10_000
 _LOGGER = logging.getLogger(__name__)
 
 
-class KafkaTopic(Sink):
+class KafkaTopic(PackageSink):
     """A topic, which must be there. A row is a JSON object as the value of a record, with the row's key as its key: a
     text as it is, anything else as JSON. Headers are `job`, `epoch` (0: what came last), and `number`, of the row in
     the epoch."""
@@ -58,12 +58,9 @@ class KafkaTopic(Sink):
         Raises:
             TableError: an option is missing, or one that is the sink's own is given.
         """
-        self.job = uuid.uuid4().hex
-        self.publishes = publishes
+        super().__init__("append", section, publishes)
         self._topic = topic
         self._options = {name: str(value) for name, value in options.items()}
-        self._section = section
-        self._begun = ""
         self._producer: Producer | None = None
         if "bootstrap.servers" not in self._options:
             raise TableError(f"a topic needs brokers: set {section}.args to {{bootstrap.servers: HOST:PORT}}")
@@ -85,9 +82,6 @@ class KafkaTopic(Sink):
             found = AdminClient(self._options, logger=_LOGGER).list_topics(timeout=_ANSWER_SECONDS).topics
             if self._topic not in found:
                 raise TableError(f"there is no topic {self.place}: make it first")
-
-    def begin(self) -> None:
-        self._begun = uuid.uuid4().hex
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
         return rows
@@ -181,13 +175,6 @@ class KafkaTopic(Sink):
             producer.abort_transaction(_ANSWER_SECONDS)
         except KafkaException as error:
             _LOGGER.warning("%s: its transaction ends when the brokers end it: %s", self.place, error.args[0].str())
-
-    @property
-    def _life(self) -> str:
-        """Changes whenever the job is begun anew at the start of its input; as the job where there are no epochs."""
-        if self.publishes is None:
-            return self.job
-        return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
 
     def _name(self, of: str) -> str:
         return f"dpa.{of}.{self._section}"

@@ -28,7 +28,7 @@ from dpa.errors import TableError
 from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
 from dpa.sinks._directory import DirectoryFiles
-from dpa.sinks._replacement import shown
+from dpa.sinks._replacement import part_name, shown
 from dpa.sinks.sink import RESULT, Sink
 from dpa.sources.manifest import MANIFEST, ResultManifest
 
@@ -128,8 +128,7 @@ class ParquetObjects(Sink):
             self._clean(_named(found))
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
-        of_epoch = f"-{epoch:06d}" if epoch != RESULT else ""
-        name = f"part-{task:05d}-{self._writer}{of_epoch}.parquet"
+        name = part_name(task, self._writer, epoch)
         with self._objects.writing(name) as stream:
             pq.write_table(rows, stream)
         return name

@@ -16,7 +16,7 @@ from dpa.errors import TableError
 from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks import delta, iceberg
-from dpa.sinks._packages import using
+from dpa.sinks._packages import EPOCH, SECONDS, using
 from dpa.sinks.objects import manifest_at, objects_at, together
 from dpa.sources.manifest import ResultManifest
 from dpa.sources.paths import prefix_of, without_file_scheme
@@ -209,7 +209,7 @@ class _DeltaEpochs(_Epochs):
             if found is None:
                 raise self._nothing()
             rows = table.to_pyarrow_table()
-            return Results(rows, int(found[delta.EPOCH]), float(found[delta.SECONDS]), self, found, None)
+            return Results(rows, int(found[EPOCH]), float(found[SECONDS]), self, found, None)
 
     def _newest(self) -> tuple[Any, dict[str, Any] | None]:
         from deltalake import DeltaTable
@@ -240,9 +240,9 @@ class _IcebergEpochs(_Epochs):
             if table is None or found is None:
                 raise self._nothing()
             rows = table.scan().to_arrow()
-            return Results(rows, int(found[iceberg.EPOCH]), float(found[iceberg.SECONDS]), self, found, None)
+            return Results(rows, int(found[EPOCH]), float(found[SECONDS]), self, found, None)
 
     @staticmethod
     def _properties(table: Any) -> dict[str, str] | None:
         found = {} if table is None else dict(table.properties)
-        return found if iceberg.EPOCH in found else None
+        return found if EPOCH in found else None
