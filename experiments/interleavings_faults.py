@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from dpa.errors import JobFailedError
-from dpa.simulation.generations import SimulatedGenerations
 from dpa.simulation.violation import InvariantViolationError
 from experiments.harness import Findings, Target, markdown_table, progress
+from experiments.simulated_jobs.generations import SimulatedGenerations
 from experiments.simulated_jobs.meetings import PAIRS, Meetings
 from experiments.simulated_jobs.random_faults import with_random_faults
 from experiments.simulated_jobs.random_graphs import random_graph

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from dpa.errors import ClaimLostError, DpaError, JobFailedError
 from dpa.protocol.balancer.machine import load_balancer_of
+from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.words import describe
 from dpa.protocol.machine import Machine
@@ -59,7 +60,7 @@ from dpa.simulation._agenda import Agenda
 from dpa.simulation._hosts import Hosts
 from dpa.simulation._invariants import Invariants
 from dpa.simulation._require import require
-from dpa.simulation._saving import KeptCuts, Saving
+from dpa.simulation._saving import KeptCuts, Saving, StoredCheckpoints
 from dpa.simulation._user_codes import UserCodes
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.violation import InvariantViolationError
@@ -104,17 +105,17 @@ class SimulatedCluster:
         operator: type[OperatorMachine] = OperatorMachine,
         watch: Callable[[SimulatedCluster], None] | None = None,
         generation: int = 0,
-        saving: Saving | None = None,
+        checkpointing: Checkpointing | None = None,
         overheard: Callable[[Envelope], None] | None = None,
     ) -> None:
         """Tests put deliberately broken machines in the place of these, and experiments some that take notes; `watch`
         is called after every event of the coordinator and of the load balancer, `overheard` with every message that is
-        sent. `saving`: where the checkpoints of this generation are; None: all are kept."""
+        sent. `checkpointing`: where the checkpoints of this generation are; None: all are kept."""
         self._job = job
         self._watch = watch
         self._overheard = overheard
         self.generation = generation
-        self.saving = saving or KeptCuts(job, seed)
+        self.saving: Saving = KeptCuts(job, seed) if checkpointing is None else StoredCheckpoints(checkpointing)
         self._random = random.Random(seed)
         self._starts = random.Random(f"starts of {seed}")
         self._late = random.Random(f"ends of {seed}")
@@ -136,11 +137,7 @@ class SimulatedCluster:
         self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
         self.balancer = load_balancer_of(graph)
         self.tasks: dict[Address, TaskMachine] = {address: self._make(address) for address in graph.addresses}
-        self.machines: dict[Address, Machine] = {
-            COORDINATOR: self.coordinator,
-            BALANCER: self.balancer,
-            **self.tasks,
-        }
+        self.machines: dict[Address, Machine] = {COORDINATOR: self.coordinator, BALANCER: self.balancer, **self.tasks}
         for machine in self.machines.values():
             machine.live_in(generation)
         self._hosts = Hosts(job.placed, job.cores)

@@ -29,11 +29,11 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Inbox
 from dpa.protocol.wire.messages.cuts import Thaw
 from dpa.protocol.wire.messages.end import Freeze
-from dpa.simulation._files import SimulatedFiles
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.generations import Fault, Faults, SimulatedGenerations
 from dpa.simulation.violation import InvariantViolationError
 from experiments.interleavings_faults import run
+from experiments.simulated_jobs._files import SimulatedFiles
+from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
 from experiments.simulated_jobs.meetings import KILL, PAIRS, Meetings
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
@@ -206,7 +206,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
     ),
     "rows that were read before forgotten": (Checkpointing, "write", "self._read + cut.read", "cut.read", 15),
     "a job begun again for ever": (Recoveries, "after", "> self.options.attempts", "> 100", 0),
-    "a manifest before its files": ("dpa.simulation.generations", "SimulatedFiles", "", "", 29),
+    "a manifest before its files": ("experiments.simulated_jobs.generations", "SimulatedFiles", "", "", 29),
 }
 """What does it, and which text of which method is replaced by which; a seed that unmasks it."""
 

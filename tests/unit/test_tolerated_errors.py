@@ -20,11 +20,11 @@ from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
 from dpa.result import Result
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.generations import Fault, Faults, SimulatedGenerations
 from dpa.simulation.job import SimulatedJob, behind
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
 from dpa.tolerance import Failed, Letter
+from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
 
 ROWS = 120
 TABLE = pa.table({"k": [f"k{number % 5}" for number in range(ROWS)], "v": list(range(ROWS))})

@@ -22,12 +22,11 @@ from dpa.protocol.recovery import CheckpointOptions, Death, Recoveries, Recovery
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.simulation._files import KilledError, SimulatedFiles
-from dpa.simulation._saving import StoredCheckpoints
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.violation import InvariantViolationError
 from dpa.tolerance import Letter
+from experiments.simulated_jobs._files import KilledError, SimulatedFiles
 
 _NEEDED_AT_LAST = ("operator", COORDINATOR.stage)
 """Whose death counts between the end of a job and the moment at which its result is fetched."""
@@ -184,7 +183,7 @@ class SimulatedGenerations:
 
     def _begin(self, number: int, fault: Fault | None) -> Address | None:
         """Begin a generation; returns the coordinator if it is killed meanwhile."""
-        saving, graph, whole = None, self.graph, None
+        checkpointing, graph, whole = None, self.graph, None
         if self._saved is not None:
             is_killed = fault is not None and fault.kind == COORDINATOR.stage and not fault.steps
             self.files.left = fault.writes if fault is not None and is_killed else None
@@ -195,7 +194,7 @@ class SimulatedGenerations:
                 return COORDINATOR
             finally:
                 self.files.left = None
-            saving, graph, whole = StoredCheckpoints(checkpointing), checkpointing.graph, self.graph
+            graph, whole = checkpointing.graph, self.graph
             self._stored = checkpointing
             self._require_newest(graph)
         job = replace(self.job(number, graph), whole=whole)
@@ -203,7 +202,7 @@ class SimulatedGenerations:
             job,
             self.seed + number,
             generation=number,
-            saving=saving,
+            checkpointing=checkpointing,
             overheard=lambda envelope: self._overhear(number, envelope),
             **self.machines,
         )
