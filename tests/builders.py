@@ -19,6 +19,7 @@ from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.schemas import ShareSchema, agreed, as_agreed
 from dpa.executors import AnyMapper, Reducer
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
@@ -206,3 +207,8 @@ def limits_of(records: int, *, seconds: float | None = None, bytes: int = 2**40)
     """What a sender may have in flight, where windows aim at `seconds`."""
     flow = FlowControl(batch_records=1, in_flight_records=records, in_flight_mb=bytes / 2**20, queue_seconds=seconds)
     return CreditLimits(flow)
+
+
+def one_table(shares: Sequence[pa.Table], key: KeyName) -> pa.Table:
+    schema = agreed(ShareSchema.of(share, key) for share in shares)
+    return pa.table({}) if schema is None else pa.concat_tables([as_agreed(share, schema, key) for share in shares])

@@ -7,7 +7,7 @@ loss; what cannot be reconciled fails the job and is named by a key of either si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,16 +128,6 @@ def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
             here = f"{share.schema.field(field.name).type} on one reducer and {field.type} on another"
             raise ExecutorError(f"column {field.name!r} of the result is {here}: {error}; {_RULE}") from None
     return pa.table(columns, schema=schema)
-
-
-def one_table(shares: Sequence[pa.Table], key: KeyName) -> pa.Table:
-    """All shares with this key as one table; without columns if none has a row.
-
-    Raises:
-        ExecutorError, KeyTypeError: they do not agree on a schema.
-    """
-    schema = agreed(ShareSchema.of(share, key) for share in shares)
-    return pa.table({}) if schema is None else pa.concat_tables([as_agreed(share, schema, key) for share in shares])
 
 
 def result_column(name: str, keys: list[Key], values: list[Any]) -> pa.Array:

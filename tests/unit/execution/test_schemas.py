@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import Total, block_of, pairs
+from builders import Total, block_of, one_table, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Mean, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution.receivers import receiver_of
-from dpa.execution.schemas import ShareSchema, agreed, as_agreed, one_table
+from dpa.execution.schemas import ShareSchema, agreed, as_agreed
 from dpa.executors import BatchReducer, FunctionReducer, Groups, Reducer, batch_mapper
 from dpa.testing import run_local
 

@@ -8,13 +8,12 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import KEY_TYPES, chunks, key_array, key_lists
+from builders import KEY_TYPES, chunks, key_array, key_lists, one_table
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import KeyTypeError
 from dpa.execution.keys import column_of, encode
-from dpa.execution.schemas import one_table
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 
 NOON = datetime(2026, 1, 31, 12)
