@@ -59,7 +59,6 @@ def _range(text: str) -> tuple[int | None, int | None]:
 
 
 def _of_log(log: str) -> JobFile:
-    """The job as the log has it."""
     text = config_of(log)
     if HIDDEN in text:
         raise ConfigError(f"{log} has the job without its passwords: name the job file by --job")

@@ -186,7 +186,6 @@ def _columns(*names: str) -> Table:
 
 
 def _sums(files: Iterable[FileRef]) -> tuple[str, str]:
-    """How many files, and their bytes."""
     sizes = [file.size for file in files]
     return f"{len(sizes):,}", decimal(sum(sizes))
 

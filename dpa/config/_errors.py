@@ -103,7 +103,6 @@ def _of_another_variant(
 
 
 def _keys_at(path: Sequence[str | int]) -> list[str]:
-    """The keys that the section at a path knows."""
     schema = json_schema()
     current: Any = schema
     for part in path:

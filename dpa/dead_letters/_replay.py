@@ -168,7 +168,6 @@ def _require_replayable(spec: JobSpec, step: Step) -> None:
 
 
 def _run(spec: JobSpec, steps: Sequence[Step], letters: Sequence[Letter]) -> RunOutcome:
-    """Run steps on dead records, in this process."""
     table = pa.table({"data": pa.array([letter.data for letter in letters], pa.binary())})
     job = copy(spec)
     job.__dict__["steps"] = tuple(steps)

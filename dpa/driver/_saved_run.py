@@ -247,7 +247,6 @@ def _about_step(spec: JobSpec, step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def _about_input(opened: OpenedInput) -> dict[str, Any]:
-    """The columns, rows and files of an input."""
     files = {(split.path, split.size) for split in opened.splits if isinstance(split, ParquetSplit)}
     digest = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
     columns = "" if opened.schema is None else ", ".join(f"{field.name}: {field.type}" for field in opened.schema)

@@ -52,8 +52,6 @@ def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
 
 
 class _Builder:
-    """One step in the making."""
-
     def __init__(self, file: JobFile, objects: Objects, name: str, config: StepConfig) -> None:
         self._file = file
         self._objects = objects

@@ -193,7 +193,6 @@ class _Scales:
 
 
 def _read(source: StageForecast) -> Estimate:
-    """What a source reads."""
     if source.rate is not None:
         return Estimate(source.rate, Basis.PER_SECOND, exact=True)
     if source.rows is not None:

@@ -182,8 +182,6 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
 
 
 class _Input:
-    """The input of one step."""
-
     def __init__(self, spec: JobSpec, source: Step, kept: Kept | None, early: bool) -> None:
         self._spec = spec
         self._source = source

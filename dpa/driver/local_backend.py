@@ -182,7 +182,6 @@ class _LocalRun:
 
     @staticmethod
     def _migrate(tasks: Sequence[LocalTask], table: RoutingTable) -> None:
-        """Move states to the tasks that own them by a table."""
         extracted = [task.event(ExtractRanges(table, ALL), RangesExtracted).piece.parts for task in tasks]
         for index, task in enumerate(tasks):
             task.event(InstallStates(tuple(parts[index] for parts in extracted if index in parts)), StatesInstalled)
@@ -191,7 +190,6 @@ class _LocalRun:
     def _finished(
         tasks: Sequence[LocalTask], table: RoutingTable, first: RoutingTable, *, exchange: bool
     ) -> list[FinishDone]:
-        """Let each task give its states to their owners, and finish."""
         extracted = [task.event(Extract(table), ExtractDone).parts if exchange else {} for task in tasks]
         return [
             task.event(Finish(tuple(parts[index] for parts in extracted if index in parts), first), FinishDone)

@@ -117,7 +117,6 @@ class Run:
         self._first_tables: dict[str, str] = {}
 
     def _know_job(self, job: str) -> None:
-        """Have sinks know the job by this name."""
         self._job = job
         for sink in self._sinks:
             sink.output.sink.job = job
@@ -371,7 +370,6 @@ class Run:
         self._observers.warn(message)
 
     def _report(self, status: str, error: str | None = None) -> Report:
-        """What is known."""
         outcome, snapshot, sinks = self._outcome, self._snapshot, {sink.name: sink for sink in self._sinks}
         outcomes = {}
         for step in self._spec.steps:

@@ -123,7 +123,6 @@ def versions() -> dict[str, str]:
 
 
 def _unstarted(name: str, outcome: StageOutcome) -> StageReport:
-    """Of an operator stage of which no task has started."""
     return StageReport(name, "operator", reference=outcome.reference, output=outcome.output)
 
 

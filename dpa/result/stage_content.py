@@ -147,7 +147,6 @@ def _latency(name: str, found: LatencyReport | None, what: str) -> Iterator[Fact
 
 
 def _result(output: OutputReport, status: str) -> Iterator[Fact]:
-    """Rows of the result, and where it is."""
     if status != "failed":
         where = "in memory" if output.path is None else one_line(output.path)
         where += f", {plural(len(output.files), 'file')}" if output.files else ""

@@ -232,7 +232,6 @@ class Launched:
 
     @staticmethod
     def _asked(call: ObjectRef) -> Any:
-        """The result of a call to the coordinator."""
         from ray.exceptions import RayError
 
         from dpa.runtime._failures import failure, is_death

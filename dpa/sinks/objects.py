@@ -147,7 +147,6 @@ class ParquetObjects(Sink):
         return new.files or ()
 
     def _next(self, found: ResultManifest, staged: Sequence[str], epoch: int, seconds: float) -> ResultManifest:
-        """The manifest with what was staged."""
         is_same = found.files is not None and (found.job, found.life) == (self.job, self._life)
         number = epoch
         if self.publishes is not None and epoch == RESULT:
@@ -255,7 +254,6 @@ class ParquetObjects(Sink):
         return table
 
     def _manifest(self) -> tuple[ResultManifest | None, str | None]:
-        """What is there, and its tag."""
         return manifest_at(self._objects)
 
     def _put_once(self, manifest: ResultManifest, etag: str | None) -> str:

@@ -239,7 +239,6 @@ def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:
 
 
 def _generated_block(generator: Generator, seed: int, number: int) -> pa.RecordBatch:
-    """A whole block of rows."""
     start = number * BLOCK_ROWS
     try:
         made = generator.batch(start, BLOCK_ROWS, np.random.default_rng([seed % 2**64, number]))

@@ -110,7 +110,6 @@ class KafkaSplit:
             gaps.note(given, self.stop - at)
 
     def _messages(self, most: int) -> Iterator[list[Message]]:
-        """The records, some at a time."""
         with asking_brokers(f"{self.channel}, offsets {self.start:,} to {self.stop:,}"):
             from confluent_kafka import TopicPartition
 

@@ -84,7 +84,6 @@ def _text_or_bytes(kind: str) -> pa.DataType:
 
 
 def _encoded(name: str, kind: pa.DataType, messages: Sequence[Message]) -> pa.Array:
-    """The keys or the values."""
     found = [message.key() if name == "key" else message.value() for message in messages]
     return pa.array(found, pa.binary()).cast(kind)
 

@@ -108,7 +108,6 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float)
 
 
 def _active() -> SparkSession | None:
-    """The session that the process has running."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -120,7 +120,6 @@ class Kept:
 
 
 def _in_place(source: Source, sample: RowSample | None = None) -> ParquetTable | None:
-    """The input, if it is read in place."""
     require_paths(source)
     if not reads_in_place(source, sample):
         return None

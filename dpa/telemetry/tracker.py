@@ -158,7 +158,6 @@ class RunTracker:
         return TrackedSnapshot(**vars(snapshot), totals=self.totals, news=tuple(news))
 
     def _new(self, stage: StageSnapshot) -> list[Decision]:
-        """The redistributions of a stage since the last snapshot."""
         last = self._versions.get(stage.name, -1)
         applied = [
             decision

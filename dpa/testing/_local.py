@@ -121,7 +121,6 @@ def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict
 def _results(
     spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]
 ) -> dict[str, pa.Table]:
-    """The result of each step that has one."""
     backend = LocalBackend()
     spec.check_executors(backend.check_executor)
     outcome = backend.run(spec.plan(splits, columns), RunHooks())

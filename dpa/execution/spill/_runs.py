@@ -106,7 +106,6 @@ class Runs(Shelf):
         yield from store.pack(self._all, -1, interval).values()
 
     def _write(self, parts: Iterator[StatePart]) -> None:
-        """Write a run."""
         with self._room.writing():
             if self._file is None or self._offset >= self._room.memory:
                 self._file, self._offset = self._room.file(), 0

@@ -87,7 +87,6 @@ class Elasticity:
     def _decide(
         self, name: str, rates: StageRates, now: float, cores_busy: float, seconds_left: float | None
     ) -> Rescale | None:
-        """The change of one stage."""
         stage = self._stages[name]
         if stage.is_changing or not stage.is_running or (stage.ledger.began_at is None and not stage.is_source):
             return None

@@ -207,11 +207,9 @@ class Membership(RuledMachine):
         return self._change is not None and self._change.stage.name == stage
 
     def _waiting(self, stage: str) -> list[TaskRequest]:
-        """The requests for this stage that wait."""
         return [request for request, _ in self._requests if request.stage == stage]
 
     def _refuse(self, waiting: Collection[TaskRequest], why: str) -> None:
-        """Carry out none of these requests that wait."""
         for request in waiting:
             self._answer(request, f"nothing was changed: {why}", refused=True)
         self._requests = deque(entry for entry in self._requests if entry[0] not in waiting)
@@ -262,7 +260,6 @@ class Membership(RuledMachine):
 
     @property
     def _too_late(self) -> str:
-        """Why a change is not cancelled."""
         return f"too late: the new tasks of {self._current.stage.name} take part, so the change ends soon by itself"
 
     def _publish(self) -> State:

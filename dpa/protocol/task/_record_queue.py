@@ -190,7 +190,6 @@ class RecordQueue:
         return kept, forwards
 
     def _send_on(self, owner: int, push: Push) -> Forwards:
-        """Forward records that another task owns."""
         self.length -= push.block.rows
         self.forwarded_out += push.block.rows
         return [(owner, replace(push, hops=push.hops + 1))]
