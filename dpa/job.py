@@ -111,7 +111,7 @@ class Job:
             ConfigError: naming what is wrong and where.
         """
         self.check()
-        self.spec.check_executors(self._on_ray().check_executor)
+        self.spec.check_executors()
         with ExitStack() as stack:
             spark = lazy_session(self.config, stack)
             opened = Inputs(self.spec).open(stack, spark, stage=False)

@@ -41,13 +41,6 @@ class Backend(Protocol):
 
     samples: ClassVar[bool]
 
-    def check_executor(self, executor: object) -> None:
-        """Check, before the input is loaded, that an executor can be taken to where the tasks run.
-
-        Raises:
-            ConfigError: it cannot.
-        """
-
     def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[Runner]:
         """A block in which one plan can be run. What takes time to start is started with the block, and not waited for
         until the plan is there: `run` raises what went wrong meanwhile. At the block's end, whatever ends it, no task

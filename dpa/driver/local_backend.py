@@ -41,7 +41,6 @@ from dpa.protocol.wire.use import TaskUse
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
-from dpa.runtime.packed_plan import require_picklable
 from dpa.tolerance import Failed
 
 
@@ -63,14 +62,6 @@ class LocalBackend:
 
     def __init__(self, *, redistributes: bool = True) -> None:
         self._redistributes = redistributes
-
-    def check_executor(self, executor: object) -> None:
-        """Check that an executor could be sent to actors: it stays in this process, but a real run's does not.
-
-        Raises:
-            ConfigError: it cannot be pickled.
-        """
-        require_picklable(executor)
 
     def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[LocalBackend]:
         """Nothing has to be started: a block with this backend itself."""

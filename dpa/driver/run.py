@@ -139,7 +139,7 @@ class Run:
             self._know_job(self._saved.find().job)
         self._spec.check()
         self._inputs.check()
-        self._spec.check_executors(self._backend.check_executor)
+        self._spec.check_executors()
         try:
             with self._program_end:
                 self._through()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -30,6 +30,7 @@ from dpa.protocol.graph import Tolerated, why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
 from dpa.routing.keys import names_of
+from dpa.runtime.packed_plan import require_picklable
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import Sink
@@ -227,15 +228,15 @@ class JobSpec:
         if type(self.outputs[output].sink).read is Sink.read:
             raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
 
-    def check_executors(self, check: Callable[[object], None]) -> None:
-        """Call a backend's `check` with each executor.
+    def check_executors(self) -> None:
+        """Check that executors could be sent to actors, also where they stay in this process: a real run's do not.
 
         Raises:
-            ConfigError: naming the section of an executor that `check` refuses.
+            ConfigError: naming the section of one that cannot be pickled.
         """
         for section, executor in self._executors():
             try:
-                check(executor)
+                require_picklable(executor)
             except ConfigError as error:
                 raise self.file.error(section, str(error)) from None
 

@@ -14,7 +14,6 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Place
 from dpa.runtime._generations import Generations
 from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
-from dpa.runtime.packed_plan import require_picklable
 from dpa.telemetry.mailbox import Mailbox
 
 _OWN_ACTORS = 2
@@ -38,14 +37,6 @@ class RayBackend:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     object_store_mb: int = 1024
     job: str = "job"
-
-    def check_executor(self, executor: object) -> None:
-        """Check that an executor can be sent to actors.
-
-        Raises:
-            ConfigError: it cannot be pickled.
-        """
-        require_picklable(executor)
 
     def nodes(self) -> list[BackendNode]:
         """The nodes of the cluster.

@@ -39,9 +39,6 @@ class SimulatedBackend:
     service_seconds: Callable[[str, int], float] = lambda stage, index: 0.001
     network: Network = NETWORK
 
-    def check_executor(self, executor: object) -> None:
-        """Nothing: executors stay in this process."""
-
     def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[SimulatedBackend]:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)

@@ -121,9 +121,8 @@ def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict
 def _results(
     spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]
 ) -> dict[str, pa.Table]:
-    backend = LocalBackend()
-    spec.check_executors(backend.check_executor)
-    outcome = backend.run(spec.plan(splits, columns), RunHooks())
+    spec.check_executors()
+    outcome = LocalBackend().run(spec.plan(splits, columns), RunHooks())
     return {step.name: in_memory(outcome, step.name) for step in spec.results}
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,7 +21,6 @@ from dpa.aggregates import Count
 from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
@@ -80,11 +80,12 @@ class Around(LocalBackend):
         return outcome
 
 
-class Refusing(LocalBackend):
-    """A backend that no executor can be taken to."""
+class Locked(Count):
+    """A reducer that no other process can have."""
 
-    def check_executor(self, executor: AnyMapper | AnyReducer) -> None:
-        raise ConfigError("it cannot travel")
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = Lock()
 
 
 class Preparing(LocalBackend):
@@ -381,8 +382,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_an_executor_that_cannot_be_taken_to_the_tasks_is_refused_before_the_input_is_loaded() -> None:
     observed = Observed()
-    with pytest.raises(ConfigError, match="reducer: it cannot travel"):
-        job().run(observed, backend=Refusing())
+    with pytest.raises(ConfigError, match=r"reducer: .*Locked cannot be sent to the actors"):
+        job(reducer=Locked()).run(observed, backend=LocalBackend())
     assert observed.phases == []
 
 
