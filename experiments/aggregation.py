@@ -28,10 +28,10 @@ from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import actors, run_on
+from dpa.runtime.launch import run_on
 from dpa.sinks.objects import ParquetObjects
 from experiments.charts import COLOURS, label_bars, panels
-from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.harness import Findings, Target, actors, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ from dpa.driver.summary import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dpa.runtime.launch import Launched
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -192,3 +195,15 @@ def _cpu() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+@contextmanager
+def actors(tasks: int) -> Iterator[Launched]:
+    """A block with the actors of one generation, of a job with as many tasks of stages."""
+    from dpa.runtime.launch import Launched
+
+    launched = Launched(tasks)
+    try:
+        yield launched
+    finally:
+        launched.end("the experiment is over")

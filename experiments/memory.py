@@ -24,9 +24,9 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import actors, run_on
+from dpa.runtime.launch import run_on
 from experiments.charts import COLOURS, panels
-from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.harness import Findings, Target, actors, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, zipf_table
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.runtime.launch import actors, run_on
+from dpa.runtime.launch import run_on
 from dpa.sources.splits import memory_splits
-from experiments.harness import progress
+from experiments.harness import actors, progress
 from jobs.watched import Scheduled, WatchedCount, began_at
 
 if TYPE_CHECKING:

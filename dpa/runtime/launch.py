@@ -4,8 +4,8 @@ outcome, and leave no actor behind."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
@@ -16,7 +16,6 @@ from dpa.protocol.wire.events import CloseFeeds
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
-from dpa.runtime._kept_answers import TOO_LATE
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.named_jobs import with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
@@ -240,16 +239,6 @@ class Launched:
             return _answer(call)
         except RayError as error:
             raise failure(COORDINATOR, error, "died" if is_death(error) else "failed") from None
-
-
-@contextmanager
-def actors(tasks: int) -> Iterator[Launched]:
-    """A block with the actors of one generation, of a job with as many tasks of stages."""
-    launched = Launched(tasks)
-    try:
-        yield launched
-    finally:
-        launched.end(TOO_LATE)
 
 
 def run_on(

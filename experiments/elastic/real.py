@@ -16,14 +16,14 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import actors, run_on
+from dpa.runtime.launch import run_on
 from dpa.sources.splits import memory_splits
 from experiments.elastic.loads import SHORT_WAVE, STEP, Load
 from experiments.elastic.outcome import Outcome, outcome_of
 from experiments.elastic.picture import draw
 from experiments.elastic.targets import DECIDE_SECONDS
 from experiments.elastic.virtual import OPTIONS, OURS, SHORT, changes_of
-from experiments.harness import Findings, at_most, markdown_table, progress
+from experiments.harness import Findings, actors, at_most, markdown_table, progress
 from experiments.watching import check_counts, noted, one_of_each, states
 from jobs.watched import Scheduled, SleepingCount, began_at
 
