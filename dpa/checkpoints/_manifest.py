@@ -87,11 +87,6 @@ class Manifest:
         return {file.path: file for file in (self.coordinator, *(part.file for part in parts))}
 
     @property
-    def size(self) -> int:
-        """Bytes of all its files."""
-        return sum(file.size for file in self.files().values())
-
-    @property
     def written(self) -> int:
         """Bytes of those files that no earlier checkpoint had."""
         return sum(file.size for file in self.files().values() if file.number == self.number)

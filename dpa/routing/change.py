@@ -83,11 +83,6 @@ class TableChange:
             self.version, positions[order], *in_use(assigned, tuple(numbers)), reducers, table.seed, members
         )
 
-    @property
-    def tokens(self) -> int:
-        """The number of tokens it names."""
-        return len(self.dropped) + len(self.positions)
-
 
 def _without(positions: Hashes, gone: Hashes) -> npt.NDArray[np.bool_]:
     """Which of the ascending positions are not among those that go."""
