@@ -83,13 +83,13 @@ class Delta(PackageSink):
 
     def check(self) -> None:
         with self._reaching():
-            self._accept(self._table())
+            self._accept(self.table())
 
     def begin(self) -> None:
         with self._reaching():
             if "://" not in self._uri:
                 Path(self._uri).mkdir(parents=True, exist_ok=True)
-            table = self._table()
+            table = self.table()
             self._accept(table)
             is_kept = table is not None and (self._mode != "overwrite" or self._has_begun(table))
             self._schema = _schema_of(table) if is_kept else None
@@ -100,7 +100,7 @@ class Delta(PackageSink):
         name = part_name(task, self._begun, epoch)
         with self._reaching():
             if self._schema is None and self.publishes is not None:
-                table = self._table()
+                table = self.table()
                 self._schema = _schema_of(table) if self._has_begun(table) else None
             rows = self._conformed(rows)
             with self._files.open_output_stream(name) as stream:
@@ -113,7 +113,7 @@ class Delta(PackageSink):
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
         with self._reaching():
-            table = self._table()
+            table = self.table()
             if self._has(table, epoch) or (not staged and self.publishes != "table" and epoch != RESULT):
                 return
             self._accept(table)
@@ -143,7 +143,7 @@ class Delta(PackageSink):
                     mode = "overwrite" if self.replaces(self._mode, has_begun=has_begun) else "append"
                     table.create_write_transaction(actions, mode, schema, commit_properties=properties)
             except (DeltaError, OSError):  # it may be there, and only the answer lost
-                if not self._has(self._table(), epoch):
+                if not self._has(self.table(), epoch):
                     raise
 
     def abort(self) -> None:
@@ -152,7 +152,7 @@ class Delta(PackageSink):
         if not self._begun:
             return
         with self._reaching():
-            table = self._table()
+            table = self.table()
             has_tried = self._has_tried or self.publishes is not None  # maybe by a coordinator
             if not has_tried or self._has(table, RESULT):
                 named = set() if table is None else {uri.rpartition("/")[2] for uri in table.file_uris()}
@@ -179,7 +179,8 @@ class Delta(PackageSink):
 
         return fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
 
-    def _table(self) -> DeltaTable | None:
+    def table(self) -> DeltaTable | None:
+        """The table; None: there is none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 

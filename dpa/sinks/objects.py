@@ -199,7 +199,7 @@ class ParquetObjects(Sink):
         if rows > _LARGE_ROWS:
             return None
         try:
-            return together(self._table(name) for name in names)
+            return together(table_in(self._objects, name) for name in names)
         except TableError:
             return None
 
@@ -232,7 +232,7 @@ class ParquetObjects(Sink):
         found = self._manifest()[0] if self._is_log else None
         is_own = found is not None and (found.job, found.life) == (self.job, self._life)
         before = (found.files or ()) if found is not None and is_own else ()
-        rows = together(self._table(name) for name in dict.fromkeys((*before, *staged)))
+        rows = together(table_in(self._objects, name) for name in dict.fromkeys((*before, *staged)))
         return latest(rows, self.key) if self.publishes == "changes" else rows
 
     def result(self) -> tuple[pa.Table, ResultManifest]:
@@ -245,13 +245,6 @@ class ParquetObjects(Sink):
         if found is None or not found.files:
             raise TableError(f"{self.place} holds no result")
         return self.read(found.files), found
-
-    def _table(self, name: str) -> pa.Table:
-        with self._objects.reading(name) as file:
-            table = None if file is None else pq.read_table(file)
-        if table is None:
-            raise FileNotFoundError(f"{self.place}/{name}")
-        return table
 
     def _manifest(self) -> tuple[ResultManifest | None, str | None]:
         return manifest_at(self._objects)
@@ -339,6 +332,19 @@ def manifest_at(objects: Any) -> tuple[ResultManifest | None, str | None]:
     """
     found = objects.get(MANIFEST)
     return (None, None) if found is None else (ResultManifest.parse(found[0], f"{objects.place}/{MANIFEST}"), found[1])
+
+
+def table_in(objects: Any, name: str) -> pa.Table:
+    """The table in one of some objects.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    with objects.reading(name) as file:
+        table = None if file is None else pq.read_table(file)
+    if table is None:
+        raise FileNotFoundError(f"{objects.place}/{name}")
+    return table
 
 
 def together(tables: Iterable[pa.Table]) -> pa.Table:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpa.errors import TableError
 from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks import delta, iceberg
 from dpa.sinks._packages import EPOCH, SECONDS, using
-from dpa.sinks.objects import manifest_at, objects_at, together
+from dpa.sinks.objects import manifest_at, objects_at, table_in, together
 from dpa.sources.manifest import ResultManifest
 from dpa.sources.paths import prefix_of, without_file_scheme
 
@@ -168,7 +167,7 @@ class _ParquetEpochs(_Epochs):
         found, before = self._manifest(), None
         while found is not None and found != before:
             try:
-                rows = together(self._table(name) for name in found.files or ())
+                rows = together(table_in(self._objects, name) for name in found.files or ())
             except FileNotFoundError:  # removed meanwhile, as newer epochs are complete
                 found, before = self._manifest(), found
                 continue
@@ -184,20 +183,13 @@ class _ParquetEpochs(_Epochs):
         found, _ = manifest_at(self._objects)
         return None if found is None or found.files is None or found.publishes is None else found
 
-    def _table(self, name: str) -> pa.Table:
-        with self._objects.reading(name) as file:
-            if file is None:
-                raise FileNotFoundError(name)
-            return pq.read_table(file)
-
 
 class _DeltaEpochs(_Epochs):
     """In the commits of a table."""
 
     def __init__(self, path: str, options: dict[str, str]) -> None:
         self.place = prefix_of(path)
-        self._path = path
-        self._options = options
+        self._sink = delta.Delta(path, options=options)
 
     def mark(self) -> object:
         with using("Delta", "deltalake", self.place):
@@ -212,14 +204,8 @@ class _DeltaEpochs(_Epochs):
             return Results(rows, int(found[EPOCH]), float(found[SECONDS]), self, found, None)
 
     def _newest(self) -> tuple[Any, dict[str, Any] | None]:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-
-        try:
-            table = DeltaTable(self._path, storage_options=self._options)
-        except TableNotFoundError:
-            return None, None
-        return table, delta.newest_epoch(table)
+        table = self._sink.table()
+        return table, None if table is None else delta.newest_epoch(table)
 
 
 class _IcebergEpochs(_Epochs):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from output_samples import check_outputs, of, publication
 
-from dpa import Job
+from dpa import Job, results
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks.objects import ParquetObjects, _ResultObjects
@@ -318,3 +318,14 @@ def test_a_result_that_another_job_has_taken_over_fails_the_job(place: str) -> N
         ParquetObjects(place).begin()
         with pytest.raises(JobFailedError, match=r"output.path: another job has begun to write to"):
             output.commit([])
+
+
+def test_a_reader_of_epochs_says_that_files_were_removed(s3_port: int, place: str) -> None:
+    sink = ParquetObjects(place, "overwrite", publishes="table")
+    sink.begin()
+    [file] = sink.commit([sink.stage(pa.table({"value": [1]}), 0, 1)], 1, 0.0)
+    assert results(place).table["value"].to_pylist() == [1]
+    prefix = place.partition("@results/")[2].partition("?")[0]
+    client(s3_port).delete_object(Bucket="results", Key=f"{prefix}/{file}")
+    with pytest.raises(TableError, match="epoch 1 lacks files"):
+        results(place)

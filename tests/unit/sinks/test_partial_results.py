@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -98,16 +99,16 @@ def test_an_epoch_that_is_deleted_while_it_is_read_gives_way_to_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(tmp_path, 1, share("a"))
-    read, reads = reading._ParquetEpochs._table, []
+    read, reads = reading.table_in, []
 
-    def overtaken(self: reading._ParquetEpochs, name: str) -> pa.Table:
+    def overtaken(objects: Any, name: str) -> pa.Table:
         reads.append(name)
         if len(reads) == 1:
             for number in (2, 3):
                 publish(tmp_path, number, share("a", "b"))
-        return read(self, name)
+        return read(objects, name)
 
-    monkeypatch.setattr(reading._ParquetEpochs, "_table", overtaken)
+    monkeypatch.setattr(reading, "table_in", overtaken)
     assert (results(tmp_path).epoch, len(reads)) == (3, 2)
 
 
