@@ -124,6 +124,8 @@ def _graph(seed: int) -> list[str]:
 def _windows(seed: int) -> list[str]:
     made = random_windows(seed)
     order = "as out of order as promised" if made.is_kept else "more out of order than promised"
+    if made.by_clock:
+        order = "by processing time"
     return [f"inputs {order}", *["two stages with windows"] * (len(made.windows) > 1)]
 
 
@@ -142,7 +144,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
     parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
-    parser.add_argument("--windows", action="store_true", help="jobs with windows of event time, and open inputs")
+    parser.add_argument("--windows", action="store_true", help="jobs with windows, and open inputs")
     parser.add_argument("--timers", action="store_true", help="jobs with timers of event time, and open inputs")
     parser.add_argument("--changes", action="store_true", help="tasks come, go and move meanwhile")
     parser.add_argument("--cuts", action="store_true", help="make checkpoints, and begin again behind some of them")

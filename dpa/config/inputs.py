@@ -145,7 +145,7 @@ class InputConfig(Section):
     args: dict[str, Any] = {}
     """Keyword arguments of the generator or feed."""
     time: Annotated[TimeOptions, Plain(TimeOptions, short="column")] | None = None
-    """When each row happened, for windows; a text is the column. Null: rows have no time."""
+    """When each row happened, or was read, for windows and timers; a text is the column. Null: rows have no time."""
     rows: int | None = Field(default=1_000_000, ge=0)
     """Rows that the generator makes; null: without end, until `until` says so."""
     seed: int | None = None

@@ -1,4 +1,4 @@
-"""The event time of a job on its way to the protocol: what sources know of it, and which stages close windows by it."""
+"""The time of rows on its way to the protocol: what sources know of it, and which stages close windows by it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def with_event_time(compiled: Compiled, steps: Sequence[Step], opened: Collectio
         step = by_name[stage.name]
         windowing = step.receiver.windowing
         if step.config.read is not None and step.config.read.time is not None:
-            found = _of_source(step.config.read.time, is_open=stage.name in opened)
             emission = tasks[stage.name]
             assert isinstance(emission, Emission)
+            found = step.processing_time or _of_source(step.config.read.time, is_open=stage.name in opened)
             tasks[stage.name] = replace(emission, time=found)
             stages.append(replace(stage, time=found))
         elif windowing is not None or step.receiver.has_timers:
@@ -49,8 +49,8 @@ def _of_source(options: TimeOptions, *, is_open: bool) -> SourceTime:
     out_of_order = options.out_of_order if options.out_of_order is not None else 0.0 if is_open else None
     return SourceTime(
         EventTime(options.column, options.unit),
-        None if out_of_order is None else micros(out_of_order),
-        micros(options.max_ahead),
-        options.idle,
-        time.time,
+        out_of_order=None if out_of_order is None else micros(out_of_order),
+        max_ahead=micros(options.max_ahead),
+        idle=options.idle,
+        clock=time.time,
     )

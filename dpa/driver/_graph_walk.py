@@ -17,6 +17,7 @@ from dpa.protocol.wire.instructions import Instruction, NextStep
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.tolerance import Failed
+from dpa.windows.options import micros
 
 ALL = 2**62
 """Rows of a step, or keys of a piece of states: as many as the limits allow."""
@@ -96,7 +97,7 @@ class GraphWalk:
             ExecutorError: user code failed.
         """
         task.carry_out(opening)
-        while (step := task.event(NextStep(ALL), StepDone).step) is not None:
+        while (step := task.event(NextStep(ALL, micros(time.time())), StepDone).step) is not None:
             task.read += step.read
             task.mapped += step.mapped
             self.emit(task, step.blocks)

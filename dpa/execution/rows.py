@@ -53,12 +53,14 @@ class Portions:
     """Rows that are handed out as many at a time as `at_once` says, which may change from one portion to the next.
 
     Attributes:
-        greatest: the greatest event time of those handed out, in microseconds; None: there is none.
+        read_at: when those that are handed out are taken to be read, in microseconds since 1970.
+        greatest: the greatest time of those handed out, in microseconds; None: there is none.
     """
 
     def __init__(self, rows: Rows, time: SourceTime | None = None) -> None:
         """`time`: of the rows; None: they have none."""
         self.at_once = 1
+        self.read_at = 0
         self.greatest: int | None = None
         self._time = time
         self._rows = rows
@@ -74,17 +76,22 @@ class Portions:
         for batch in self._rows.batches(batch_rows):
             start = 0
             while not self._is_closed and (start == 0 or start < batch.num_rows):
-                portion = batch.slice(start, self.at_once)
-                self._note(portion)
+                portion = self._timed(batch.slice(start, self.at_once))
                 yield portion
                 start += max(portion.num_rows, 1)
             if self._is_closed:
                 return
 
-    def _note(self, portion: pa.RecordBatch) -> None:
-        found = None if self._time is None or not portion.num_rows else self._time.greatest(portion)
+    def _timed(self, portion: pa.RecordBatch) -> pa.RecordBatch:
+        """A portion with the time that is added, if that is so; notes the greatest."""
+        if self._time is None:
+            return portion
+        if self._time.is_added:
+            portion = self._time.stamped(portion, self.read_at)
+        found = self._time.greatest(portion) if portion.num_rows else None
         if found is not None:
             self.greatest = found if self.greatest is None else max(found, self.greatest)
+        return portion
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dpa.errors import ConfigError, ExecutorError
+from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.execution.arrivals import Input
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.receivers.base import Receiver
@@ -36,13 +36,14 @@ class Columns:
         they are not known.
 
         Raises:
-            ConfigError: a result column has the name of its key column, or a step's columns are not those declared.
+            ConfigError: a result column has the name of its key column, a step's columns are not those declared, or an
+                input has a column of the name that its time is to be added by.
         """
         self._steps = steps
         self._named = _named_columns(steps)
         self._found: dict[str, Known] = {}
         for step in steps:
-            given = of_inputs[step.name] if step.is_source else None
+            given = _of_input(step, of_inputs[step.name]) if step.is_source else None
             found = self._after(step) if step.feeds else NOTHING_KNOWN if given is None else Known(given)
             self._found[step.name] = found.with_names(self._named[step.name])
 
@@ -218,6 +219,15 @@ class Columns:
             require_one_key(keys)
         except ConfigError as error:
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
+
+
+def _of_input(step: Step, given: pa.Schema | None) -> pa.Schema | None:
+    """The columns of the rows that a step reads of an input with these columns."""
+    time = step.processing_time
+    try:
+        return given if given is None or time is None else time.added_to(given)
+    except TableError as error:
+        raise ConfigError(f"{step.at('read.time')}: {error}") from None
 
 
 def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:

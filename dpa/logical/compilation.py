@@ -115,6 +115,7 @@ class Compilation:
     def _task(self, step: Step, emission: Emission | None) -> StageTask:
         if step.is_source:
             assert emission is not None
+            emission = replace(emission, time=step.processing_time)
             deaths = self._deaths(step, emission.tolerances)
             return replace(emission, letters=self._letters, deaths=deaths) if self._letters else emission
         key, receiver = step.feeds[0].keying.key, self._receiver(step)

@@ -21,6 +21,7 @@ from dpa.operators import RowOperator
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
+from dpa.sources.event_time import SourceTime, processing_time
 from dpa.tolerance import OnError
 
 
@@ -104,6 +105,11 @@ class Step:
     def is_source(self) -> bool:
         """Whether it reads an input."""
         return not self.feeds
+
+    @property
+    def processing_time(self) -> SourceTime | None:
+        """The time of the rows that it reads, if that is when they are read; None: they have another, or none."""
+        return None if self.config.read is None else processing_time(self.config.read.time)
 
     @property
     def fills(self) -> bool:

@@ -1,11 +1,11 @@
-"""What a job file says of event time, in `input.time`, and of windows, in a step's `window`.
+"""What a job file says of the time of rows, in `input.time`, and of windows, in a step's `window`.
 
 Times are microseconds since 1970-01-01 UTC. A window holds its start and not its end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import MinLen
@@ -24,11 +24,14 @@ MICROS: dict[Unit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class TimeOptions:
-    """When the rows of an input happened."""
+    """What the time of an input's rows is: when they happened, or when they are read."""
 
     column: Annotated[str, MinLen(1)]
     """The column with the time of each row: a timestamp or a date, one without a zone being UTC; or a number, with
-    `unit`."""
+    `unit`. With `by: processing` the input has no such column: it is added, a timestamp in UTC."""
+    by: Literal["event", "processing"] = "event"
+    """What the time is: `event`, when the row happened, as the input says; `processing`, when a task read it, by the
+    clock of its machine. The keys below are of event time."""
     unit: Unit | None = None
     """Of a column of numbers: `s`, `ms` or `us` since 1970."""
     out_of_order: Duration | None = None
@@ -38,6 +41,17 @@ class TimeOptions:
     """A time by more than this ahead of the clock does not move event time, as it must be wrong."""
     idle: Duration = 10.0
     """A part of the input that is read to its end, and quiet for this time, holds nobody up."""
+
+    def __post_init__(self) -> None:
+        for of_event in (each for each in fields(self) if each.name not in ("column", "by")):
+            if self.is_added and getattr(self, of_event.name) != of_event.default:
+                why = "is of event time; with `by: processing` no row is late, and the clock waits for none"
+                raise ValueError(f"`{of_event.name}` {why}: leave it out")
+
+    @property
+    def is_added(self) -> bool:
+        """Whether it is processing time, and so a column that the input does not have."""
+        return self.by == "processing"
 
 
 @dataclass(frozen=True, kw_only=True)

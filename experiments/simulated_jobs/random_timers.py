@@ -145,7 +145,7 @@ def random_timers(seed: int) -> RandomTimers:
     draw = random.Random(f"timers {seed}")
     disorder = draw.choice([0, 5, 20]) * _STEP
     is_kept = draw.random() < 0.7 or not disorder
-    time = SourceTime(EventTime("at"), disorder if is_kept else disorder // 4)
+    time = SourceTime(EventTime("at"), out_of_order=disorder if is_kept else disorder // 4)
     rows: list[Row] = []
     keys, sources, collects = draw.randint(1, 8), draw.choice(["a", "a", "ab"]), draw.random() < 0.5
     process = Alarms(draw.random() < 0.4, 0 if collects else -10)

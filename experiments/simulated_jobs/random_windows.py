@@ -1,15 +1,16 @@
-"""Random small jobs with windows of event time for the simulator, each made of a seed alone, and the check of what
-their windows have.
+"""Random small jobs with windows for the simulator, each made of a seed alone, and the check of what their windows
+have.
 
-A row is a number, with a time. The first stage collects numbers by key and window, and where there is a second one, it
-collects them by other keys and longer windows, in which the times are the ends of the first ones.
+A row is a number, with a time of its own, or that at which it is read. The first stage collects numbers by key and
+window, and where there is a second one, it collects them by other keys and longer windows, in which the times are the
+ends of the first ones.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -26,7 +27,7 @@ from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.event_time import SourceTime
-from dpa.sources.splits import MemorySplit, Split
+from dpa.sources.splits import MemorySplit
 from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime
 from experiments.simulated_jobs.map_reduce import stage_options
@@ -36,6 +37,12 @@ from experiments.simulated_jobs.runs import run_made
 
 _STEP = 1_000_000
 """Microseconds of event time from one row of a channel to the next, about."""
+
+_BY_CLOCK = 0.25
+"""How often rows have processing time."""
+
+_CLOCK = 0.001
+"""How much smaller windows of virtual time are: a row is read in about a millisecond of it."""
 
 _KEY = ("key", START, END)
 
@@ -74,6 +81,7 @@ class RandomWindows:
         windows: of each stage.
         keys: how many the second stage has.
         is_kept: whether rows are as little out of order as the sources promise.
+        by_clock: whether their time is when they are read, so that none is late.
     """
 
     job: SimulatedJob
@@ -81,12 +89,14 @@ class RandomWindows:
     windows: tuple[Windows, ...]
     keys: int
     is_kept: bool
+    by_clock: bool = False
 
     def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
         """Every window has its records, each once, and is there once; but for those that came too late, where more rows
         are late than was promised."""
         found = [_found(run, stage, history) for stage in ("first", "second")[: len(self.windows)]]
-        first = _in_windows(self.rows, self.windows[0])
+        rows = _as_read(self.rows, found[0], self.windows[0]) if self.by_clock else self.rows
+        first = _in_windows(rows, self.windows[0])
         if _too_many(found[0], first) or (self.is_kept and (found[0] != first or run.late["first"])):
             raise InvariantViolationError(f"wrong windows: {_difference(found[0], first)}, late {run.late}", history())
         if len(found) > 1:
@@ -109,6 +119,17 @@ def _in_windows(rows: Any, windows: Windows) -> _Found:
             found[(row.key, start + windows.size_us), row.number] += 1
             start -= windows.slide_us
     return found
+
+
+def _as_read(rows: Iterable[Row], found: _Found, windows: Windows) -> Iterator[Row]:
+    """Rows at a time at which they may have been read, by the windows that have them: the last moment before the first
+    of these ends, or another begins. What is in none has been read at no time that is right."""
+    ends: dict[int, list[int]] = defaultdict(list)
+    for (_, end), number in found.elements():
+        ends[number].append(end)
+    for row in rows:
+        of = ends.get(row.number, [0])
+        yield replace(row, at=min(*of, max(of) - windows.size_us + windows.slide_us) - 1)
 
 
 def _found(run: SimulatedRun, stage: str, history: Callable[[], list[str]]) -> _Found:
@@ -135,19 +156,23 @@ def _difference(found: _Found, expected: _Found) -> str:
 
 def random_windows(seed: int) -> RandomWindows:
     """The job of a seed: one or two sources of one to three channels, and one or two stages with windows."""
-    draw = random.Random(f"windows {seed}")
+    draw, by_clock = random.Random(f"windows {seed}"), random.Random(f"{seed} by clock").random() < _BY_CLOCK
     disorder = draw.choice([0, 5, 20, 20]) * _STEP
     is_kept = draw.random() < 0.5 or not disorder
-    time = SourceTime(EventTime("at"), disorder if is_kept else disorder // 4)
+    time = SourceTime(EventTime("at"), out_of_order=disorder if is_kept else disorder // 4)
+    if by_clock:
+        time, is_kept = SourceTime(EventTime("at"), is_added=True), True
     rows: list[Row] = []
     keys = draw.randint(1, 8)
     stages, sources = [], draw.choice(["a", "a", "ab"])
     for source in sources:
         splits = random_splits(draw, rows, disorder, keys)
+        splits = tuple(map(_untimed, splits)) if by_clock else splits
         stages.append(Stage(f"source {source}", draw.randint(1, 3), splits=splits, time=time))
     windows = [_windows(draw, 10, disorder)]
     if draw.random() < 0.6:
         windows.append(_windows(draw, 30, disorder))
+    windows = [*map(_smaller, windows)] if by_clock else windows
     batch, names = draw.choice([1, 3, 10]), ("first", "second")[: len(windows)]
     migrates = {name: draw.random() < 0.3 for name in names}
     for name, kind in zip(names, windows, strict=True):
@@ -188,7 +213,7 @@ def random_windows(seed: int) -> RandomWindows:
         ticks=None,
         tick_seconds=max(draw.choice([0.01, 0.05]), network.mean_delay),
     )
-    return RandomWindows(job, tuple(rows), tuple(windows), other, is_kept)
+    return RandomWindows(job, tuple(rows), tuple(windows), other, is_kept, by_clock)
 
 
 def _windows(draw: random.Random, size: int, disorder: int) -> Windows:
@@ -198,9 +223,17 @@ def _windows(draw: random.Random, size: int, disorder: int) -> Windows:
     return Windows(size=length, every=every, offset=offset, lateness=draw.choice([0, 0, disorder // _STEP // 2]))
 
 
-def random_splits(draw: random.Random, rows: list[Row], disorder: int, keys: int) -> tuple[Split, ...]:
+def _smaller(windows: Windows) -> Windows:
+    assert windows.size is not None
+    every = None if windows.every is None else windows.every * _CLOCK
+    return Windows(
+        size=windows.size * _CLOCK, every=every, offset=windows.offset * _CLOCK, lateness=windows.lateness * _CLOCK
+    )
+
+
+def random_splits(draw: random.Random, rows: list[Row], disorder: int, keys: int) -> tuple[MemorySplit, ...]:
     """The splits of a source, of one to three channels of which each is in order; adds their rows to `rows`."""
-    waiting: list[list[Split]] = []
+    waiting: list[list[MemorySplit]] = []
     for channel in range(draw.choice([1, 1, 2, 3])):
         now, own = draw.randint(0, 100) * _STEP, []
         for _ in range(draw.randint(0, 60)):
@@ -209,10 +242,15 @@ def random_splits(draw: random.Random, rows: list[Row], disorder: int, keys: int
             rows.append(own[-1])
         size = draw.choice([1, 7, 20])
         waiting.append([_split(own[start : start + size], str(channel)) for start in range(0, len(own), size)])
-    splits: list[Split] = [_split([], str(channel)) for channel in range(len(waiting))]  # so that they are known
+    splits = [_split([], str(channel)) for channel in range(len(waiting))]  # so that they are known
     while any(waiting):
         splits.append(draw.choice([channel for channel in waiting if channel]).pop(0))
     return tuple(splits)
+
+
+def _untimed(split: MemorySplit) -> MemorySplit:
+    """A split whose rows have no time yet."""
+    return replace(split, table=split.table.drop_columns(["at"]))
 
 
 def _split(rows: list[Row], channel: str) -> MemorySplit:

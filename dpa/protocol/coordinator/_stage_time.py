@@ -15,13 +15,14 @@ class StageTime:
     """Times of events are in microseconds, of the clock in seconds.
 
     Attributes:
-        channels: those of a source that has event time; None: it has none, or is no source.
+        channels: those of a source that has event time; None: it has none, or processing time, or is no source.
         reached: what it had reached at the last cut.
         closed: its tasks have closed the windows that end by this time; None: none.
     """
 
     def __init__(self, stage: Stage) -> None:
-        self.channels = None if stage.time is None else EventTimes(stage.time, stage.reached.channels)
+        time = stage.time
+        self.channels = None if time is None or time.is_added else EventTimes(time, stage.reached.channels)
         self.reached = replace(stage.reached, channels={})
         self.closed = stage.reached.closed
         self._opened_before = stage.reached.opens

@@ -37,6 +37,7 @@ from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitRet
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.routing.members import MemberChange
+from dpa.windows.options import micros
 
 
 class StagePhase(State):
@@ -165,8 +166,16 @@ class StageProgress(RuledMachine):
 
     @property
     def held(self) -> Held | None:
-        """What holds the watermark of a source; None: nothing does."""
+        """What holds the watermark of a source; None: nothing does. Of processing time it is what the clock says: who
+        reads on does not read before that."""
+        if self.has_processing_time:
+            return None if self.splits.is_read else Held(micros(self._coordinator.now), "", None)
         return self.time.held(is_open=self.splits.position is not None)
+
+    @property
+    def has_processing_time(self) -> bool:
+        """Whether it is a source whose rows have the time at which they are read."""
+        return self.spec.time is not None and self.spec.time.is_added
 
     @property
     def opens(self) -> int | None:
@@ -277,8 +286,9 @@ class StageProgress(RuledMachine):
     def _read_or_drain(self) -> State | None:
         if not self.is_source:
             return self._drain_if_fed()
+        not_before = (self.time.reached.watermark or 0) if self.has_processing_time else 0
         for task, split in self.splits.grants(self.members, self.roster.leaving):
-            self._coordinator.send(Address(self.name, task), SplitGrant(split))
+            self._coordinator.send(Address(self.name, task), SplitGrant(split, not_before))
         position = self.splits.poll(len(self.members))
         if position is not None:
             self._coordinator.instruct(Poll(self.name, position))

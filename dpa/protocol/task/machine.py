@@ -72,7 +72,7 @@ class Production(RuledMachine):
         if self.is_held or not self._task.is_open:
             return None
         self._step_began = self._task.now
-        self._task.instruct(NextStep(self._task.step_rows))
+        self._task.instruct(NextStep(self._task.step_rows, self._task.read_at))
         return ProductionState.STEPPING
 
     def _step_done(self, sender: Address, event: StepDone) -> State:
@@ -162,6 +162,12 @@ class TaskMachine(Machine):
         """How many rows the next step should read, so that it makes as many records as the emitters ask for."""
         records = min(emitter.step_records for emitter in self.emitters)
         return max(1, round(records * self.read / self.kept)) if self.kept and self.read else records
+
+    @property
+    def read_at(self) -> int:
+        """When rows are taken to be read that the next step reads, in microseconds since 1970; 0 for those of a
+        result."""
+        return 0
 
     @property
     def has_emitted_all(self) -> bool:

@@ -17,6 +17,7 @@ from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.protocol.wire.messages.members import Flush, Leave, Left
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import CurrentTable, TableUpdate
+from dpa.windows.options import micros
 
 
 class SourceState(State):
@@ -35,7 +36,12 @@ class SourceMachine(TaskMachine):
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
         self._is_leaving = self._gives_back = False
-        self._read_before = 0
+        self._read_before = self._not_before = 0
+
+    @property
+    def read_at(self) -> int:
+        """What its clock says, but not before what it was granted the split with."""
+        return max(micros(self.now), self._not_before)
 
     def _next_split(self) -> State | None:
         if not self.has_emitted_all:
@@ -78,7 +84,7 @@ class SourceMachine(TaskMachine):
         if message.split is None:
             self.report_progress(done=True)
             return SourceState.DONE
-        self._read_before = self.read
+        self._read_before, self._not_before = self.read, message.not_before
         self._production.open(OpenSplit(message.split))
         return SourceState.READING
 

@@ -127,8 +127,8 @@ class UserCode:
             case CloseSplit():
                 self._portions.close()
                 return None
-            case NextStep(rows):
-                self._portions.at_once = rows
+            case NextStep(rows, read_at):
+                self._portions.at_once, self._portions.read_at = rows, read_at
                 step = self._with_dropped(next(self._steps, None))
                 return StepDone(step, failed=self._failed(), event_time=self._portions.greatest)
             case ProcessBlock(block, _, closed):

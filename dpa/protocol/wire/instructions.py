@@ -89,10 +89,11 @@ class OpenResult(Instruction):
 
 @dataclass(frozen=True)
 class NextStep(Instruction):
-    """Make records of the next rows of what was opened last, of about `rows` of them at most; answered by
-    `StepDone`."""
+    """Make records of the next rows of what was opened last, of about `rows` of them at most; answered by `StepDone`.
+    `read_at`: when these rows are taken to be read, in microseconds since 1970."""
 
     rows: int
+    read_at: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,9 +26,15 @@ class SplitRequest(Message):
 
 @dataclass(frozen=True)
 class SplitGrant(Message):
-    """The next split for a source task, or None if there is none left."""
+    """The next split for a source task, or None if there is none left.
+
+    Attributes:
+        not_before: rows of it are taken to be read at this time at the earliest, in microseconds since 1970, whatever
+            the task's clock says: the watermark of the last cut, where they have processing time.
+    """
 
     split: Split | None
+    not_before: int = 0
 
 
 @dataclass(frozen=True)
