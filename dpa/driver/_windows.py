@@ -17,7 +17,7 @@ from dpa.executors import name_of
 from dpa.logical.step import Keying, Step
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.routing.keys import names_of
-from dpa.windows.options import END, START, Windows
+from dpa.windows.options import END, START, TimeOptions, Windows
 from dpa.windows.times import EventTime
 
 _WINDOW = (START, END)
@@ -25,11 +25,12 @@ _WINDOW = (START, END)
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is known of the rows of a step: the windows that they are in, None: none; and what their time is, by the
-    inputs that they are of, empty: they have none."""
+    """What is known of the rows of a step: the windows that they are in, None: none; what their time is, by the inputs
+    that they are of, empty: they have none; and of which kinds these times are."""
 
     windows: Windows | None = None
     times: frozenset[EventTime] = frozenset()
+    kinds: frozenset[str] = frozenset()
 
 
 def in_windows(steps: Sequence[Step], file: JobFile) -> tuple[Step, ...]:
@@ -51,14 +52,15 @@ def _one(step: Step, rows: Sequence[_Rows], file: JobFile) -> tuple[Step, _Rows]
     """A step that takes these rows, and what is known of its own."""
     config = step.config
     if config.read is not None:
-        given = config.read.time
-        return step, _Rows() if given is None else _Rows(times=frozenset({EventTime(given.column, given.unit)}))
+        return step, _read(config.read.time)
     times = frozenset[EventTime]().union(*(each.times for each in rows))
+    kinds = frozenset[str]().union(*(each.kinds for each in rows))
     if config.window == NO_WINDOW:
-        return step, _Rows(None, times)
+        return step, _Rows(None, times, kinds)
     if isinstance(config.window, Windows):
+        _require_one_kind(step, "window", kinds, file)
         operator = RowOperator(RowKind.WINDOW, Assign(config.window, _time(step, times, file)), on_batches=True)
-        return replace(step, receiver=StatelessReceiver(operator)), _Rows(config.window, times)
+        return replace(step, receiver=StatelessReceiver(operator)), _Rows(config.window, times, kinds)
     windows = {each.windows for each in rows}
     if len(windows) > 1:
         both = " and some in ".join(sorted("none" if each is None else each.describe() for each in windows))
@@ -67,9 +69,26 @@ def _one(step: Step, rows: Sequence[_Rows], file: JobFile) -> tuple[Step, _Rows]
     own = next(iter(windows))
     if step.receiver.has_timers and not times:
         raise file.error(step.at(step.word), "its rows have no time, which timers need: name it in `time` of the input")
+    if own is not None or step.receiver.has_timers:
+        _require_one_kind(step, step.word, kinds, file)
     if own is None or not step.receiver.keeps_states:
-        return step, _Rows(own, times)
-    return _by_key(step, own, file), _Rows(own, frozenset({EventTime(END, is_end=True)}))
+        return step, _Rows(own, times, kinds)
+    return _by_key(step, own, file), _Rows(own, frozenset({EventTime(END, is_end=True)}), kinds)
+
+
+def _read(time: TimeOptions | None) -> _Rows:
+    """What is known of the rows of an input."""
+    if time is None:
+        return _Rows()
+    return _Rows(None, frozenset({EventTime(time.column, time.unit)}), frozenset({time.by}))
+
+
+def _require_one_kind(step: Step, key: str, kinds: frozenset[str], file: JobFile) -> None:
+    """Check that rows do not go by the clock in part: their windows would have nothing to do with each other."""
+    if len(kinds) > 1:
+        why = "some of its rows have event time, and some processing time"
+        mend = "give all inputs before it the same `by` in `time`, or let them meet behind `window: none`"
+        raise file.error(step.at(key), f"{why}: {mend}")
 
 
 def _time(step: Step, times: frozenset[EventTime], file: JobFile) -> EventTime:

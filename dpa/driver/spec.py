@@ -177,6 +177,7 @@ class JobSpec:
         """
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
         check_partial_results(self.file)
+        self.check_references()
         self._check_epoch_log()
         self._check_on_error()
         for step in self.steps:
@@ -189,6 +190,23 @@ class JobSpec:
                 self._check_is_read(step.at("reference"), step.at("write"), step.config.reference)
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.config.reference, inputs)
+
+    def check_references(self) -> None:
+        """Check that each reference can be computed of the rows that are read.
+
+        Raises:
+            ConfigError: one would depend on when they were.
+        """
+        by_name = {step.name: step for step in self.steps}
+        for step in self.steps:
+            asked, before = step.config.reference, [step.name]
+            if asked is None or not (asked.sql or asked.function):
+                continue
+            for name in before:
+                if by_name[name].processing_time is not None:
+                    why = f"{name} has processing time, and nobody knows later when its rows were read"
+                    raise self.file.error(step.at("reference"), f"{why}: leave it out, or give them event time")
+                before += [feed.step for feed in by_name[name].feeds if feed.step not in before]
 
     def _check_epoch_log(self) -> None:
         path, checkpoint = self.config.epoch_log, self.config.checkpoint

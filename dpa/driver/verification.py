@@ -76,8 +76,9 @@ def verified(spec: JobSpec, log: str, first: int | None = None, last: int | None
 
     Raises:
         TableError: the log has not these epochs, or something cannot be read.
-        ConfigError: an input cannot be opened.
+        ConfigError: an input cannot be opened, or a reference would depend on when its rows were read.
     """
+    spec.check_references()
     found = {step.name: _published(step) for step in spec.results if _has_query(step)}
     if not found:
         raise TableError("no result of the job has a reference: give one a query in `reference.sql`, or a function")
