@@ -3,13 +3,14 @@
 import os
 import signal
 import threading
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from test_recovery import pid_of
-from timed_sessions import TimedSessions
+from timed_sessions import Bursts, TimedSessions
 
-from dpa import Flow, Job, results
+from dpa import Flow, Job, results, tumbling
 from dpa.driver.control import RunningJob
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot
@@ -100,3 +101,26 @@ def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: P
     assert result.report.reference.matches and killer.killed
     ended = results(tmp_path / "out").table
     assert len(ended) == result.table("sessions").num_rows
+
+
+def test_windows_and_timers_go_by_the_clock_and_have_each_row_once(tmp_path: Path) -> None:
+    began = datetime.now(timezone.utc)
+    flow = Flow("clocked", until={"seconds": 5}, python_path=[str(Path(__file__).parent)])
+    read = {"format": "generated", "use": "jobs.sessions:Visits", "args": {"users": 20}, "rows": None, "rate": 400}
+    rows = flow.read(read, name="visits", time={"column": "read_at", "by": "processing"}, parallelism=1)
+    counts = rows.window(tumbling("1s")).key_by("user").reduce("count", name="counts", parallelism=1)
+    counts.write(tmp_path / "counts", publish="final")
+    bursts = rows.key_by("user").process(Bursts(), name="bursts", parallelism=1, consistency="migrate")
+    bursts.write(tmp_path / "bursts", publish="final")
+    result = flow.run()
+    ended = datetime.now(timezone.utc)
+    by_stage = {stage.name: stage for stage in result.report.stages}
+    windows, given = results(tmp_path / "counts"), results(tmp_path / "bursts")
+    read_rows = sum(task.read for task in by_stage["visits"].tasks)
+    assert read_rows and not result.report.errors, "none is late"
+    for table, column in ((windows.table, "count"), (given.table, "visits")):
+        assert sum(table[column].to_pylist()) == read_rows, "each row is in one window, and in one burst"
+    starts = windows.table["window_start"].to_pylist()
+    assert began - timedelta(seconds=1) < min(starts) and max(starts) < ended
+    assert len({*starts}) > 3 and windows.epoch > 2, "windows are published while the stream goes on"
+    assert len({*given.table["until"].to_pylist()}) > 3 and given.epoch > 2, "so are bursts, once their time has come"
