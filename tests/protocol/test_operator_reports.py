@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from wires import OperatorWire, sent
+from builders import block_of, table_giving
+from wires import OperatorWire, emitter_for, sent
 
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
-from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.events import ProcessDone, Tick
 from dpa.protocol.wire.messages.end import Drain, Progress
 from dpa.protocol.wire.messages.tables import LoadReport
+from dpa.tolerance import ErrorCount, Failed
 
 both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
 
@@ -79,3 +81,13 @@ def test_while_draining_the_count_is_reported_whenever_the_queue_runs_empty() ->
     assert sent(reducer_0.done(), Progress)[-1][1].stats.processed == 2
     reducer_0.push("c")
     assert sent(reducer_0.done(), Progress)[-1][1].stats.processed == 3
+
+
+def test_who_hears_of_records_that_have_failed_hears_of_those_emitted_for_the_others_of_their_block() -> None:
+    reducer_0 = OperatorWire(emitter_for(table_giving({"a": 0}), credit=1, stage="next"))
+    reducer_0.push("ab")
+    failed = Failed((ErrorCount("step", "ValueError", True, 1, "it failed"),))
+    made = ((0, block_of(["a", "a"])),)
+    done = reducer_0.task.handle(ProcessDone(0.0, blocks=made, dead=1, failed=failed), 0.0)
+    reports = [report.stats for _, report in sent(done, Progress)]
+    assert {(stats.processed, stats.emitted) for stats in reports} == {(2, (2,))}

@@ -276,8 +276,8 @@ class OperatorMachine(TaskMachine):
         self.queue.processed(rows)
         self.processed += rows
         self.opens = event.opens
-        self.worked(event, push)
         self.keep(event.blocks, push.read_at)
+        self.worked(event, push)  # which may report: what is processed, and what was emitted for it, go together
         if self._reports_next:
             self._reports_next = False
             self.report_progress()
