@@ -13,14 +13,16 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.events import PublishDone, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused
-from dpa.protocol.wire.messages.end import Freeze
+from dpa.protocol.wire.messages.end import Freeze, Progress, RecordsFailed
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
 from dpa.protocol.wire.messages.splits import SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import CurrentTable
 from dpa.protocol.wire.metrics import EventTimeStats, TaskStats
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import MemorySplit
+from dpa.tolerance import ErrorCount, Failed
 from dpa.windows.times import EventTime
 
 # --- a task
@@ -45,6 +47,18 @@ def test_a_task_emits_what_its_windows_give_and_says_how_much_that_is() -> None:
     [(to, published)] = sent(done, Published)
     assert to == COORDINATOR and published.stats is not None
     assert (published.stats.emitted, published.stats.opens) == ((3,), 90)
+
+
+def test_what_user_code_fails_on_when_windows_close_is_said_before_the_task_has_closed_them() -> None:
+    """Or a checkpoint would have neither the windows nor the dead letters that their rows became."""
+    emitter = emitter_for(table_giving({"r": 0}), edge=1, stage="next", origin=reducer())
+    task, failed = OperatorWire(emitter), Failed((ErrorCount("step", "ValueError", True, 1, "it failed"),))
+    task(COORDINATOR, closing(70))
+    done = task.task.handle(PublishDone(None, blocks=((0, block_of(["r"])),), failed=failed), 0.0)
+    [(_, report)] = sent(done, Progress)
+    assert report.failed == RecordsFailed(failed) and report.stats.emitted == (1,)
+    said = [type(message) for _, message in sent(done, Message) if isinstance(message, Progress | Published)]
+    assert said == [Progress, Published]
 
 
 def test_a_task_judges_by_the_windows_that_were_closed_at_the_last_cut() -> None:

@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpa import BatchReducer, Flow, Groups, Job, Process, Reducer, batch_filter, batch_mapper
+from dpa import BatchReducer, Flow, Groups, Job, Process, Reducer, batch_filter, batch_mapper, tumbling
 from dpa.aggregates import Sum
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol._stored_letters import StoredLetters
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.instructions import NextStep, OpenSplit, ProcessBlock, Publish
 from dpa.result import Result
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob, behind
@@ -318,3 +320,25 @@ def test_dead_letters_go_with_the_cut(tmp_path: Path) -> None:
         assert sorted(int(letter.record) for letter in letters) == sorted(BAD)
         assert {letter.epoch for letter in cut.failed.letters} <= {*range(1, cut.epoch + 1)}
         assert sum(count.records for count in again.coordinator.snapshot().errors) == len(BAD)
+
+
+def all_fail(record: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError(f"{record['k']} is bad")
+
+
+def test_letters_of_the_results_of_windows_come_with_the_cut_at_which_these_close(tmp_path: Path) -> None:
+    flow = Flow("flow", on_error="dead_letter", dead_letters=str(tmp_path / "dead"))
+    times = pa.array([number * 10**6 for number in range(ROWS)], pa.timestamp("us"))
+    rows = flow.read(TABLE.append_column("at", times), name="rows", time="at", parallelism=1)
+    counts = rows.window(tumbling("1s")).key_by("k").reduce("count", name="counts", parallelism=1)
+    counts.map(all_fail).key_by("k").reduce("count", name="last", parallelism=1)
+    spec = flow.job().spec
+    plan = spec.plan({"rows": (MemorySplit(TABLE.append_column("at", times)),)}, {"rows": None})
+    source, stage = (plan.user_code(Address(name, 0), lambda: 0.0) for name in ("rows", "counts"))
+    source.carry_out(OpenSplit(plan.graph["rows"].splits[0]))
+    step: Any = source.carry_out(NextStep(ROWS))
+    for _, block in step.step.blocks:
+        done: Any = stage.carry_out(ProcessBlock(block, 0))
+        assert done.failed is None
+    published: Any = stage.carry_out(Publish((), 1, closes=10**12, publishes=False))
+    assert not published.blocks and len(published.failed.letters) == ROWS

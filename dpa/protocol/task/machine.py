@@ -24,6 +24,7 @@ from dpa.protocol.wire.messages.migration import Marker
 from dpa.protocol.wire.messages.tables import CurrentTable, OfferedReport, TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
+from dpa.tolerance import Failed
 
 
 class ProductionState(State):
@@ -223,8 +224,12 @@ class TaskMachine(Machine):
         self.running_seconds += event.ran
         if event.failed is not None:
             self.dead += event.dead if isinstance(event, ProcessDone) else 0
-            of = () if push is None else (push.origin, push.edge, push.number)
-            self.send(COORDINATOR, Progress(self.stats, failed=RecordsFailed(event.failed, *of)))
+            self.report_failed(event.failed, push)
+
+    def report_failed(self, failed: Failed, push: Push | None = None) -> None:
+        """Report what user code has failed on; `push`: with the records that it has worked on."""
+        of = () if push is None else (push.origin, push.edge, push.number)
+        self.send(COORDINATOR, Progress(self.stats, failed=RecordsFailed(failed, *of)))
 
     def _pause_now(self, sender: Address | None = None, message: Pause | None = None) -> None:
         self._is_pausing = False

@@ -127,6 +127,8 @@ class StateExchange(RuledMachine):
         seconds, self._seconds = self._seconds + event.seconds, 0.0
         self._task.keep(event.blocks, self._task.now)
         self._task.opens = event.opens
+        if event.failed is not None:
+            self._task.report_failed(event.failed)
         share = Published(ended, event.staged, self._handed_over, seconds, self._task.stats, event.rows)
         self._task.send(COORDINATOR, share)
         self._handed_over = 0

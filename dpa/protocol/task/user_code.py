@@ -149,7 +149,8 @@ class UserCode:
                 self.reduce_task.merge(parts)
                 blocks = self._close(closes)
                 staged, rows = self._published(epoch) if publishes else (None, 0)
-                return PublishDone(staged, blocks=blocks, opens=self.reduce_task.first_open, rows=rows)
+                opens, failed = self.reduce_task.first_open, self._failed()
+                return PublishDone(staged, blocks=blocks, opens=opens, rows=rows, failed=failed)
             case WriteSnapshot(slot):
                 return SnapshotDone(self._archive(slot, self.reduce_task))
             case Finish(parts, ring_table):

@@ -292,7 +292,7 @@ class PublishDone(UserCodeDone):
         seconds: that it took.
         rows: of the share.
         blocks: records of the results of windows, as in `ProcessDone`.
-        opens: as there.
+        opens, failed: as there.
     """
 
     staged: object
@@ -300,6 +300,7 @@ class PublishDone(UserCodeDone):
     blocks: tuple[tuple[int, Block], ...] = ()
     opens: int | None = None
     rows: int = 0
+    failed: Failed | None = None
 
 
 @dataclass(frozen=True, eq=False)
