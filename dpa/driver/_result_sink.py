@@ -11,6 +11,7 @@ from dpa.config import JobFile, OutputConfig
 from dpa.driver._stage_summary import StageOutcome
 from dpa.driver.outputs import Publication
 from dpa.logical.step import Step
+from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunOutcome
 from dpa.result import OutputReport, ReferenceReport
 
@@ -33,7 +34,7 @@ class ResultSink:
         self.output = output or Publication.of(file, OutputConfig(), step.name)
         sink = self.output.sink
         sink.key = step.key
-        sink.with_checkpoints = is_saved and sink.publishes in ("final", "changes") and not sink.in_driver
+        sink.with_checkpoints = is_saved and self._publishes_once and not sink.in_driver
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
@@ -44,6 +45,16 @@ class ResultSink:
     def name(self) -> str:
         """The name of the step."""
         return self.step.name
+
+    @property
+    def _publishes_once(self) -> bool:
+        """Whether no row of an epoch is published again in a later one."""
+        return self.output.sink.publishes in ("final", "changes")
+
+    def published(self, stage: Stage) -> Stage:
+        """The step's stage, which knows how its rows come to readers."""
+        exact = self.output.sink.with_checkpoints
+        return replace(stage, commits_with_checkpoints=exact, publishes_once=self._publishes_once and not exact)
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the complete result, not yet published."""

@@ -234,8 +234,8 @@ class Run:
         if self._backend.samples and not (self._saved and self._saved.resumes):
             plan = frozen(plan)  # the sample may change what user code holds
             graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
-        exact = {sink.name for sink in self._sinks if sink.output.sink.with_checkpoints}
-        stages = tuple(replace(stage, commits_with_checkpoints=stage.name in exact) for stage in graph.stages)
+        sinks = {sink.name: sink for sink in self._sinks}
+        stages = tuple(sinks[each.name].published(each) if each.name in sinks else each for each in graph.stages)
         plan = replace(
             plan,
             graph=replace(graph, stages=stages),

@@ -83,6 +83,8 @@ class Stage:
         expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
         aggregate_seconds: time from results of an epoch to the next; None: there are none before the end.
         commits_with_checkpoints: whether they are published with each checkpoint instead, and never without one.
+        publishes_once: whether they are committed at once though no row is published again in a later epoch: so they
+            are published with each checkpoint too, which names them until they are committed.
         published: rows that were published by the cut with which the job begins.
         is_logged: of a source, whether what it reads is noted, epoch by epoch.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
@@ -112,6 +114,7 @@ class Stage:
     expected_seconds: float | None = None
     aggregate_seconds: float | None = None
     commits_with_checkpoints: bool = False
+    publishes_once: bool = False
     published: int = 0
     is_logged: bool = False
     consistency: Consistency = "merge"
@@ -142,6 +145,12 @@ class Stage:
     def publishes_closed(self) -> bool:
         """Whether it publishes by epoch the rows of closed windows alone."""
         return self.windows is not None and self.windows.publishes_closed
+
+    @property
+    def is_named(self) -> bool:
+        """Whether checkpoints name what is published and not committed: who begins with one takes all other rows that
+        its states make for published and committed."""
+        return self.commits_with_checkpoints or self.publishes_once
 
     @property
     def why_fixed(self) -> str | None:

@@ -180,7 +180,8 @@ class Cuts(RuledMachine):
 
     @property
     def _is_checkpoint_due(self) -> bool:
-        return self._coordinator.now >= self._due_at and self.may_checkpoint
+        is_giving = any(self._stages[name].spec.publishes_once for name, _ in self._committing)  # one epoch at a time
+        return self._coordinator.now >= self._due_at and self.may_checkpoint and not is_giving
 
     @property
     def _due_since(self) -> float:
@@ -223,6 +224,8 @@ class Cuts(RuledMachine):
             name = stage.name
             if name not in self._settled and self._quiet.issuperset(stage.feeders) and stage.ledger.is_settled:
                 self._settled.add(name)
+                if self._checkpoints and stage.has_unpublished and stage not in self._publishing:
+                    self._publishing.append(stage)  # of what nobody had reported when the cut was begun
                 self._step_over(EpochPhase.QUEUES, Address(name, stage.ledger.last_task))
                 self._coordinator.send(BALANCER, Freeze(name))
             if name in self._settled - self._quiet and self._has_closed(stage):
@@ -306,9 +309,8 @@ class Cuts(RuledMachine):
             for stage in self._sources
         }
         self.times.has_snapshots(self._epoch, self._coordinator.now)
-        seconds = self._coordinator.now - self._began_at
-        at = self._began_at - self._started_at
-        staged = tuple(each for each in self._staged.values() if self._stages[each.stage].spec.commits_with_checkpoints)
+        seconds, at = self._coordinator.now - self._began_at, self._began_at - self._started_at
+        staged = tuple(each for each in self._staged.values() if self._stages[each.stage].spec.is_named)
         self._cut = Cut(self._epoch, self._slot, at, seconds, sources, operators, self._errors.noted, staged)
         self._coordinator.instruct(WriteCheckpoint(self._cut))
         return self._go_on(CutState.WRITING)

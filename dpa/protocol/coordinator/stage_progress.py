@@ -160,6 +160,11 @@ class StageProgress(RuledMachine):
         return self.spec.publishes_closed or self.ledger.processed > self.publications.processed
 
     @property
+    def has_unpublished(self) -> bool:
+        """Whether it has processed records of which nothing is published, as is to be by the time of a checkpoint."""
+        return self.spec.is_named and self.ledger.processed > self.publications.processed
+
+    @property
     def is_emitting(self) -> bool:
         """Whether it makes records of what it reads, or of its result."""
         return self.state is (StagePhase.STREAMING if self.is_source else StagePhase.DELIVERING)
