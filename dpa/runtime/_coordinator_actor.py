@@ -75,6 +75,7 @@ class CoordinatorActor(AskedActor):
         self._death: Death | None = None
         self._warnings: list[str] = []
         self._commits: list[Commit] = []
+        self._given = 0  # of these to the driver
         self._stopped: set[Address] = set()
         self._late_start: LateStart | None = None
         self._log = LoggedEpochs(None, 0, self.warn)
@@ -132,13 +133,14 @@ class CoordinatorActor(AskedActor):
 
     @ray.method(concurrency_group="watch")
     def poll(self, seconds: float) -> Polled:
-        """What is new: after `seconds`, or at the end."""
+        """What is new: after `seconds`, or at the end. Who asks has committed what it was given before."""
+        del self._commits[: self._given]
         self._changed.wait(seconds)
         if not self._started:
             return Polled(None, [], {}, None, None, self._is_cancelled)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
-            commits, self._commits = self._commits, []
+            commits, self._given = [*self._commits], len(self._commits)
             if commits and self._error is None and self._machine.state is not CoordinatorState.DONE:
                 self._changed.clear()
             snapshot = self._machine.snapshot(history=self._error is not None)
@@ -253,7 +255,7 @@ class CoordinatorActor(AskedActor):
         return None
 
     def _commit(self, commit: Commit) -> None:
-        """Show readers what was staged of an epoch, or wait until the driver has it."""
+        """Show readers what was staged of an epoch, or wait until the driver has."""
         sink = self._plan.deliveries[commit.stage].partial if commit.stage in self._plan.deliveries else None
         if sink is None:
             return

@@ -12,7 +12,7 @@ import ray
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, TasksGone, TaskStarted
-from dpa.protocol.wire.instructions import Answer, StopTasks
+from dpa.protocol.wire.instructions import Answer, Commit, StopTasks
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime._actors import Handles, StageActor, TaskActor, create
 from dpa.runtime._coordinator_actor import CoordinatorActor
@@ -92,3 +92,28 @@ def test_a_coordinator_goes_on_in_a_later_generation_whatever_fails_of_an_earlie
     polled = coordinator.poll(0.0)
     assert (polled.error, polled.death, polled.warnings) == (None, None, [])
     assert coordinator.answers([7]) == [Answer(7, RESTARTED, refused=True)], "who asked learns it"
+
+
+class Sink:
+    """One that the driver commits to."""
+
+    in_driver = True
+
+
+def test_an_epoch_is_committed_when_the_driver_asks_again_and_not_when_it_is_given_to_it() -> None:
+    """A checkpoint names it until then: a driver that dies while it gives the rows to a function gives them again."""
+    coordinator, shell = CoordinatorActor(), SimpleNamespace(lock=threading.RLock())
+    coordinator._started, coordinator._shell = 1.0, shell  # type: ignore[assignment]
+    machine = SimpleNamespace(state=None, snapshot=lambda history: None)
+    coordinator._machine = machine  # type: ignore[assignment]
+    delivery = SimpleNamespace(partial=Sink())
+    coordinator._plan = SimpleNamespace(deliveries={"reducer": delivery})  # type: ignore[assignment]
+    commit, committed = Commit("reducer", 3, 1.0, ("rows",)), threading.Event()
+    threading.Thread(target=lambda: (coordinator._commit(commit), committed.set()), daemon=True).start()
+    try:
+        assert coordinator.poll(30.0).commits == [commit]
+        assert not committed.wait(0.2)
+        assert coordinator.poll(0.0).commits == []
+        assert committed.wait(30.0)
+    finally:
+        coordinator._ended.set()
