@@ -7,7 +7,9 @@ An entry has the states of all keys of one hash. They are here or in memory, nev
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError
 from dpa.execution.spill._shelf import BINS, Shelf, bins_of
 from dpa.execution.spill.room import Room
@@ -53,6 +56,8 @@ class Embedded(Shelf):
         self._known = np.zeros((2, BINS), dtype=np.int64)  # keys and bytes in each stretch
         self._directory = room.directory()
         self._store, self._batch = self._opened()
+        self._end = weakref.finalize(self, _end, self._store, self._directory)
+        self._end.atexit = False  # whoever needs a directory next removes those of processes that have ended
 
     def put(self, part: StatePart) -> None:
         assert isinstance(part.states, list) and part.hashes is not None
@@ -114,9 +119,7 @@ class Embedded(Shelf):
         return self._part(found)
 
     def close(self) -> None:
-        self._store.close()
-        self._directory.remove_directory()
-        self._directory.release()
+        self._end()
 
     def _opened(self) -> tuple[Any, Any]:
         """A store without a log, which would be for restarts, with little memory; and what makes batches for it."""
@@ -157,6 +160,14 @@ class Embedded(Shelf):
     def _sizes(self) -> npt.NDArray[np.float64]:
         sizes: npt.NDArray[np.float64] = self._known[1].astype(np.float64)
         return sizes
+
+
+def _end(store: Any, directory: OwnedDirectory) -> None:
+    """Forget all, also where whoever had it has dropped it; what cannot be removed stays until this process ends."""
+    store.close()
+    with suppress(OSError):
+        directory.remove_directory()
+    directory.release()
 
 
 def _name(hashed: int) -> bytes:

@@ -1,5 +1,7 @@
 """States within a budget far below their size give what all of them in memory give, whatever the kind."""
 
+import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,3 +40,14 @@ def test_a_store_that_spills_gives_what_one_in_memory_gives(
     shares = [store.finish("key") for store in stores]
     assert rows_of(made, shares) == rows_of(made, [whole.finish("key")])
     assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)
+
+
+@every_kind
+def test_what_lies_on_disk_goes_with_the_store_though_the_process_goes_on(kind: type[Receiver], tmp_path: Path) -> None:
+    """One that is kept for the next generation drops the states that it had before these are finished."""
+    store = BoundedStates(receiver(EXAMPLES[kind]), Room(1, path=str(tmp_path)))
+    store.reduce(blocks_of(["a", "b"], [0])[0])
+    assert store.spilled
+    del store
+    gc.collect()
+    assert not [*tmp_path.iterdir()]
