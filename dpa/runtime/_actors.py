@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,8 @@ class TaskActor:
     def reset(self, generation: int) -> TaskProcess | None:
         """Be no task any more, so as to be one of this later generation: what coordinators of earlier ones still ask
         for is refused. Returns where this is; None: user code does not return, so the process is of no use."""
-        self._generation = generation
+        with self._shell.lock if hasattr(self, "_shell") else nullcontext():
+            self._generation = generation
         self._is_over.set()
         self._is_over = threading.Event()
         is_free = not hasattr(self, "_shell") or self._shell.end(_RETURN_SECONDS)

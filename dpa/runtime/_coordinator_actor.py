@@ -184,7 +184,7 @@ class CoordinatorActor(AskedActor):
             return
         place = self._place_of(died.address)
         with self._shell.lock:
-            if self._machine.state is CoordinatorState.DONE:
+            if generation < self._generation or self._machine.state is CoordinatorState.DONE:
                 return
             has_progressed = self._checkpointing is not None and self._checkpointing.has_written
             if died.kind is FailureKind.DIED and self._plan.is_begun_again(has_progressed):

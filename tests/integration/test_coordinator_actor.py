@@ -94,6 +94,27 @@ def test_a_coordinator_goes_on_in_a_later_generation_whatever_fails_of_an_earlie
     assert coordinator.answers([7]) == [Answer(7, RESTARTED, refused=True)], "who asked learns it"
 
 
+def test_a_death_that_is_noticed_while_a_coordinator_is_reset_ends_nothing() -> None:
+    """As where a machine has two tasks: the next generation would end with the death of the second."""
+    coordinator = CoordinatorActor()
+
+    class Lock:
+        """Whoever waits for it sees the process reset meanwhile."""
+
+        def __enter__(self) -> None:
+            coordinator._generation = 2
+
+        def __exit__(self, *raised: object) -> None:
+            pass
+
+    machine = SimpleNamespace(state=None)
+    coordinator._shell = SimpleNamespace(lock=Lock(), post=lambda event: None)  # type: ignore[assignment]
+    coordinator._machine, coordinator._plan = machine, SimpleNamespace(generation=1)  # type: ignore[assignment]
+    coordinator._plan.is_begun_again = lambda has_progressed: True  # type: ignore[method-assign]
+    coordinator.fail(TaskDied(Address("reducer", 1), FailureKind.DIED, "it was killed"), 1)
+    assert coordinator._error is None and coordinator._death is None
+
+
 class Sink:
     """One that the driver commits to."""
 
