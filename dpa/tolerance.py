@@ -113,7 +113,7 @@ class Letters:
     """What the user code of one process fails on, until its task takes it.
 
     Attributes:
-        count: records so far.
+        count: records so far, as they came.
         reads: the number of the split that is read, its file, and the offset at which reading began; None: no split is.
     """
 
@@ -122,9 +122,12 @@ class Letters:
     _counts: list[ErrorCount] = field(default_factory=list)
     _letters: list[Letter] = field(default_factory=list)
 
-    def add(self, count: ErrorCount, letter: Letter | None, origin: Origin | None = None) -> None:
-        """Note a record; `origin`: of which rows of the split it was made."""
-        self.count += count.records
+    def add(
+        self, count: ErrorCount, letter: Letter | None, origin: Origin | None = None, came: int | None = None
+    ) -> None:
+        """Note a record; `origin`: of which rows of the split it was made; `came`: as how many records those came that
+        a sender has combined."""
+        self.count += count.records if came is None else came
         self._counts.append(count)
         if letter is None:
             if len(self._counts) > _MANY:

@@ -110,7 +110,7 @@ def note_late(windowing: Windowing, executor: object, block: Block, end: int) ->
     error = LateRecordError(f"its window ended at {_shown(end)}, and had been closed")
     if not tolerance.keeps or block.combined:
         counted = ErrorCount(tolerance.step, type(error).__name__, False, records, str(error))
-        tolerance.letters.add(counted, None)
+        tolerance.letters.add(counted, None, came=block.rows)
         return
     keys = to_python(block.keys.take(pa.array(block.codes)))
     values = block.values if isinstance(block.values, np.ndarray) else block.columns.to_pylist()

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from builders import receiver, tables
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from test_receivers import EXAMPLES, every_kind
 
 from dpa.execution.block import Block
+from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import plain
@@ -121,3 +123,19 @@ def test_records_of_a_closed_window_are_counted_and_left_out(kind: type[Receiver
     assert [(count.error, count.records) for count in skipped.counts] == [("LateRecordError", 2)]
     assert [letter.error for letter in kept.letters] == ["LateRecordError"] * 2
     assert not skipped.letters
+
+
+def test_late_records_that_a_sender_has_combined_are_counted_each_and_left_out_as_what_came() -> None:
+    """What a stage has processed is counted as it came, and less what was left out is never below nothing."""
+    letters, made = Letters(), in_windows(RecordReceiver)
+    made = replace(made, windowing=replace(WINDOWS, late=Tolerance("totals", letters)))
+    task = ReduceTask(ReduceStage(made, key_of(made), letters=letters), 0)
+    task.close(10 * SECOND)
+    [block] = blocks_of([("a", 0), ("a", 0), ("b", 0)], 1)
+    states = made.combined(block)
+    codes = np.arange(len(block.keys), dtype=np.int32)
+    combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
+    task.process(combined)
+    assert task.dead == combined.rows == 2
+    failed = letters.take()
+    assert failed is not None and [count.records for count in failed.counts] == [3]
