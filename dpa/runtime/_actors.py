@@ -231,10 +231,12 @@ class StageActor(TaskActor):
         Raises:
             ConfigError: a module of the user's is not to be found here.
             CheckpointError: what it begins with cannot be read.
+            ProtocolError: the process was reset for a later generation.
         """
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()
+        self._require(plan.generation)
         trial = Trials(packed, address) if address.stage in plan.tries else None
         if beginning is None:
             self._user_code = plan.user_code(address, time.perf_counter, trial=trial, room=partial(room_in, plan))

@@ -81,6 +81,17 @@ def test_a_process_of_a_later_generation_refuses_what_is_left_of_an_earlier_one(
     process.join(1)  # returns
 
 
+def test_a_task_of_an_earlier_generation_that_is_asked_for_too_late_takes_no_place_of_a_later_one() -> None:
+    process, later = StageActor(), object()
+    process.reset(2)
+    process._user_code = later  # type: ignore[assignment]
+    plan = SimpleNamespace(generation=1, tries=(), user_code=lambda *given, **more: object())
+    packed = SimpleNamespace(rows=0, unpack=lambda: plan)
+    with pytest.raises(ProtocolError, match="generation 1 has ended: this process is of generation 2"):
+        process.become(Address("reducer", 0), packed)  # type: ignore[arg-type]
+    assert process._user_code is later
+
+
 def test_a_coordinator_goes_on_in_a_later_generation_whatever_fails_of_an_earlier_one() -> None:
     coordinator = CoordinatorActor()
     coordinator._answers.expect(7)
