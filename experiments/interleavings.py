@@ -46,7 +46,7 @@ def measure(options: argparse.Namespace) -> Findings:
     if options.graphs:
         run, count, what = run_random_graph, _graph, "graphs"
     elif options.windows:
-        run, count, what = partial(run_random_windows, feeds=True), _windows, "jobs with windows"
+        run, count, what = partial(run_random_windows, feeds=True, finals=True), _windows, "jobs with windows"
     elif options.timers:
         run, count, what = partial(run_random_timers, feeds=True), _timers, "jobs with timers"
     run = partial(run, changes=options.changes, cuts=options.cuts)

@@ -1,18 +1,25 @@
-"""Partial results in a simulated run, held against what tasks had really processed: invariant 8 of the design
+"""Results by epoch in a simulated run, held against what tasks had really processed: invariant 8 of the design
 (docs/design.md).
 
-Counts by key are kept here from the blocks that user code was given, not from the machines' own books.
+Counts by key, and which windows are open, are kept here from the blocks that user code was given, not from the
+machines' own books.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
 
 from dpa.execution.keys import key_column
+from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.states import Reduced, StatePart
-from dpa.protocol.wire.instructions import Instruction, ProcessBlock
+from dpa.protocol.wire.instructions import Commit, Instruction, ProcessBlock, Publish
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.simulation._require import require
+from dpa.simulation._windows import ended
 
 
 class PublishedResults:
@@ -66,3 +73,62 @@ class PublishedResults:
     def _records_of(self, share: Reduced) -> Counter[Key]:
         keys = to_python(key_column(share.table, self._key)) if share.table.num_rows else []
         return Counter(dict(zip(keys, share.records.tolist(), strict=True)))
+
+
+class PublishedWindows:
+    """The rows of closed windows of a stage that publishes them by epoch, as they stay as they are: each once, in the
+    epoch that closes its window, or in the next one that publishes where that does not.
+
+    Attributes:
+        committed: the shares of each epoch.
+    """
+
+    def __init__(self, stage: str, key: KeyName) -> None:
+        """`key` is the names of the key columns, with those of the window."""
+        self.committed: dict[int, tuple[pa.Table, ...]] = {}
+        self._stage = stage
+        self._key = key
+        self._open: set[Key] = set()
+        self._due: set[Key] = set()
+        self._closes: int | None = None
+        self._staged: Counter[Key] | None = None
+
+    def begins_with(self, snapshot: TaskSnapshot) -> None:
+        """A task has this from the start: windows that are open, and rows of those that are closed."""
+        self._open.update(key for part in snapshot.parts() for key in to_python(part.keys))
+        self._due.update(key for rows in snapshot.rows for key in self._keys(pa.Table.from_batches([rows])))
+
+    def works(self, instruction: Instruction) -> None:
+        """User code of a task carries out an instruction."""
+        if isinstance(instruction, ProcessBlock):
+            keys = to_python(instruction.block.keys)
+            self._open.update(key for key in keys if not ended(key, instruction.closed))
+
+    def published(self, publish: Publish, staged: Any) -> None:
+        """A task has closed its windows at a cut, and staged its rows if it was to; None: it has none."""
+        self._closes = publish.closes
+        if publish.publishes:
+            own = () if staged is None else self._keys(staged)
+            self._staged = (self._staged or Counter()) + Counter(own)
+
+    def cut_is_over(self, *, knows: bool) -> None:
+        """All tasks have, at the last cut; `knows`: whether the coordinator will publish what has been closed since."""
+        closed = {key for key in self._open if ended(key, self._closes)}
+        self._open -= closed
+        self._due |= closed
+        if self._staged is not None:
+            wrong = sorted((self._staged - Counter(self._due)) + (Counter(self._due) - self._staged))
+            require(not wrong, f"windows of {self._stage} were not published once when they were closed: {wrong[:3]}")
+            self._staged, self._due = None, set()
+        require(knows or not self._due, f"{self._stage} has closed {len(self._due)} windows, and will not publish them")
+
+    def commit(self, commit: Commit) -> None:
+        """What was staged of an epoch is committed."""
+        self.committed[commit.epoch] = commit.staged
+
+    def _keys(self, rows: pa.Table) -> list[Key]:
+        return to_python(key_column(rows, self._key))
+
+
+Finals = Mapping[str, Mapping[int, tuple[pa.Table, ...]]]
+"""By stage and epoch, what was published of closed windows."""

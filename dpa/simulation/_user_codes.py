@@ -14,14 +14,15 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, PublishDone, StepDone
-from dpa.protocol.wire.instructions import Answer, Instruction, ProcessBlock, Publish
+from dpa.protocol.wire.instructions import Answer, Commit, Instruction, ProcessBlock, Publish
 from dpa.simulation._hosts import Hosts
 from dpa.simulation._invariants import Invariants
-from dpa.simulation._published import PublishedResults
+from dpa.simulation._published import PublishedResults, PublishedWindows
 from dpa.simulation._require import require
 from dpa.simulation._saving import Saving
 from dpa.simulation._windows import WindowBook
 from dpa.simulation.job import SimulatedJob, SimulatedRun
+from dpa.sinks.sink import RESULT
 
 _EXCHANGE_SECONDS = 0.001
 """Virtual time to extract, merge, finish or write states."""
@@ -65,6 +66,12 @@ class UserCodes:
             for stage in job.graph.queue_fed()
             if stage.windows is not None
         }
+        self._finals = {
+            name: PublishedWindows(name, stage_task.key)
+            for name in self._windows
+            if (delivery := job.deliveries.get(name)) is not None and delivery.partial is not None
+            if isinstance(stage_task := job.work[name], ReduceStage)
+        }
 
     def start(self, address: Address) -> None:
         """A task begins, with the states that checkpoints have for it."""
@@ -79,13 +86,15 @@ class UserCodes:
             self._invariants.begins_with(address, parts)
         for part in parts if address.stage in self.published else ():
             self.published[address.stage].begins_with(part)
+        if address.stage in self._finals:
+            self._finals[address.stage].begins_with(code.reduce_task.snapshot())
 
     def carry_out(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
         """Run a piece of a task's user code; returns the event that answers it, and its duration without pauses
         (seconds)."""
         published, code, now = self.published.get(address.stage), self.of[address], self._clock()
-        windows = self._windows.get(address.stage)
-        for book in (published, windows):
+        windows, finals = self._windows.get(address.stage), self._finals.get(address.stage)
+        for book in (published, windows, finals):
             if book is not None:
                 book.works(instruction)
         event = code.carry_out(instruction)
@@ -97,6 +106,8 @@ class UserCodes:
                 windows.closes(part)
             if code.reduce_task.receiver.has_timers:
                 self._invariants.begins_with(address, parts)
+        if finals is not None and isinstance(instruction, Publish) and isinstance(event, PublishDone):
+            finals.published(instruction, event.staged)
         if published is not None and isinstance(instruction, Publish):
             self._require_cut()
             published.published(address.index, instruction.epoch, code.reduce_task.preview())
@@ -114,10 +125,18 @@ class UserCodes:
             event = replace(event, waited=waited)
         return event, seconds
 
-    def commit(self, stage: str, epoch: int) -> None:
+    def commit(self, commit: Commit) -> None:
         """The results of an epoch are committed."""
-        if stage in self.published:
-            self.published[stage].commit(epoch)
+        if commit.stage in self.published:
+            self.published[commit.stage].commit(commit.epoch)
+        if commit.stage in self._finals:
+            self._finals[commit.stage].commit(commit)
+
+    def look(self, coordinator: CoordinatorMachine) -> None:
+        """The coordinator has handled an event: if no cut is made now, the last one is over."""
+        if self._finals and not coordinator.is_cut:
+            for name, book in self._finals.items():
+                book.cut_is_over(knows=coordinator.stages[name].publications.has_closed)
 
     def _require_cut(self) -> None:
         """All that was emitted is processed."""
@@ -145,7 +164,9 @@ class UserCodes:
         }
         committed = {name: tuple(self.published[name].committed) if name in self.published else () for name in stages}
         late = {name: book.late for name, book in self._windows.items()}
-        return SimulatedRun(shares, coordinator.snapshot(), clock, steps, committed, dict(answers), late)
+        staged = coordinator.staged
+        finals = {name: {**book.committed, RESULT: staged.get(name, ())} for name, book in self._finals.items()}
+        return SimulatedRun(shares, coordinator.snapshot(), clock, steps, committed, dict(answers), late, finals)
 
     def _mean_seconds(self, address: Address, instruction: Instruction, event: Event, now: float) -> float:
         """How long a piece of user code takes on average, on a core of its own."""

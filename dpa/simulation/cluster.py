@@ -273,6 +273,8 @@ class SimulatedCluster:
         for instruction in instructions:
             self._execute(address, instruction)
         self._invariants.check(address)
+        if address == COORDINATOR:
+            self._user_codes.look(self.coordinator)
         if self._watch is not None and address.stage in RESERVED:
             self._watch(self)
         if self.is_finished and not self._checked_end:
@@ -313,7 +315,7 @@ class SimulatedCluster:
                 delay = self._starts.uniform(0.001, 0.05)
                 self._schedule(delay, COORDINATOR, job.polled(stage, position, self._starts))
             case Commit(stage, epoch):
-                self._user_codes.commit(stage, epoch)
+                self._user_codes.commit(instruction)
                 self._schedule(job.network.delay(self._commits), COORDINATOR, Committed(stage, epoch))
             case JobDone():
                 self.is_finished = True

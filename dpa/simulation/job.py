@@ -32,6 +32,7 @@ from dpa.protocol.wire.events import (
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
+from dpa.simulation._published import Finals
 from dpa.sources.feed import Position
 from dpa.sources.splits import Split
 
@@ -163,6 +164,8 @@ def behind(job: SimulatedJob, cut: Cut | None, asked: Graph | None = None) -> Si
         for name, stage in cut.operators.items()
     }
     graph = continued(asked or job.graph, cut, job.graph)
+    if graph.checkpoints is not None:
+        graph = replace(graph, checkpoints=replace(graph.checkpoints, epoch=cut.epoch, staged=cut.staged))
     return replace(job, graph=graph, begins_with=snapshots, before=job.graph, whole=job.whole or job.graph)
 
 
@@ -178,6 +181,8 @@ class SimulatedRun:
         published: what each task of a stage published in each epoch of which it published partial results.
         answers: what became of the requests that somebody waits for, by their numbers.
         late: of each stage with windows, how many records came when theirs were closed.
+        finals: of each stage that delivers rows of closed windows by epoch, those of each epoch, with those that
+            checkpoints before the run had; of `RESULT` those that were staged, and that nothing has committed.
     """
 
     shares: Mapping[str, tuple[Reduced, ...]]
@@ -187,3 +192,4 @@ class SimulatedRun:
     published: Mapping[str, tuple[tuple[Reduced, ...], ...]]
     answers: Mapping[int, Answer] = field(default_factory=dict)
     late: Mapping[str, int] = field(default_factory=dict)
+    finals: Finals = field(default_factory=dict)

@@ -24,8 +24,10 @@ from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import Record
 from dpa.operators import RowKind, RowOperator
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
+from dpa.protocol.task.delivery import Delivery
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.violation import InvariantViolationError
+from dpa.sinks.memory import Memory
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import MemorySplit
 from dpa.windows.options import END, START, Windows
@@ -135,7 +137,8 @@ def _as_read(rows: Iterable[Row], found: _Found, windows: Windows) -> Iterator[R
 def _found(run: SimulatedRun, stage: str, history: Callable[[], list[str]]) -> _Found:
     found: _Found = Counter()
     seen: Counter[_Window] = Counter()
-    for table in (share.table for share in run.shares[stage] if share.table.num_rows):
+    published = [rows for of_epoch in run.finals.get(stage, {}).values() for rows in of_epoch]
+    for table in (*published, *(share.table for share in run.shares[stage] if share.table.num_rows)):
         ends = table[END].cast(pa.int64()).to_pylist()
         for key, end, numbers in zip(table["key"].to_pylist(), ends, table["records"].to_pylist(), strict=True):
             seen[key, end] += 1
@@ -276,6 +279,29 @@ def endless_windows(seed: int) -> RandomWindows:
     return replace(made, job=with_open_inputs(replace(made.job, graph=graph), seed))
 
 
+def with_finals(made: RandomWindows, seed: int, *, cuts: bool) -> RandomWindows:
+    """The job, some of whose stages publish the rows of closed windows into a sink by epoch, and no others (`publish:
+    final`); `cuts`: some with checkpoints, as there are some."""
+    draw, job = random.Random(f"finals of {seed}"), made.job
+    chosen = {
+        stage.name: replace(
+            stage,
+            windows=replace(stage.windows, publishes_closed=True),
+            aggregate_seconds=draw.choice([0.002, 0.02, 0.1]),
+            commits_with_checkpoints=cuts and draw.random() < 0.4,
+        )
+        for stage in job.graph.stages
+        if stage.windows is not None and draw.random() < 0.7
+    }
+    work = {
+        name: replace(task, publishes="final") if name in chosen and isinstance(task, ReduceStage) else task
+        for name, task in job.work.items()
+    }
+    graph = replace(job.graph, stages=tuple(chosen.get(stage.name, stage) for stage in job.graph.stages))
+    deliveries = dict.fromkeys(chosen, Delivery(partial=Memory()))
+    return replace(made, job=replace(job, graph=graph, work=work, deliveries=deliveries))
+
+
 def run_random_windows(
     seed: int,
     max_steps: int = 1_000_000,
@@ -283,12 +309,15 @@ def run_random_windows(
     changes: bool = False,
     cuts: bool = False,
     feeds: bool = False,
+    finals: bool = False,
     **machines: Any,
 ) -> SimulatedRun:
-    """Run the job of a seed, in at most so many steps, and check its windows; the rest as for `run_made`, and
-    `machines` are those of `SimulatedCluster`.
+    """Run the job of a seed, in at most so many steps, and check its windows; `finals`: as `with_finals` makes it, the
+    rest as for `run_made`, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its windows are wrong.
     """
-    return run_made(random_windows(seed), seed, max_steps, machines, changes=changes, cuts=cuts, feeds=feeds)
+    made = random_windows(seed)
+    made = with_finals(made, seed, cuts=cuts) if finals else made
+    return run_made(made, seed, max_steps, machines, changes=changes, cuts=cuts, feeds=feeds)

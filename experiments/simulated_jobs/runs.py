@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from dpa.execution.spill.room import Room
+from dpa.protocol.graph import Graph
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun
+from dpa.sinks.sink import RESULT
 from experiments.simulated_jobs.random_changes import (
     again,
     with_open_inputs,
@@ -75,5 +77,16 @@ def run_made(
     made.check(run, cluster.history)
     for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
         cluster = SimulatedCluster(behind_cut, seed, **machines)
-        made.check(cluster.run(max_steps), cluster.history)
+        made.check(_with_finals_before(cluster.run(max_steps), run, behind_cut.graph), cluster.history)
     return run
+
+
+def _with_finals_before(run: SimulatedRun, whole: SimulatedRun, graph: Graph) -> SimulatedRun:
+    """A run behind a cut, with what was published before it in the run that was cut. What the checkpoint names may be
+    in both, of the same epoch."""
+    last = RESULT if graph.checkpoints is None else graph.checkpoints.epoch
+    before = {
+        stage: {epoch: rows for epoch, rows in epochs.items() if RESULT < epoch <= last}
+        for stage, epochs in whole.finals.items()
+    }
+    return replace(run, finals={stage: {**before[stage], **own} for stage, own in run.finals.items()})

@@ -6,20 +6,34 @@ from dataclasses import replace
 
 import pyarrow as pa
 from builders import block_of, table_giving
-from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, last_table, pushed, reducer, sent
+from wires import (
+    CoordinatorWire,
+    OperatorWire,
+    emitter_for,
+    instructed,
+    last_table,
+    mapper,
+    part,
+    pushed,
+    reducer,
+    sent,
+)
 
+from dpa.execution.reduce_task import Piece
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Reached
-from dpa.protocol.wire.events import PublishDone, Tick
+from dpa.protocol.wire.events import ProcessDone, PublishDone, RangesExtracted, StatesInstalled, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Publish
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused
 from dpa.protocol.wire.messages.end import Freeze, Progress, RecordsFailed
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
 from dpa.protocol.wire.messages.splits import SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import CurrentTable
 from dpa.protocol.wire.metrics import EventTimeStats, TaskStats
+from dpa.routing.hashing import ALL_HASHES
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import ErrorCount, Failed
@@ -78,6 +92,42 @@ def test_a_task_that_comes_judges_as_the_others_do() -> None:
     task = OperatorWire()
     task(BALANCER, CurrentTable(reducer().stage, task.tables[1], (), 70))
     assert closed_of(task.push("a", version=1)) == [70]
+
+
+def opens_of(task: OperatorWire) -> list[int | None]:
+    """What a task says at a tick of the first of its windows that are open."""
+    return [message.stats.opens for _, message in sent(task.task.handle(Tick(), 0.0), Progress)]
+
+
+def test_a_task_that_takes_states_says_which_windows_come_with_them_before_its_next_record() -> None:
+    task = OperatorWire(migrates_with=[mapper()])
+    task.update(1)
+    task.task.handle(RangesExtracted(Piece({}, ALL_HASHES, is_last=True)), 0.0)
+    task(mapper(), Marker(1))
+    assert opens_of(task) == [None]
+    task.update(2)
+    task(reducer(2), RangeTransfer(2, part("c")))
+    task(reducer(2), PassedMarkers(2, (mapper(),)))
+    task.task.handle(StatesInstalled(480), 0.0)
+    assert opens_of(task) == [480]
+
+
+def test_a_task_that_gives_states_speaks_for_their_windows_until_some_are_closed() -> None:
+    task = OperatorWire(migrates_with=[mapper()])
+
+    def process(opens: int) -> None:
+        task.push("a", version=task.task.table.version)
+        task.task.handle(ProcessDone(0.0, opens=opens), 0.0)
+
+    process(opens=480)
+    task.update(1)
+    task.task.handle(RangesExtracted(Piece({1: part("b")}, ALL_HASHES, is_last=True)), 0.0)
+    task(mapper(), Marker(1))
+    process(opens=600)
+    assert opens_of(task) == [480], "who has the states now may not have said so yet"
+    task(COORDINATOR, replace(closing(70), version=1))
+    task.task.handle(PublishDone(None, opens=600), 0.0)
+    assert opens_of(task) == [600]
 
 
 # --- the coordinator

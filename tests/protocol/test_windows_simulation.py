@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import dpa.protocol.coordinator._watermarks as watermarks
+from dpa.execution.reduce_task import ReduceTask
 from dpa.protocol.balancer.machine import StageBalance
 from dpa.protocol.coordinator._end import StageEnd
 from dpa.protocol.coordinator._event_times import EventTimes, _Channel
+from dpa.protocol.coordinator._publications import Publications
 from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.task.operator import OperatorMachine
@@ -34,6 +36,16 @@ def test_windows_have_their_records(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 5, 30292])  # there a task is stopped that never took that it may go on
 def test_windows_have_their_records_while_tasks_come_and_go_and_behind_any_cut(seed: int) -> None:
     run_random_windows(seed, changes=True, cuts=True, feeds=True)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_rows_of_closed_windows_are_published_once_in_the_epoch_that_closes_them(seed: int) -> None:
+    run_random_windows(seed, feeds=True, finals=True)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_so_they_are_while_tasks_come_and_go_and_behind_any_cut(seed: int) -> None:
+    run_random_windows(seed, changes=True, cuts=True, feeds=True, finals=True)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -111,6 +123,36 @@ BROKEN: dict[Patch, int] = {
     leaves_states_where_they_are: 1,
 }
 """Each with a seed whose job shows it."""
+
+
+def publishes_again(patch: pytest.MonkeyPatch) -> None:
+    """Keeps the rows that it has published."""
+    published = ReduceTask.published
+
+    def keeping(self: ReduceTask, epoch: int) -> Any:
+        kept = [*self._kept]
+        rows = published(self, epoch)
+        self._kept = kept
+        return rows
+
+    patch.setattr(ReduceTask, "published", keeping)
+
+
+def forgets_what_it_has_closed(patch: pytest.MonkeyPatch) -> None:
+    """Publishes the rows of windows with those of later ones, where a cut has closed them before results were due."""
+    close = Publications.close
+    patch.setattr(Publications, "close", lambda self, *given, are_some: close(self, *given, are_some=False))
+
+
+UNPUBLISHED: dict[Patch, int] = {publishes_again: 0, forgets_what_it_has_closed: 0}
+"""Each with a seed whose job shows it."""
+
+
+@pytest.mark.parametrize("broken", UNPUBLISHED, ids=lambda broken: broken.__name__)
+def test_who_publishes_closed_windows_wrongly_is_caught(broken: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    with pytest.raises(InvariantViolationError, match="publish"):
+        run_random_windows(UNPUBLISHED[broken], feeds=True, finals=True)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)

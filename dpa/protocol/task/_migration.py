@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpa.errors import ProtocolError
-from dpa.protocol.machine import Machine
 from dpa.protocol.task._record_queue import Forwards, RecordQueue
 from dpa.protocol.task.hand_over import Giving, GivingState, MigrationOptions, Taking, TakingState
+from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.messages.migration import Marker, Settled
 from dpa.routing.members import left_by
@@ -38,7 +38,7 @@ class Migration:
 
     def __init__(
         self,
-        task: Machine,
+        task: TaskMachine,
         queue: RecordQueue,
         options: MigrationOptions,
         senders: tuple[Address, ...],

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
-from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task._record_queue import Forwards, RecordQueue
 from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import RangesExtracted, StatesInstalled
 from dpa.protocol.wire.instructions import ExtractRanges, InstallStates
@@ -84,7 +84,7 @@ class Giving(RuledMachine):
 
     def __init__(
         self,
-        task: Machine,
+        task: TaskMachine,
         queue: RecordQueue,
         forward: Callable[[Forwards], None],
         options: MigrationOptions,
@@ -131,6 +131,7 @@ class Giving(RuledMachine):
 
     def _extracted(self, sender: Address, event: RangesExtracted) -> State:
         piece, version = event.piece, self._queue.table.version
+        self._task.has_given()
         self._has_given, self.rests_until = True, self._task.now + _REST_SECONDS
         for receiver in self._receivers:
             rows = piece.rows if receiver == self._receivers[0] else ()
@@ -183,7 +184,7 @@ class Taking(RuledMachine):
     """The ranges that come from others: their states, which user code installs before it gets further records, and the
     markers of all senders from each task that gives. What comes before its table is kept."""
 
-    def __init__(self, task: Machine, queue: RecordQueue, options: MigrationOptions) -> None:
+    def __init__(self, task: TaskMachine, queue: RecordQueue, options: MigrationOptions) -> None:
         """Of a task with this queue."""
         super().__init__(TakingState.IDLE)
         self._task = task
@@ -256,6 +257,7 @@ class Taking(RuledMachine):
         return self._end_if_over() if self.state is TakingState.TAKING else None
 
     def _installed(self, sender: Address, event: StatesInstalled) -> State:
+        self._task.has_open(event.opens)
         return self._end_if_over() or TakingState.TAKING
 
     def _require(self, sender: Address, message: RangeTransfer | PassedMarkers, *, due: bool) -> None:

@@ -127,6 +127,7 @@ class TaskMachine(Machine):
         self.waits = RowWaits()
         self.event_time: int | None = None
         self.opens: int | None = None
+        self._given_open: int | None = None
         self._blocked_since: float | None = None
         self._is_pausing = False
         self._production = Production(self)
@@ -188,6 +189,21 @@ class TaskMachine(Machine):
     @property
     def _has_pushed_all(self) -> bool:
         return not any(emitter.held for emitter in self.emitters)
+
+    def has_open(self, first: int | None) -> None:
+        """User code says when the first of its windows that are open ends, in microseconds; None: none is."""
+        said = (first, self._given_open)
+        self.opens = min((end for end in said if end is not None), default=None)
+
+    def has_given(self) -> None:
+        """Others have some of its states now. Until windows are closed it speaks for theirs too: they say so later, and
+        on another channel."""
+        self._given_open = self.opens
+
+    def has_closed(self, first: int | None) -> None:
+        """User code of all tasks has closed windows, and none of their states was on its way; `first` as in
+        `has_open`."""
+        self._given_open, self.opens = None, first
 
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
         """Take blocks to be pushed, each with the position of its emitter."""

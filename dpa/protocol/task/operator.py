@@ -275,7 +275,7 @@ class OperatorMachine(TaskMachine):
         self._ready_seconds += self.now - self._work_began
         self.queue.processed(rows)
         self.processed += rows
-        self.opens = event.opens
+        self.has_open(event.opens)
         self.keep(event.blocks, push.read_at)
         self.worked(event, push)  # which may report: what is processed, and what was emitted for it, go together
         if self._reports_next:

@@ -126,7 +126,7 @@ class StateExchange(RuledMachine):
         self._parts, self._epoch, self._current = {}, None, None
         seconds, self._seconds = self._seconds + event.seconds, 0.0
         self._task.keep(event.blocks, self._task.now)
-        self._task.opens = event.opens
+        self._task.has_closed(event.opens)
         if event.failed is not None:
             self._task.report_failed(event.failed)
         share = Published(ended, event.staged, self._handed_over, seconds, self._task.stats, event.rows)

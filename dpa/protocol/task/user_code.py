@@ -144,7 +144,7 @@ class UserCode:
                 self.reduce_task.keep(rows)
                 take_in = self.reduce_task.merge if merges else self.reduce_task.install
                 take_in(parts)
-                return StatesInstalled()
+                return StatesInstalled(self.reduce_task.first_open)
             case Publish(parts, epoch, closes, publishes):
                 self.reduce_task.merge(parts)
                 blocks = self._close(closes)

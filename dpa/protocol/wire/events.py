@@ -217,7 +217,9 @@ class RangesExtracted(UserCodeDone):
 
 @dataclass(frozen=True)
 class StatesInstalled(UserCodeDone):
-    """The states given to user code last are in its store."""
+    """The states given to user code last are in its store; `opens` as in `ProcessDone`."""
+
+    opens: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
