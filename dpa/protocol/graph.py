@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -176,13 +176,19 @@ class Stage:
 
     def ring_table(self) -> RoutingTable:
         """That of the plain ring, by which the static skew is counted."""
-        return self.balance.ring(self.tasks).snapshot(0)
+        return _ring_table(self.balance, self.tasks)
 
     @property
     def moves_states(self) -> bool:
         """Whether a state may be elsewhere than with the owner of its key by the first table, though it is the last."""
         splits = self.first is not None and self.first.splits > 0
         return splits or self.grouping.splits_keys
+
+
+@lru_cache(maxsize=4)
+def _ring_table(balance: BalanceOptions, tasks: int) -> RoutingTable:
+    """Kept, as every task and every sender in a process begins with it: in the simulator these are all of a job's."""
+    return balance.ring(tasks).snapshot(0)
 
 
 @dataclass(frozen=True)
