@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from dpa.errors import ProtocolError
 from dpa.protocol.coordinator._roster import Roster
@@ -13,9 +14,12 @@ _LOST_SECONDS = 60.0
 
 
 class Ledger:
-    """Sums over all tasks that a stage has had, as far as they have reported.
+    """Sums over all tasks that a stage has had, as far as they have reported. They are kept, as they are asked for with
+    every message while a cut is made.
 
     Attributes:
+        read: rows read.
+        processed: records processed.
         began_at: when it was known to have processed its first record, a source to have read its first row; None
             before.
         drained_at: when all its records were processed, of a source when all rows were read and all records emitted;
@@ -31,20 +35,12 @@ class Ledger:
         self.drained_at: float | None = None
         self.changed_at = 0.0
         self.last_task = 0
+        self.read = self.processed = 0
+        self._emitted: tuple[int, ...] = ()
         self._stage = stage
         self._roster = roster
         self._feeders = [*feeders]
         self._started_at = 0.0
-
-    @property
-    def read(self) -> int:
-        """Rows read."""
-        return sum(stats.read for stats in self._roster.every_task)
-
-    @property
-    def processed(self) -> int:
-        """Records processed."""
-        return sum(stats.processed for stats in self._roster.every_task)
 
     @property
     def emitted_to(self) -> int:
@@ -53,7 +49,7 @@ class Ledger:
 
     def emitted_on(self, position: int) -> int:
         """Records emitted on the edge at this position among those that leave the stage; final once it is done."""
-        return sum(stats.emitted[position] for stats in self._roster.every_task if stats.emitted)
+        return self._emitted[position] if self._emitted else 0
 
     @property
     def is_settled(self) -> bool:
@@ -87,8 +83,14 @@ class Ledger:
 
     def note(self, stats: TaskStats, now: float) -> None:
         """A task reports."""
-        if stats.processed > self._roster.tasks[stats.index].processed:
+        before = self._roster.tasks[stats.index]
+        if stats.processed > before.processed:
             self.changed_at, self.last_task = now, stats.index
+        self.read += stats.read - before.read
+        self.processed += stats.processed - before.processed
+        if stats.emitted != before.emitted:
+            more = (new - old for new, old in zip_longest(stats.emitted, before.emitted, fillvalue=0))
+            self._emitted = tuple(map(sum, zip_longest(self._emitted, more, fillvalue=0)))
         if self.began_at is None and (stats.read or stats.processed):
             self.began_at = now
         self._roster.note(stats, now)

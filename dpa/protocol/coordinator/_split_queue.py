@@ -166,7 +166,7 @@ class SplitQueue:
             members: those that stay or have come.
             leaving: those that leave.
         """
-        if not self._asking:
+        if not self._asking or not (self._splits or self.position is None or leaving):
             return []
         answers: list[tuple[int, _Numbered | None]] = []
         others_read = not self._refused.issuperset(members)

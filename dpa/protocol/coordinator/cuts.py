@@ -85,11 +85,10 @@ class Cuts(RuledMachine):
         self._changes = 0  # of tasks that had begun at the last cut
         self._started_at = self._began_at = 0.0
         self._due_at = math.inf
-        self._emitting: list[StageProgress] = []
         self._draining: list[StageProgress] = []
         self._publishing: list[StageProgress] = []
         self._checkpoints = False
-        self._paused: set[Address] = set()
+        self._unpaused: dict[str, set[Address]] = {}
         self._quiet: set[str] = set()
         self._settled: set[str] = set()
         self._closing: dict[str, set[Address]] = {}
@@ -150,12 +149,13 @@ class Cuts(RuledMachine):
         self._changes = self._membership.begun
         self._began_at = now
         self.times.begin(now, self._due_since)
-        self._paused, self._tables, self._snapshots = set(), {}, {}
+        self._tables, self._snapshots = {}, {}
         self._settled, self._closing = set(), {}
         self._quiet = {stage.name for stage in self._stages.values() if stage.is_done}
         self._draining = [stage for stage in self._operators if stage.is_running]
-        self._emitting = [stage for stage in self._stages.values() if stage.is_emitting]
-        self._tell(self._emitting, Pause())
+        emitting = [stage for stage in self._stages.values() if stage.is_emitting]
+        self._unpaused = {stage.name: {*stage.addresses} for stage in emitting}
+        self._tell(emitting, Pause())
         self._tell(self._draining, Drain())
         return CutState.DRAINING
 
@@ -204,10 +204,10 @@ class Cuts(RuledMachine):
         stage.ledger.note(message.stats, self._coordinator.now)
         if stage.is_source:
             self.times.paused(message.waited, self._coordinator.now)
-        self._paused.add(sender)
-        if self._paused.issuperset(address for stage in self._emitting for address in stage.addresses):
+        self._unpaused[sender.stage].discard(sender)
+        if not any(self._unpaused.values()):
             self.watermarks.cut()
-        if self._paused.issuperset(stage.addresses):
+        if not self._unpaused[sender.stage]:
             self._quiet.add(sender.stage)
             self._step_over(EpochPhase.SOURCES, sender)
 
