@@ -31,6 +31,15 @@ from dpa.tolerance import NONE_FAILED, Failed
 if TYPE_CHECKING:
     from dpa.protocol.wire.instructions import Commit
 
+_REPORTING_TASKS = 32
+"""A job of no more reports at every tick."""
+
+_REPORTS_A_SECOND = 128
+"""Of the tasks of a larger one together: a tick brings up to three messages, two of them to the load balancer, and Ray
+carries 2,500 a second of one caller."""
+
+_LONGEST_REPORT_SECONDS = 10.0
+
 Consistency: TypeAlias = Literal["merge", "migrate"]
 """Where the state of a key is while keys are redistributed. `merge`: on every task that has processed records of it,
 until these states are merged. `migrate`: on one task at a time; it moves with the key."""
@@ -337,6 +346,13 @@ class Graph:
     def queue_fed(self) -> Iterator[Stage]:
         """The stages that are no sources, in order."""
         return (stage for stage in self.in_order if not self.is_source(stage.name))
+
+    @cached_property
+    def report_seconds(self) -> float:
+        """Least time from one report of a task to the next, where nothing but time calls for it; 0: every tick does.
+        The more tasks there are when the job begins, the longer."""
+        tasks = sum(stage.tasks for stage in self.stages)
+        return min(tasks / _REPORTS_A_SECOND, _LONGEST_REPORT_SECONDS) if tasks > _REPORTING_TASKS else 0.0
 
     def without_splits(self) -> Graph:
         """The same graph without input, and without dead letters."""

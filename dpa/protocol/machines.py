@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.protocol.graph import Graph
+from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.machine import TaskMachine
@@ -24,7 +24,14 @@ def task_of(
     operator: type[OperatorMachine] = OperatorMachine,
 ) -> TaskMachine:
     """The machine of a task of a stage. Tests give broken machines in place of `source` and `operator`."""
-    stage = graph[address.stage]
+    task = _made(graph, graph[address.stage], address, source, operator)
+    task.report_seconds = graph.report_seconds
+    return task
+
+
+def _made(
+    graph: Graph, stage: Stage, address: Address, source: type[SourceMachine], operator: type[OperatorMachine]
+) -> TaskMachine:
     emitters = emitters_of(graph, address)
     if graph.is_source(stage.name):
         return source(address, emitters)

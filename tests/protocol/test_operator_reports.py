@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from builders import block_of, table_giving
-from wires import OperatorWire, emitter_for, sent
+from wires import INPUT, OperatorWire, emitter_for, reducer, sent
 
+from dpa.protocol.graph import map_reduce
+from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.events import ProcessDone, Tick
 from dpa.protocol.wire.messages.end import Drain, Progress
 from dpa.protocol.wire.messages.tables import LoadReport
+from dpa.protocol.wire.use import TaskUse
 from dpa.tolerance import ErrorCount, Failed
 
 both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
@@ -71,6 +74,23 @@ def test_the_first_records_processed_and_every_tick_are_reported_to_the_coordina
     assert sent(reducer_0.done(), Progress) == []
     [(_, tick)] = sent(reducer_0.task.handle(Tick(), 1.0), Progress)
     assert (tick.stats.processed, tick.stats.queue) == (3, 0)
+
+
+def test_tasks_of_a_large_job_report_at_few_ticks_in_turn() -> None:
+    graph = map_reduce(INPUT, 64, 64)
+    assert [map_reduce(INPUT, 16, 16).report_seconds, graph.report_seconds] == [0.0, 1.0]
+    tasks = [task_of(graph, reducer(index)) for index in range(3)]
+    reported = [[len(sent(task.handle(Tick(), tick / 4), Progress)) for task in tasks] for tick in range(9)]
+    turns = [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0]]
+    assert reported == [*turns, *turns, turns[0]]
+
+
+def test_what_a_task_has_used_is_said_when_it_reports_next() -> None:
+    task = task_of(map_reduce(INPUT, 64, 64), reducer())
+    ticks = [Tick(), Tick(use=TaskUse("first")), Tick(use=TaskUse("second")), Tick(), Tick(), Tick()]
+    reports = [sent(task.handle(tick, number / 4), Progress) for number, tick in enumerate(ticks)]
+    used = [None if report.use is None else report.use.node for each in reports for _, report in each]
+    assert used == [None, "second"]
 
 
 def test_while_draining_the_count_is_reported_whenever_the_queue_runs_empty() -> None:

@@ -14,7 +14,7 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import ProcessDone, StepDone
+from dpa.protocol.wire.events import ProcessDone, StepDone, Tick
 from dpa.protocol.wire.instructions import NextStep, OpenResult, OpenSplit
 from dpa.protocol.wire.messages.cuts import Pause, Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
@@ -25,6 +25,9 @@ from dpa.protocol.wire.messages.tables import CurrentTable, OfferedReport, Table
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.tolerance import Failed
+
+_TURN = (5**0.5 - 1) / 2
+"""Multiples of the golden ratio lie evenly, modulo 1, however many there are."""
 
 
 class ProductionState(State):
@@ -116,6 +119,7 @@ class TaskMachine(Machine):
         waits: of the rows read since it paused last.
         kept: records made of the rows read for one edge, in each step the one with most.
         event_time, opens: as in `TaskStats`.
+        report_seconds: least time from a tick at which it reports to the next; 0: it reports at each.
     """
 
     def __init__(self, address: Address, emitters: Sequence[Emitter], state: State) -> None:
@@ -128,6 +132,9 @@ class TaskMachine(Machine):
         self.event_time: int | None = None
         self.opens: int | None = None
         self._given_open: int | None = None
+        self.report_seconds = 0.0
+        self._report_at: float | None = None
+        self._use: TaskUse | None = None
         self._blocked_since: float | None = None
         self._is_pausing = False
         self._production = Production(self)
@@ -225,9 +232,28 @@ class TaskMachine(Machine):
         self.advance()
         self._note_blocked()
 
-    def report_progress(self, *, done: bool = False, use: TaskUse | None = None) -> None:
-        """Report statistics to the coordinator, and to the load balancer what was offered."""
-        self.send(COORDINATOR, Progress(self.stats, done, use))
+    def report_progress(self, *, done: bool = False) -> None:
+        """Report statistics to the coordinator, and to the load balancer what was offered, unless that waits for the
+        next tick at which the task reports."""
+        self.send(COORDINATOR, Progress(self.stats, done))
+        if done or not self.report_seconds:
+            self._report_offered(done=done)
+
+    def reports_at(self, tick: Tick) -> bool:
+        """Report statistics, and what was offered, if that is due at a tick; whether it was. Where it is not at every
+        tick, tasks take turns."""
+        self._use = self._use if tick.use is None else tick.use
+        if self._report_at is None:
+            self._report_at = self.now + self.address.index * _TURN % 1 * self.report_seconds
+        if self.now < self._report_at:
+            return False
+        self._report_at = self.now + self.report_seconds
+        self.send(COORDINATOR, Progress(self.stats, use=self._use))
+        self._use = None
+        self._report_offered(done=False)
+        return True
+
+    def _report_offered(self, *, done: bool) -> None:
         for emitter in self.emitters:
             offered = emitter.offered(self.now, ended=done)
             if offered is not None:

@@ -196,7 +196,8 @@ class OperatorMachine(TaskMachine):
         self._production.is_held = self._is_pausing = True
 
     def _over(self, sender: Address, message: GoOn) -> None:
-        self._draining, self._production.is_held, self._reports_next = message.draining, False, True
+        self._draining, self._production.is_held = message.draining, False
+        self._reports_next = not self.report_seconds  # of many tasks some report soon anyway
 
     def _end_if_emitted(self) -> State | None:
         if self._is_pausing and not self._production.is_stepping and self._has_pushed_all:
@@ -346,9 +347,9 @@ class OperatorMachine(TaskMachine):
             self._production.open(OpenResult())
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        self.report_progress(use=event.use)
+        reports = self.reports_at(event)
         self._reporter.ticked(event.cores_busy)
-        streaming = self.state is OperatorState.STREAMING
+        streaming = reports and self.state is OperatorState.STREAMING
         if streaming and self._reporter.is_due_at(self.now, queued=self.queue.length > 0):
             self._report_load()
 

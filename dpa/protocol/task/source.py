@@ -89,7 +89,7 @@ class SourceMachine(TaskMachine):
         return SourceState.READING
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        self.report_progress(use=event.use)
+        self.reports_at(event)
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Begin, SourceState.STARTING, _begin, "ask for a split", SourceState.REQUESTING),
