@@ -117,7 +117,8 @@ class PublishedWindows:
         self._open -= closed
         self._due |= closed
         if self._staged is not None:
-            wrong = sorted((self._staged - Counter(self._due)) + (Counter(self._due) - self._staged))
+            due = Counter(self._due)
+            wrong = sorted((self._staged - due) + (due - self._staged), key=repr)
             require(not wrong, f"windows of {self._stage} were not published once when they were closed: {wrong[:3]}")
             self._staged, self._due = None, set()
         require(knows or not self._due, f"{self._stage} has closed {len(self._due)} windows, and will not publish them")
