@@ -68,6 +68,9 @@ _POLL_SECONDS = 0.0255
 _SHOWN = 5
 _KEYS = 100_000
 
+_OF_INPUT = ("SplitRequest", "SplitGrant")
+"""Messages that hang on how the input is divided."""
+
 _Sent = Counter[str]
 """Messages, by kind."""
 
@@ -137,6 +140,7 @@ class _Replayed:
     Attributes:
         taken, sent: messages that it takes in, and that it sends, of the others among them.
         of_epochs: those of both while a cut is made.
+        of_input: the others that hang on how the input is divided.
         epochs: how many cuts there were.
         seconds: of virtual time.
         processor: seconds in which it handled its events: the median of some times.
@@ -145,6 +149,7 @@ class _Replayed:
     taken: _Sent
     sent: _Sent
     of_epochs: int
+    of_input: int
     epochs: int
     seconds: float
     processor: float
@@ -166,7 +171,7 @@ class _Replayed:
 
 
 def _replay(make: Callable[[], Machine], events: list[tuple[float, Event]], since: float, until: float) -> _Replayed:
-    taken, sent, of_epochs, epochs = Counter[str](), Counter[str](), 0, 0
+    taken, sent, of_epochs, of_input, epochs = Counter[str](), Counter[str](), 0, 0, 0
     machine, is_cut = make(), False
     for at, event in events:
         was_cut, instructions = is_cut, machine.handle(event, at)
@@ -177,10 +182,13 @@ def _replay(make: Callable[[], Machine], events: list[tuple[float, Event]], sinc
         out = [type(each.envelope.message).__name__ for each in instructions if isinstance(each, Send)]
         taken.update(own)
         sent.update(out)
-        of_epochs += len(own) + len(out) if was_cut or is_cut else 0
+        if was_cut or is_cut:
+            of_epochs += len(own) + len(out)
+        else:
+            of_input += sum(kind in _OF_INPUT for kind in (*own, *out))
         epochs += is_cut and not was_cut
     spent = statistics.median(_processor_seconds(make(), events, since) for _ in range(_REPEATS))
-    return _Replayed(taken, sent, of_epochs, epochs, until - since, spent)
+    return _Replayed(taken, sent, of_epochs, of_input, epochs, until - since, spent)
 
 
 def _processor_seconds(machine: Machine, events: list[tuple[float, Event]], since: float) -> float:
@@ -219,6 +227,7 @@ def _plain(found: _Replayed, tasks: int) -> dict[str, Any]:
         "seconds": found.seconds,
         "epochs": found.epochs,
         "messages_of_epochs": found.of_epochs,
+        "messages_of_input": found.of_input,
         "an_epoch_and_task": _an_epoch_and_task(found, tasks),
         "least_epoch_seconds": _least_epoch_seconds(found),
         "processor_share": found.share,
@@ -230,9 +239,9 @@ def _an_epoch_and_task(found: _Replayed, tasks: int) -> float:
 
 
 def _least_epoch_seconds(found: _Replayed) -> float:
-    """From one epoch to the next, so that the coordinator has as many messages as are allowed; infinite where the
-    others are too many."""
-    others = (found.messages.total() - found.of_epochs) / found.seconds
+    """From one epoch to the next, so that the coordinator has as many messages as are allowed, without those of the
+    input; infinite where the others are too many."""
+    others = (found.messages.total() - found.of_epochs - found.of_input) / found.seconds
     left = ALLOWED - others
     return found.of_epochs / max(1, found.epochs) / left if left > 0 else math.inf
 
@@ -263,7 +272,7 @@ def _text(found: dict[int, dict[Address, _Replayed]]) -> str:
         for at, of in machines.items()
     ]
     head = ("tasks", "machine", "messages/s", "of a processor", "epochs/s", "messages an epoch and task")
-    tables = [markdown_table((*head, f"epoch, s, for {ALLOWED:g} messages/s"), rows)]
+    tables = [markdown_table((*head, f"epoch, s, for {ALLOWED:g} messages/s beside the input's"), rows)]
     for at in (COORDINATOR, BALANCER):
         of_largest = found[max(found)][at].messages
         kinds = [kind for kind, _ in of_largest.most_common(_SHOWN)]

@@ -57,8 +57,8 @@ class AdaptiveOptions(TriggeredOptions):
     """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
     Each redistribution of the same keys adds half as much, until much more is known of these keys."""
     measure_seconds: Annotated[float, Gt(0)] = 0.25
-    """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second, and longer in a
-    job of more than 32 tasks."""
+    """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second, and longer in
+    a job of more than 32 tasks."""
     tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance
     """Excess over the mean in which a plan may leave a reducer, as a share of the mean."""
     horizon: Annotated[float, Ge(0)] = 2.0
