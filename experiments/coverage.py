@@ -62,6 +62,8 @@ _ONE_CHANGE = "one change of tasks is under way at a time in a job, and the task
 _NOTHING_OUT = "all that the task has emitted is acknowledged before it flushes or leaves"
 _NOTHING_YET = "a source task that has not begun has emitted nothing"
 
+_SAVES = "no task leaves while states of a cut are written"
+
 _NOT_CLOSED = "a run whose inputs are closed early has another result; tests/protocol/test_open_feeds.py closes them"
 
 _TWO_RESULTS = "not drawn: one stage publishes while what another has published is still being committed"
@@ -101,6 +103,8 @@ UNREACHED: dict[Triple, str] = {
     ("SourceMachine", "Ack", "left"): _NOTHING_OUT,
     ("OperatorMachine", "Ack", "leaving"): _NOTHING_OUT,
     ("OperatorMachine", "Ack", "left"): _NOTHING_OUT,
+    ("OperatorMachine", "SnapshotDone", "leaving"): _SAVES,
+    ("OperatorMachine", "SnapshotDone", "left"): _SAVES,
     ("OperatorMachine", "CreditTransfer", "exchanging"): _RARE,
     ("OperatorMachine", "CreditTransfer", "leaving"): _RARE,
     ("OperatorMachine", "CreditTransfer", "left"): _RARE,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timezone
 from typing import Any, TypeVar
 
@@ -20,6 +22,7 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import ShareSchema, agreed, as_agreed
+from dpa.execution.snapshots import TaskSnapshot
 from dpa.executors import AnyMapper, Reducer
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
@@ -212,3 +215,11 @@ def limits_of(records: int, *, seconds: float | None = None, bytes: int = 2**40)
 def one_table(shares: Sequence[pa.Table], key: KeyName) -> pa.Table:
     schema = agreed(ShareSchema.of(share, key) for share in shares)
     return pa.table({}) if schema is None else pa.concat_tables([as_agreed(share, schema, key) for share in shares])
+
+
+def written(task: ReduceTask) -> list[TaskSnapshot]:
+    """What a checkpoint has of a task, as who begins with it reads it."""
+    saving = task.cut(pickle.dumps, nullcontext(), increment=False)
+    found = [pickle.loads(piece) for piece in saving.pieces()]
+    saving.end()
+    return found

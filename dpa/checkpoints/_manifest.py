@@ -66,7 +66,7 @@ class Manifest:
         generation: of the coordinator that wrote it.
         epoch: that it completes.
         created_at: seconds since 1970.
-        seconds: from its beginning until its last file was written.
+        seconds: that the sources waited for it.
         records: that the job had read at the cut.
         coordinator: what the coordinator knew, such as tables and positions of splits.
         tasks: the states, task by task; a file may be one of an earlier checkpoint.

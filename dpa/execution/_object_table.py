@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpa.execution._pieces import intervals
 from dpa.execution._sizes import deep_size
 from dpa.execution._tolerant_calls import Tolerant, Touched
 from dpa.execution.block import Block
-from dpa.execution.states import Gone, StatePart
+from dpa.execution.states import Gone, StatePart, Sweep
 from dpa.executors import Record
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
@@ -30,7 +31,10 @@ _BESIDES = 140
 """Bytes that a key takes besides itself and its state: its entries in a dict, two lists and two arrays."""
 
 _MOST_CHANGED = 0.5
-"""Where a greater part of the keys has changed, `changes` gives none."""
+"""Where a greater part of the keys has changed, `gone` gives none."""
+
+_LAST = 20_000
+"""Keys whose states are taken at once where all are about to change."""
 
 
 class ObjectTable:
@@ -56,8 +60,11 @@ class ObjectTable:
         self._type = pa.null()  # of all keys so far: it does not follow from Python's values
         self._counts = np.zeros((1024, 2), dtype=np.int64)
         self._hashes: Hashes = np.zeros(1024, dtype=np.uint32)
-        self._changed = np.zeros(1024, dtype=bool)  # since `mark`
-        self._removed: list[Key] | None = None  # since then; None: it is not marked
+        self._changed = np.zeros(1024, dtype=bool)  # since the sweep before
+        self._removed: list[Key] | None = None  # since then; None: there was none, or there are too many
+        self._unswept = np.zeros(1024, dtype=bool)  # by the sweep that goes on
+        self._sweep: Sweep | None = None
+        self._guard: AbstractContextManager[Any] = nullcontext()
         self._random = np.random.default_rng(0)
 
     @property
@@ -154,12 +161,15 @@ class ObjectTable:
                 self.states.append(self._zero(key))
                 self.keys.append(key)
             found.append(place)
-        while self.size > len(self._counts):
-            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
-            self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
-            self._changed = np.concatenate([self._changed, np.zeros_like(self._changed)])
-            self.due = np.concatenate([self.due, np.full_like(self.due, NEVER)])
-        places = np.array(found, dtype=np.intp)
+        with self._guard:
+            while self.size > len(self._counts):
+                self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+                self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
+                self._changed = np.concatenate([self._changed, np.zeros_like(self._changed)])
+                self._unswept = np.concatenate([self._unswept, np.zeros_like(self._unswept)])
+                self.due = np.concatenate([self.due, np.full_like(self.due, NEVER)])
+            places = np.array(found, dtype=np.intp)
+            self._take(places)
         if self.size > before:
             self._hashes[places] = hashes
         self._changed[places] = True
@@ -185,23 +195,57 @@ class ObjectTable:
         """All states, by reference."""
         return self._part(np.arange(self.size)) if self.size else None
 
-    def mark(self) -> None:
-        """Note from now on which keys are touched, and which are taken out."""
-        self._changed[:] = False
-        self._removed = []
-
     def touch_place(self, place: int) -> None:
-        """Note that the state at a position changes without a record."""
+        """Note that the state at a position is about to change without a record."""
+        if self._sweep is not None:
+            with self._guard:
+                self._take(np.array([place]))
         self._changed[place] = True
 
-    def changes(self) -> tuple[StatePart | None, Gone] | None:
-        """What has changed since `mark`, by reference; None: it is not marked, or most has."""
+    def gone(self) -> Gone | None:
+        """What is gone since the sweep before; None: there was none, or most has changed."""
         if self._removed is None:
             return None
-        places = np.flatnonzero(self._changed[: self.size])
-        if len(places) + len(self._removed) > _MOST_CHANGED * self.size:
+        changed = int(np.count_nonzero(self._changed[: self.size]))
+        if changed + len(self._removed) > _MOST_CHANGED * self.size:
             return None
-        return self._part(places) if len(places) else None, Gone(to_arrow(self._removed, self._type))
+        return Gone(to_arrow(self._removed, self._type))
+
+    def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
+        """The states of keys that are touched, or taken out, are taken before that; `sweep` takes the others."""
+        self._unswept[: self.size] = self._changed[: self.size] if only_changed else True
+        self._changed[:] = False
+        self._removed = []
+        self._sweep, self._guard = sweep, sweep.guard
+        return True
+
+    def sweep(self, most: int) -> bool:
+        """Let the states of at most `most` keys be taken; whether any may be left. On any thread."""
+        with self._guard:
+            places = np.flatnonzero(self._unswept[: self.size])[:most]
+            self._keep(places)
+        return len(places) == most
+
+    def end_sweep(self) -> None:
+        """Let no more be taken. On any thread."""
+        with self._guard:
+            self._sweep = None
+
+    def take_all(self) -> None:
+        """All states are about to change."""
+        while self._sweep is not None and self.sweep(_LAST):
+            pass
+
+    def _take(self, places: npt.NDArray[np.intp]) -> None:
+        """Let those of the states at some positions be taken that the sweep that goes on has not."""
+        if self._sweep is not None:
+            self._keep(np.sort(places[self._unswept[places]]))
+
+    def _keep(self, places: npt.NDArray[np.intp]) -> None:
+        """Let the states at some positions, ascending, be taken."""
+        if self._sweep is not None and len(places):
+            self._unswept[places] = False
+            self._sweep.keep(self._part(places[np.diff(places, prepend=-1) > 0]))
 
     def touched(self, block: Block) -> StatePart | None:
         """The states of a block's keys, by reference."""
@@ -238,15 +282,18 @@ class ObjectTable:
         stays[gone[gone >= size] - size] = False
         free, last = gone[gone < size], np.flatnonzero(stays) + size
         removed = [self.keys[place] for place in gone.tolist()]
-        for place, old in zip(free.tolist(), last.tolist(), strict=True):
-            self.keys[place], self.states[place] = self.keys[old], self.states[old]
-        for column in (self._counts, self._hashes, self._changed, self.due):
-            column[free] = column[last]
-        self._counts[size : self.size], self.due[size : self.size] = 0, NEVER
+        with self._guard:
+            self._take(gone)
+            for place, old in zip(free.tolist(), last.tolist(), strict=True):
+                self.keys[place], self.states[place] = self.keys[old], self.states[old]
+            for column in (self._counts, self._hashes, self._changed, self._unswept, self.due):
+                column[free] = column[last]
+            self._counts[size : self.size], self._unswept[size : self.size] = 0, False
+            self.due[size : self.size] = NEVER
+            del self.keys[size:], self.states[size:]
         if self._removed is not None:
             few = len(self._removed) + len(removed) <= _MOST_CHANGED * size
             self._removed = [*self._removed, *removed] if few else None
-        del self.keys[size:], self.states[size:]
         if len(removed) > size:
             self._places = {key: place for place, key in enumerate(self.keys)}
             return

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from dpa.execution.key_stats import KeyStats
 from dpa.execution.publishing import LastPublished, Publishes
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain
+from dpa.execution.saving import TaskSaving
 from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.spill.bounded import BoundedStates
@@ -240,24 +242,21 @@ class ReduceTask:
         """Take in rows that belong to the share, and were emitted by a task that left."""
         self._kept += rows
 
+    def cut(
+        self, dumps: Callable[[object], bytes], guard: AbstractContextManager[Any], *, increment: bool
+    ) -> TaskSaving:
+        """What it has now, to be written: all, or with `increment` what has changed since the cut before, which is
+        written, if that is less. `dumps` pickles; `guard` keeps threads from each other, where it is another one that
+        writes."""
+        head = TaskSnapshot(None, tuple(self._kept), dict(self._arrived))
+        return TaskSaving(self._states, head, self.snapshot, dumps, guard, increment=increment)
+
     def snapshot(self) -> TaskSnapshot:
         """All that it has, which stays: to be written before the task goes on."""
         states, kept, arrived = self._states, tuple(self._kept), dict(self._arrived)
         if not isinstance(states, BoundedStates):
             return TaskSnapshot(states.snapshot(), kept, arrived)
         return TaskSnapshot(states.snapshot(), kept, arrived, states.on_disk(), states.keys_on_disk)
-
-    def mark(self) -> None:
-        """What was returned last by `snapshot` or `increment` is written: increments are behind it."""
-        self._states.mark()
-
-    def increment(self) -> TaskSnapshot | None:
-        """What it has now and had not at `mark`; None: a snapshot is to be written, by `States.changes`."""
-        changes = self._states.changes()
-        if changes is None:
-            return None
-        part, gone = changes
-        return TaskSnapshot(part, tuple(self._kept), dict(self._arrived), gone=gone)
 
     def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
         """Begin with what tasks of the stage had at a cut: with all of it, or with the states that a table gives to

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,13 +74,26 @@ class StatePart:
 
 @dataclass(frozen=True, eq=False)
 class Gone:
-    """What a store has had when it was marked, and has no more: it was given away, or finished.
+    """What a store has had at the sweep before, and has no more: it was given away, or finished.
 
     Attributes:
         keys: each once, or more often; some may have come back since.
     """
 
     keys: pa.Array
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Who takes the states that a store has at a cut, while the store goes on.
+
+    Attributes:
+        keep: takes some of them, which may change as soon as it returns.
+        guard: is held meanwhile, and while the store has its states change places, as two threads do that.
+    """
+
+    keep: Callable[[StatePart], None]
+    guard: AbstractContextManager[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +153,23 @@ class States(ABC):
         """All states as they are; None if there are none. Python states are those of the store, so they are to be
         written before the store goes on."""
 
-    def mark(self) -> None:  # noqa: B027  (optional)
-        """Note from now on what changes."""
-
-    def changes(self) -> tuple[StatePart | None, Gone] | None:
-        """The states that have changed since `mark`, as `snapshot` has them, and what is gone; None: the store is not
-        marked, or does not know, or most is new, and all may as well be written."""
+    def gone(self) -> Gone | None:
+        """What is gone since the sweep before; None: there was none, or the store does not know, or most is new, and
+        all may as well be written."""
         return None
+
+    def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
+        """Let the states that there are now be taken bit by bit, as they are now, whatever becomes of them meanwhile:
+        all, or those that have changed since the sweep before, where `gone` has just said what is gone. Returns False
+        of a store that cannot do so."""
+        return False
+
+    def sweep(self, most: int) -> bool:
+        """Let about this number of keys be taken; whether any may be left. On any thread."""
+        return False
+
+    def end_sweep(self) -> None:  # noqa: B027  (optional)
+        """Let no more be taken. On any thread."""
 
     def touched(self, block: Block) -> StatePart | None:
         """The states that a block's records are folded into, by reference; None where records change none."""

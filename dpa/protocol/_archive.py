@@ -10,17 +10,18 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from dpa.checkpoints import DataFiles, FileRef, Part
 from dpa.errors import CheckpointError
 from dpa.execution.reduce_task import ReduceTask
+from dpa.execution.saving import TaskSaving
 from dpa.execution.snapshots import TaskSnapshot, folded
 from dpa.protocol.wire.addresses import Address
 from dpa.routing.hashing import ALL_HASHES
-
-_KEYS = 20_000
-"""Python states that are pickled at a time: other threads of the process wait for that long, some 50 ms."""
 
 _MOST_INCREMENTS = 16
 """Behind one snapshot: as many more files are read to begin with it."""
@@ -45,28 +46,36 @@ class NotWritten:
 
 @dataclass
 class Archive:
-    """The snapshots of one task of one generation; `dumps` pickles them."""
+    """The snapshots of one task of one generation; `dumps` pickles them, and `guard` keeps the thread that writes from
+    that of user code."""
 
     data: DataFiles
     address: Address
     dumps: Callable[[object], bytes]
+    guard: AbstractContextManager[Any] = field(default_factory=nullcontext)
     _slot: int = field(default=0, init=False)
     _parts: tuple[Part, ...] = field(default=(), init=False)
 
-    def write(self, slot: int, task: ReduceTask) -> WrittenSnapshot | NotWritten:
-        """Write what a task has, or what of it has changed, for a slot of the store's chain."""
+    def cut(self, slot: int, task: ReduceTask) -> Callable[[], WrittenSnapshot | NotWritten]:
+        """Mark what a task has, or what of it has changed, for a slot of the store's chain. Returns what writes it, to
+        be called once, by any thread, before the next cut; the task goes on meanwhile."""
         before = self._parts if slot == self._slot + 1 and not self._is_long() else ()
-        found = task.increment() if before else None
-        if found is None:
-            before, found = (), task.snapshot()
-        pieces = (self.dumps(part) for part in found.slices(_KEYS))
         self._parts = ()
+        saving = task.cut(self.dumps, self.guard, increment=bool(before))
+        write = partial(self._write, slot, saving, before if saving.is_increment else ())
+        if saving.goes_on:
+            return write
+        written = write()
+        return lambda: written
+
+    def _write(self, slot: int, saving: TaskSaving, before: tuple[Part, ...]) -> WrittenSnapshot | NotWritten:
         try:
-            file = self.data.write(slot, str(self.address), pieces)
+            file = self.data.write(slot, str(self.address), saving.pieces())
         except CheckpointError as error:
             return NotWritten(str(error))
-        task.mark()
-        self._slot, self._parts = slot, (*before, Part(file, ALL_HASHES, found.keys, is_increment=bool(before)))
+        finally:
+            saving.end()
+        self._slot, self._parts = slot, (*before, Part(file, ALL_HASHES, saving.keys, is_increment=bool(before)))
         return WrittenSnapshot(self._parts)
 
     def _is_long(self) -> bool:

@@ -39,6 +39,7 @@ from dpa.protocol.wire.events import (
     FinishDone,
     ProcessDone,
     PublishDone,
+    SnapshotMarked,
     StepDone,
     TaskDied,
     TasksGone,
@@ -242,7 +243,7 @@ class StageActor(TaskActor):
             self._user_code = plan.user_code(address, time.perf_counter, trial=trial, room=partial(room_in, plan))
         else:
             plan = replace(plan, graph=beginning.graph)
-            archive = beginning.archive.write
+            archive = replace(beginning.archive, guard=threading.Lock()).cut
             self._user_code = plan.user_code(address, time.perf_counter, archive, trial, partial(room_in, plan))
             beginning.restore(self._user_code)
         self.host(task_of(plan.graph, address), plan)
@@ -288,6 +289,8 @@ class StageActor(TaskActor):
             self._slowness.prolong(time.perf_counter() - began)
         if isinstance(event, FinishDone):
             self._slowness.end()
+        if isinstance(event, SnapshotMarked):
+            self._shell.aside(self._user_code.write_snapshot)
         if isinstance(event, StepDone | ProcessDone | ExtractDone | PublishDone):
             event = replace(event, seconds=time.perf_counter() - began)
         if isinstance(event, StepDone | ProcessDone):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Callable
 from typing import Protocol
 
 from dpa.execution.reduce_task import ReduceTask
@@ -68,7 +69,7 @@ class StoredCheckpoints(Saving):
 
     def archive(self, address: Address) -> Archive:
         """By files."""
-        return self._checkpointing.beginning(address).archive.write
+        return self._checkpointing.beginning(address).archive.cut
 
     def restore(self, address: Address, code: UserCode) -> None:
         """With what is in the files."""
@@ -79,5 +80,6 @@ class StoredCheckpoints(Saving):
         return self._checkpointing.write(cut, lambda warning: None)
 
 
-def _pickled(slot: int, task: ReduceTask) -> object:
-    return pickle.dumps(task.snapshot().read())
+def _pickled(slot: int, task: ReduceTask) -> Callable[[], object]:
+    pickled = pickle.dumps(task.snapshot().read())
+    return lambda: pickled

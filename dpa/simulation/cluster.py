@@ -22,6 +22,7 @@ from dpa.protocol.machines import task_of
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.ended_epoch import EndedEpoch
@@ -32,6 +33,7 @@ from dpa.protocol.wire.events import (
     Event,
     FailureKind,
     Redistribute,
+    SnapshotMarked,
     StartFailed,
     TaskDied,
     TasksGone,
@@ -74,8 +76,8 @@ class _StartEnds:
     nodes: tuple[str | None, ...]
 
 
-_Own: TypeAlias = _StartEnds | Cut
-"""What the driver of a coordinator ends: a start, or the writing of a checkpoint."""
+_Own: TypeAlias = _StartEnds | Cut | UserCode
+"""What a driver ends: a start, or the writing of a checkpoint, or of a task's part of one."""
 
 
 class SimulatedCluster:
@@ -181,7 +183,7 @@ class SimulatedCluster:
         self.steps += 1
         try:
             if isinstance(event, _Own):
-                self._end(event)
+                self._end(address, event)
             else:
                 self._log.append((self.clock, address, event))
                 self._step(address, event)
@@ -228,8 +230,7 @@ class SimulatedCluster:
         self._schedule(delay, at, envelope)
 
     def kill(self, address: Address, why: str = "it was killed") -> None:
-        """Kill the process of a machine, if it is there. The coordinator learns of it later; of its own death nobody
-        here does."""
+        """Kill the process of a machine, if it is there. The coordinator learns of it later, but for its own."""
         if address in self.machines and address not in self._stopped:
             self.dead.add(address)
             if address != COORDINATOR:
@@ -327,14 +328,17 @@ class SimulatedCluster:
                 self._invariants.worked(address, event)
                 seconds = job.lasting(address.stage, address.index, self.clock, seconds)
                 self._schedule(seconds, address, event)
+                if isinstance(event, SnapshotMarked):
+                    self._schedule(seconds + self._late.uniform(0, job.write_seconds), address, self.user_code[address])
 
-    def _end(self, event: _Own) -> None:
-        """Let something end that a coordinator, if it is alive, has its driver do."""
-        if COORDINATOR in self.dead:
+    def _end(self, address: Address, event: _Own) -> None:
+        """Let something end that a machine, if it is alive, has its driver do."""
+        if address in self.dead | self._stopped:
             return
+        if isinstance(event, UserCode):
+            return self._schedule(0.0, address, event.write_snapshot())
         if isinstance(event, _StartEnds):
-            self._end_start(event)
-            return
+            return self._end_start(event)
         try:
             written = self.saving.write(event)
         except ClaimLostError as error:

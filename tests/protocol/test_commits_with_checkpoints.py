@@ -9,7 +9,7 @@ from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, St
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
 from dpa.protocol.wire.instructions import Commit, Instruction, WriteCheckpoint
-from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken
+from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
 from dpa.protocol.wire.metrics import TaskStats
 
@@ -40,7 +40,9 @@ class Coordinator(CoordinatorWire):
         for index in range(2):
             done += self(reducer(index), Published(epoch, f"{epoch}.{index}", states=0, seconds=0.0, rows=3), now)
         for index in range(2):
-            done += self(reducer(index), SnapshotTaken(TaskStats(REDUCER, index, processed=0), None), now)
+            done += self(reducer(index), SnapshotTaken(TaskStats(REDUCER, index, processed=0)), now)
+        for index in range(2):
+            done += self(reducer(index), SnapshotWritten(None), now)
         return done
 
     def written(self, slot: int, now: float) -> list[Instruction]:

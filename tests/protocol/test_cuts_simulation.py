@@ -171,7 +171,7 @@ def test_the_skew_behind_a_cut_is_what_it_is_without_one(balance: type[TokenOpti
         if len(cluster.checkpoints) > len(processed):
             processed.append([task.processed for task in cluster.coordinator.snapshot()[REDUCER].tasks])
 
-    cluster = SimulatedCluster(job, 1, watch=note)
+    cluster = SimulatedCluster(job, 2, watch=note)
     end, at = cluster.run().snapshot[REDUCER], len(cluster.checkpoints) // 2
     cut = cluster.checkpoints[at].operators[REDUCER]
     assert cut.rounds == dict.fromkeys(range(3), 1) and end.version == cut.table.version, "nobody may act any more"

@@ -18,7 +18,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, PhaseStats
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, StepDone, Tick
 from dpa.protocol.wire.instructions import Commit
-from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken
+from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.simulation.cluster import SimulatedCluster
@@ -76,9 +76,9 @@ class Coordinator(CoordinatorWire):
 
     def snapshots(self, now: float) -> None:
         for index in range(2):
-            self(
-                reducer(index), SnapshotTaken(TaskStats(REDUCER, index, processed=index == 0 and self.records), 0), now
-            )
+            self(reducer(index), SnapshotTaken(TaskStats(REDUCER, index, processed=index == 0 and self.records)), now)
+        for index in range(2):
+            self(reducer(index), SnapshotWritten(0), now)
 
     @property
     def epochs(self) -> EpochStats:

@@ -18,6 +18,7 @@ from dpa.checkpoints._chain import Chain
 from dpa.errors import JobFailedError
 from dpa.execution._object_table import ObjectTable
 from dpa.execution.reduce_task import ReduceTask
+from dpa.execution.saving import TaskSaving
 from dpa.protocol._archive import Archive
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.checkpointing import Checkpointing
@@ -77,7 +78,7 @@ def test_runs_with_faults_reach_what_they_are_to() -> None:
         counts += run(seed, watch=meetings.watch, died=meetings.died).counts
     assert counts["generations that began behind a checkpoint"] > 8, counts
     assert counts["generations that found their checkpoints taken over"] > 3, counts
-    assert counts["messages of dead generations"] > 100, counts
+    assert counts["messages of dead generations"] > 50, counts
     assert all(meetings.of[pair] for pair in PAIRS if KILL not in pair), meetings.of
     assert sum(meetings.of[pair] for pair in PAIRS if KILL in pair) > 5, meetings.of
 
@@ -121,12 +122,13 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
     "a cut one record late": (SplitQueue, "pauses", "(task, read)", "(task, read + 1)", 5),
     "a cut one record early": (SplitQueue, "pauses", "(task, read)", "(task, max(0, read - 1))", 5),
     "the rest of a split given twice": (SplitQueue, "rest", "in sorted(", "in 2 * sorted(", 5),
-    "a state written twice": (Archive, "write", "self.dumps(part) for", "self.dumps(part) * 2 for", 5),
+    "a state written twice": (TaskSaving, "_keep", "self._dumps(", "2 * self._dumps(", 5),
+    "a state as it is when it is written": (ObjectTable, "add", "self._take(places)", "pass", 19),
     "a state that has changed left out": (ObjectTable, "add", "self._changed[places] = True", "pass", 5),
     "a key that is gone comes back": (ObjectTable, "_remove", "[*self._removed, *removed]", "[*self._removed]", 105),
     "an increment of a checkpoint that failed taken for written": (
         Archive,
-        "write",
+        "cut",
         "self._parts if slot == self._slot + 1 and not self._is_long() else ()",
         "tuple(part for part in self._parts if part.file.number < slot)",
         246,
@@ -187,7 +189,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
         "_drained",
         " and stage.ledger.is_settled",
         "",
-        10,
+        4,
     ),
     "a checkpoint while states are on their way": ("dpa.protocol.balancer.machine", "StageBalance", "", "", 1),
     "a table other than the states' owners": (

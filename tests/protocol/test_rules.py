@@ -131,7 +131,7 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "CancelChange", "MoveTasks"),
         *("MembersChanged", "Left", "Unsubscribed", "SplitReturned"),
         *("SplitRequest", "Progress", "DecisionReport", "Published", "LastTable", "Finished", "PollDone", "CloseFeeds"),
-        *("Paused", "SnapshotTaken", "CheckpointWritten", "CheckpointFailed", "Committed"),
+        *("Paused", "SnapshotTaken", "SnapshotWritten", "CheckpointWritten", "CheckpointFailed", "Committed"),
     },
     LoadBalancerMachine: {
         *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze", "Thaw"),
@@ -158,7 +158,7 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
             "RangesExtracted",
             "StatesInstalled",
             *("TakeSnapshot", "Pause", "GoOn"),
-            "SnapshotDone",
+            *("SnapshotMarked", "SnapshotDone"),
             "Marker",
             "RangeTransfer",
             "PassedMarkers",

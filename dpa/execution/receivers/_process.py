@@ -158,6 +158,7 @@ class ProcessStates(ObjectTable, States):
 
     def finish(self, key: KeyName) -> Reduced:
         """The rows emitted at the end; they have no key columns but those that the process gives them."""
+        self.take_all()
         timed = np.flatnonzero(self.due[: self.size] <= _END).tolist() if self._to_end else []
         made = self._on_time([(int(self.due[place]), place) for place in timed], _END)
         pairs = zip(self.keys, self.states, strict=True)

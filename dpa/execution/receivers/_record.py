@@ -106,6 +106,7 @@ class RecordStates(ObjectTable, States):
         return self._finished(key, finish if only_read else lambda state: finish(deepcopy(state)))
 
     def finish(self, key: KeyName) -> Reduced:
+        self.take_all()
         return self._finished(key, self._reducer.finish)
 
     @described(lambda local: at(local["self"]._reducer, "finish", f"key {in_words(local['name'])}"))

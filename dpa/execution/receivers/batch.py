@@ -7,7 +7,7 @@ multiple of the number of distinct keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known, as_declared
 from dpa.execution.rows import one_batch
-from dpa.execution.states import Reduced, StatePart, States, result_table
+from dpa.execution.states import Reduced, StatePart, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
 from dpa.routing.keys import KeyName, in_words, names_of, one_type, to_python
@@ -111,6 +111,8 @@ class BatchStates(States):
         self._parts: list[StatePart] = []
         self._partial = 0
         self._folded = 0
+        self._unswept: Iterator[StatePart] = iter(())
+        self._keep: Callable[[StatePart], None] | None = None
 
     @property
     def size(self) -> int:
@@ -175,6 +177,21 @@ class BatchStates(States):
 
     def snapshot(self) -> StatePart | None:
         return self._fold()
+
+    def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
+        """Parts are never changed, and to fold them is left to who begins with them."""
+        self._unswept, self._keep = iter(tuple(self._parts)), sweep.keep
+        return True
+
+    def sweep(self, most: int) -> bool:
+        taken, keep = 0, self._keep
+        while keep is not None and taken < most and (part := next(self._unswept, None)) is not None:
+            keep(part)
+            taken += len(part.keys)
+        return taken >= most
+
+    def end_sweep(self) -> None:
+        self._unswept, self._keep = iter(()), None
 
     def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now. States are Arrow columns, which nothing that the reducer makes of them (numpy,

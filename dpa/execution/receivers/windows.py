@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from dpa.execution._object_table import ObjectTable
 from dpa.execution._parts import combined, ends_of, with_windows, without_window
 from dpa.execution.block import Block
 from dpa.execution.rows import one_batch
-from dpa.execution.states import Reduced, StatePart, States, together
+from dpa.execution.states import Reduced, StatePart, States, Sweep, together
 from dpa.execution.windowing import note_late
 from dpa.executors import name_of
 from dpa.routing.hashing import ALL_HASHES, Interval
@@ -43,6 +44,7 @@ class WindowStates(States):
         self._strips = receiver.takes_objects and (receiver.tolerance is None or not receiver.can_merge)
         self._size_us = receiver.windowing.windows.size_us
         self._stores: dict[int, States] = {}  # by the end of the window
+        self._swept: list[States] = []  # by the sweep that goes on
         self._closed: int | None = None
         self._kind: pa.DataType = pa.null()  # of keys
 
@@ -112,6 +114,30 @@ class WindowStates(States):
 
     def snapshot(self) -> StatePart | None:
         return self._combined((end, store.snapshot()) for end, store in self._stores.items())
+
+    def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
+        """Of every window; one that is closed meanwhile has been swept by then."""
+
+        def keep(end: int, part: StatePart) -> None:
+            sweep.keep(self._whole(part, end))
+
+        for end, store in self._stores.items():
+            if not store.begin_sweep(Sweep(partial(keep, end), sweep.guard)):
+                self.end_sweep()
+                return False
+            self._swept.append(store)
+        return True
+
+    def sweep(self, most: int) -> bool:
+        while self._swept:
+            if self._swept[-1].sweep(most):
+                return True
+            self._swept.pop().end_sweep()
+        return False
+
+    def end_sweep(self) -> None:
+        while self._swept:
+            self._swept.pop().end_sweep()
 
     def touched(self, block: Block) -> StatePart | None:
         known = ((end, own) for end, own in self._by_end(block) if end in self._stores)

@@ -25,7 +25,7 @@ from dpa.execution.spill._embedded import Embedded
 from dpa.execution.spill._runs import Runs
 from dpa.execution.spill._shelf import Everything, Shelf
 from dpa.execution.spill.room import Room
-from dpa.execution.states import Gone, Reduced, StatePart, States, together
+from dpa.execution.states import Gone, Reduced, StatePart, States, Sweep, together
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owners, Owning, RoutingTable
@@ -148,13 +148,19 @@ class BoundedStates(States):
         if self._shelf is not None:
             yield from self._shelf.read()
 
-    def mark(self) -> None:
-        if self._shelf is None:
-            self._hot.mark()
-
-    def changes(self) -> tuple[StatePart | None, Gone] | None:
+    def gone(self) -> Gone | None:
         """None as well once anything was spilled."""
-        return self._hot.changes() if self._shelf is None else None
+        return self._hot.gone() if self._shelf is None else None
+
+    def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
+        """False as well once anything was spilled."""
+        return self._shelf is None and self._hot.begin_sweep(sweep, only_changed=only_changed)
+
+    def sweep(self, most: int) -> bool:
+        return self._hot.sweep(most)
+
+    def end_sweep(self) -> None:
+        self._hot.end_sweep()
 
     def preview(self, key: KeyName) -> Reduced:
         """From what lies on disk, so that nothing which the reducer's `finish` changes is kept."""

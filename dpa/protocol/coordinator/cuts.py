@@ -2,9 +2,10 @@
 
 A cut is plain: the sources stop at the end of a row, and what they have emitted is processed. That this is so is proved
 by counting, stage after stage, as the end of a stage is; and as no table moves states meanwhile, the states are then
-those that the rows read so far have made. Results of the epoch are published from them, and checkpoints made of them.
-Sources go on as soon as that is done. Results that are published with checkpoints are committed once the one that names
-what was staged is written: who begins with it commits that first, and nobody what no checkpoint names.
+those that the rows read so far have made. Results of the epoch are published from them, and checkpoints made of them:
+sources go on once tasks have marked their states, which they write while records flow. Results that are published with
+checkpoints are committed once the one that names what was staged is written: who begins with it commits that first, and
+nobody what no checkpoint names.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 from dpa.protocol.coordinator._ended import EndedEpochs
 from dpa.protocol.coordinator._epoch_times import EpochTimes
+from dpa.protocol.coordinator._stage_cuts import operator_cut, source_cut
 from dpa.protocol.coordinator._watermarks import Watermarks
 from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership
@@ -24,12 +26,12 @@ from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.epochs import EpochPhase
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed
 from dpa.protocol.wire.instructions import Commit, WriteCheckpoint
 from dpa.protocol.wire.messages import Message
-from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, SnapshotTaken, TakeSnapshot, Thaw
+from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, SnapshotTaken, SnapshotWritten, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointStats
@@ -42,6 +44,7 @@ class CutState(State):
     DRAINING = "draining"
     PUBLISHING = "publishing"
     TAKING_SNAPSHOTS = "taking snapshots"
+    SAVING = "writing snapshots"
     WRITING = "writing"
 
 
@@ -50,7 +53,8 @@ class Cuts(RuledMachine):
 
     No cut is begun while tasks come or go, or a stage exchanges its last states. Until it is over, none comes or goes,
     no split is granted and no stage ends. Cuts that are due and changes of tasks that wait take turns. Checkpoints are
-    made only while all operators take records.
+    made only while all operators take records. Tasks come or go, and the job ends, only when all have written what
+    they have marked.
 
     Attributes:
         checkpoints: those so far; None: there are none to be.
@@ -93,6 +97,7 @@ class Cuts(RuledMachine):
         self._settled: set[str] = set()
         self._closing: dict[str, set[Address]] = {}
         self._tables: dict[str, LastTable] = {}
+        self._marked: set[Address] = set()
         self._snapshots: dict[Address, object] = {}
         self._cut: Cut | None = None
         self.watermarks = Watermarks(stages)
@@ -105,8 +110,8 @@ class Cuts(RuledMachine):
 
     @property
     def is_committing(self) -> bool:
-        """Whether readers do not see yet what they are to see."""
-        return bool(self._committing)
+        """Whether readers do not see yet what they are to see, or tasks write their states."""
+        return bool(self._committing) or self.state is CutState.SAVING
 
     @property
     def staged(self) -> dict[str, tuple[Any, ...]]:
@@ -149,7 +154,7 @@ class Cuts(RuledMachine):
         self._changes = self._membership.begun
         self._began_at = now
         self.times.begin(now, self._due_since)
-        self._tables, self._snapshots = {}, {}
+        self._tables, self._marked, self._snapshots = {}, set(), {}
         self._settled, self._closing = set(), {}
         self._quiet = {stage.name for stage in self._stages.values() if stage.is_done}
         self._draining = [stage for stage in self._operators if stage.is_running]
@@ -161,8 +166,9 @@ class Cuts(RuledMachine):
 
     @property
     def comes_first(self) -> bool:
-        """Whether one is to begin before a change of tasks does: it is due, and there was a change since the last."""
-        return self._membership.begun > self._changes and self._is_due
+        """Whether one is to begin before a change of tasks does: it is due, and there was a change since the last; or
+        tasks still write what they have marked at the last one."""
+        return self.state is CutState.SAVING or (self._membership.begun > self._changes and self._is_due)
 
     @property
     def _is_due(self) -> bool:
@@ -280,40 +286,30 @@ class Cuts(RuledMachine):
 
     def _taken(self, sender: Address, message: SnapshotTaken) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
-        self._snapshots[sender] = message.written
+        self._marked.add(sender)
         self._step_over(EpochPhase.SNAPSHOTS, sender)
 
-    def _write(self) -> State | None:
-        if len(self._snapshots) < sum(len(stage.addresses) for stage in self._operators):
+    def _task_written(self, sender: Address, message: SnapshotWritten) -> None:
+        self._snapshots[sender] = message.written
+
+    def _marked_all(self) -> State | None:
+        if len(self._marked) < sum(len(stage.addresses) for stage in self._operators):
             return None
-        operators = {
-            stage.name: OperatorCut(
-                table := self._tables[stage.name].table,
-                {index: self._snapshots[Address(stage.name, index)] for index in table.members},
-                stage.ledger.processed,
-                stage.cut_at,
-                stage.publications.rows,
-                self._tables[stage.name].rounds,
-            )
-            for stage in self._operators
-        }
-        sources = {
-            stage.name: SourceCut(
-                stage.splits.rest,
-                stage.splits.position,
-                stage.ledger.read,
-                len(stage.members),
-                None if stage.splits.given is None else tuple(stage.splits.given),
-                stage.cut_at,
-            )
-            for stage in self._sources
-        }
+        operators = {stage.name: operator_cut(stage, self._tables[stage.name]) for stage in self._operators}
+        sources = {stage.name: source_cut(stage) for stage in self._sources}
         self.times.has_snapshots(self._epoch, self._coordinator.now)
         seconds, at = self._coordinator.now - self._began_at, self._began_at - self._started_at
         staged = tuple(each for each in self._staged.values() if self._stages[each.stage].spec.is_named)
         self._cut = Cut(self._epoch, self._slot, at, seconds, sources, operators, self._errors.noted, staged)
+        return self._go_on(CutState.SAVING)
+
+    def _write(self) -> State | None:
+        if len(self._snapshots) < len(self._marked):
+            return None
+        assert self._cut is not None
+        self._cut = self._cut.with_snapshots(self._snapshots)
         self._coordinator.instruct(WriteCheckpoint(self._cut))
-        return self._go_on(CutState.WRITING)
+        return CutState.WRITING
 
     def _go_on(self, following: CutState) -> CutState:
         """Sources may go on."""
@@ -388,12 +384,9 @@ class Cuts(RuledMachine):
             (None, CutState.TAKING_SNAPSHOTS, CutState.WAITING),
         ),
         on(SnapshotTaken, CutState.TAKING_SNAPSHOTS, _taken, "note"),
-        when(
-            CutState.TAKING_SNAPSHOTS,
-            _write,
-            "with the last one, write the checkpoint, let all go on",
-            (None, CutState.WRITING),
-        ),
+        on(SnapshotWritten, [CutState.TAKING_SNAPSHOTS, CutState.SAVING], _task_written, "note"),
+        when(CutState.TAKING_SNAPSHOTS, _marked_all, "with the last one, let all go on", (None, CutState.SAVING)),
+        when(CutState.SAVING, _write, "with the last one, write the checkpoint", (None, CutState.WRITING)),
         on(Committed, CutState, _committed, "note"),
         on(CheckpointWritten, CutState.WRITING, _is_written, "wait for the next", CutState.WAITING),
         on(CheckpointFailed, CutState.WRITING, _is_not_written, "wait for the next", CutState.WAITING),

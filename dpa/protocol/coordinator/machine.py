@@ -34,7 +34,7 @@ from dpa.protocol.wire.events import (
     Tick,
 )
 from dpa.protocol.wire.instructions import Answer, JobDone, JobFailed, StartTasks
-from dpa.protocol.wire.messages.cuts import Paused, SnapshotTaken
+from dpa.protocol.wire.messages.cuts import Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribed
@@ -339,7 +339,7 @@ class CoordinatorMachine(Machine):
         on(CloseFeeds, CoordinatorState.RUNNING, _close_feeds, "poll no more"),
         on(LastTable, CoordinatorState.RUNNING, _last_table, "for the cut, or for the stage"),
         *on_each(
-            (Paused, Published, SnapshotTaken, CheckpointWritten, CheckpointFailed, Committed),
+            (Paused, Published, SnapshotTaken, SnapshotWritten, CheckpointWritten, CheckpointFailed, Committed),
             [CoordinatorState.RUNNING],
             Machine.hand_on,
             "for the cut",
@@ -362,6 +362,7 @@ class CoordinatorMachine(Machine):
                 LastTable,
                 Paused,
                 SnapshotTaken,
+                SnapshotWritten,
                 CheckpointWritten,
                 CheckpointFailed,
                 Committed,

@@ -23,9 +23,9 @@ from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, Tick, WriteDone
+from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, SnapshotMarked, Tick, WriteDone
 from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock, Write, WriteSnapshot
-from dpa.protocol.wire.messages.cuts import GoOn, Pause, SnapshotTaken, TakeSnapshot
+from dpa.protocol.wire.messages.cuts import GoOn, Pause, SnapshotTaken, SnapshotWritten, TakeSnapshot
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
 from dpa.protocol.wire.messages.exchange import BeginExchange
@@ -100,9 +100,8 @@ class OperatorMachine(TaskMachine):
         self._working_on: Push | None = None
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
-        self._draining = False
-        self._is_written = self._is_writing_snapshot = False
-        self._had_records = False
+        self._draining = self._had_records = False
+        self._is_written = self._is_marking = False
         self._reports_next = True
         self._closed = closed
         self.queue: RecordQueue
@@ -165,7 +164,7 @@ class OperatorMachine(TaskMachine):
     @property
     def _is_free(self) -> bool:
         """Whether no user code is at work on records or states."""
-        if self._working_on is not None or self._is_writing_snapshot:
+        if self._working_on is not None or self._is_marking:
             return False
         return not (self._exchange.occupies_user_code or self._migration.occupies_user_code)
 
@@ -300,12 +299,15 @@ class OperatorMachine(TaskMachine):
 
     def _take_snapshot(self, sender: Address, message: TakeSnapshot) -> None:
         self._require_quiet("write its states")
-        self._is_writing_snapshot = True
+        self._is_marking = True
         self.instruct(WriteSnapshot(message.slot))
 
+    def _marked(self, sender: Address, event: SnapshotMarked) -> None:
+        self._is_marking = False
+        self.send(COORDINATOR, SnapshotTaken(self.stats))
+
     def _snapshot_done(self, sender: Address, event: SnapshotDone) -> None:
-        self._is_writing_snapshot = False
-        self.send(COORDINATOR, SnapshotTaken(self.stats, event.written))
+        self.send(COORDINATOR, SnapshotWritten(event.written))
 
     def _begin_exchange(self, sender: Address, message: BeginExchange) -> State | None:
         self._require_quiet("finish" if message.last else "publish")
@@ -325,8 +327,7 @@ class OperatorMachine(TaskMachine):
             raise ProtocolError(f"{self.address} is to {what} with {self.queue.length} records in its queue")
 
     def _finish_done(self, sender: Address, event: FinishDone) -> State:
-        reporter = self._reporter
-        load, own = event.initial_load, self.address.index
+        reporter, load, own = self._reporter, event.initial_load, self.address.index
         if self._processed_by_ring:
             load = tuple(self.processed if index == own else 0 for index in range(self.table.reducers))
         self.send(COORDINATOR, Finished(self.stats, reporter.latency, reporter.stage_latency, event.schema, load))
@@ -357,8 +358,9 @@ class OperatorMachine(TaskMachine):
         on(Push, OperatorState.STREAMING, _pushed, "queue it, or hold it for its table"),
         on(ProcessDone, OperatorState.STREAMING, _process_done, "acknowledge, take the next"),
         on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
-        on(TakeSnapshot, OperatorState.STREAMING, _take_snapshot, "write the states"),
-        on(SnapshotDone, OperatorState.STREAMING, _snapshot_done, "report what was written"),
+        on(TakeSnapshot, OperatorState.STREAMING, _take_snapshot, "mark the states, begin to write them"),
+        on(SnapshotMarked, OperatorState.STREAMING, _marked, "report it, take records"),
+        on(SnapshotDone, OperatorState, _snapshot_done, "report what was written"),
         on(Pause, OperatorState.DELIVERING, _pause, "emit no more of the result; answer after the step at hand"),
         on(Pause, OperatorState.DONE, TaskMachine._pause_now, "answer"),
         on(GoOn, [OperatorState.STREAMING, OperatorState.DELIVERING, OperatorState.DONE], _over, "emit again"),

@@ -25,6 +25,7 @@ from dpa.protocol.wire.events import (
     PublishDone,
     RangesExtracted,
     SnapshotDone,
+    SnapshotMarked,
     StatesInstalled,
     StepDone,
     WriteDone,
@@ -50,13 +51,18 @@ from dpa.tolerance import Failed
 StageTask: TypeAlias = Emission | ReduceStage
 """What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
 
-Archive: TypeAlias = Callable[[int, ReduceTask], object]
-"""Writes what a task has for a slot of the store's chain, and returns how it is found again."""
+Archive: TypeAlias = Callable[[int, ReduceTask], Callable[[], object]]
+"""Marks what a task has for a slot of the store's chain. Returns what writes it, on any thread, while the task goes on,
+and returns how it is found again."""
 
 
-def no_archive(slot: int, task: ReduceTask) -> object:
-    """Writes nothing: there are no checkpoints."""
-    return None
+def _nothing() -> None:
+    """Write nothing."""
+
+
+def no_archive(slot: int, task: ReduceTask) -> Callable[[], object]:
+    """Marks nothing: there are no checkpoints."""
+    return _nothing
 
 
 class UserCode:
@@ -93,6 +99,7 @@ class UserCode:
         self._clock = clock
         self._delivery = delivery
         self._archive = archive
+        self._writes: Callable[[], object] = _nothing
         self._closed: int | None = None
         self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
@@ -152,7 +159,8 @@ class UserCode:
                 opens, failed = self.reduce_task.first_open, self._failed()
                 return PublishDone(staged, blocks=blocks, opens=opens, rows=rows, failed=failed)
             case WriteSnapshot(slot):
-                return SnapshotDone(self._archive(slot, self.reduce_task))
+                self._writes = self._archive(slot, self.reduce_task)
+                return SnapshotMarked()
             case Finish(parts, ring_table):
                 schema = self.reduce_task.finish(parts)
                 if ring_table is None or not self.reduce_task.receiver.keeps_states:  # which counts no keys
@@ -162,6 +170,10 @@ class UserCode:
                 self._deliver(schema, is_first, epoch)
                 return WriteDone()
         raise ProtocolError(f"user code cannot carry out a {type(instruction).__name__}")
+
+    def write_snapshot(self) -> SnapshotDone:
+        """Write what was marked; on any thread, while other user code runs."""
+        return SnapshotDone(self._writes())
 
     def _close(self, until: int | None) -> tuple[tuple[int, Block], ...]:
         """Close windows that end by this event time, if they are not; returns the blocks emitted."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dpa.protocol.wire.addresses import Address
 from dpa.routing.table import RoutingTable
 from dpa.sources.feed import Position
 from dpa.sources.splits import Split
@@ -118,3 +119,11 @@ class Cut:
     def read(self) -> int:
         """Rows of the input that were read before it, since the job was begun, or begun again."""
         return sum(source.read for source in self.sources.values())
+
+    def with_snapshots(self, written: Mapping[Address, object]) -> Cut:
+        """The same with what the driver's archive gave for the states of each task."""
+        operators = {
+            name: replace(cut, snapshots={index: written[Address(name, index)] for index in cut.table.members})
+            for name, cut in self.operators.items()
+        }
+        return replace(self, operators=operators)

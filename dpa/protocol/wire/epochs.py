@@ -25,9 +25,9 @@ class EpochPhase(Enum):
     RESULTS = "results"
     """States are exchanged, and each task stages its share."""
     SNAPSHOTS = "snapshots"
-    """Of states are taken."""
+    """Of states are marked."""
     CHECKPOINT = "checkpoint"
-    """Is written, while sources go on; where it fails, until another one is."""
+    """Is written, states and all, while sources go on; where it fails, until another one is."""
     COMMIT = "commit"
     """Until all that the epoch publishes is committed, while sources go on."""
 

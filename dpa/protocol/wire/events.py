@@ -222,9 +222,14 @@ class StatesInstalled(UserCodeDone):
     opens: int | None = None
 
 
+@dataclass(frozen=True)
+class SnapshotMarked(UserCodeDone):
+    """The task's states are marked, and user code may change them."""
+
+
 @dataclass(frozen=True, eq=False)
-class SnapshotDone(UserCodeDone):
-    """The task's states are written; what the driver's archive gave for them."""
+class SnapshotDone(Event):
+    """The task's states are written, beside user code; what the driver's archive gave for them."""
 
     written: object
 

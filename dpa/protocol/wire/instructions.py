@@ -173,8 +173,8 @@ class Write(Instruction):
 
 @dataclass(frozen=True)
 class WriteSnapshot(Instruction):
-    """Operator: write all states, which stay as they are, for a slot of the store's chain. Answered by
-    `SnapshotDone`."""
+    """Operator: mark all states, and write them as they are now for a slot of the store's chain, while other user code
+    runs. Answered by `SnapshotMarked`, and, when they are written, by `SnapshotDone`."""
 
     slot: int
 

@@ -1,6 +1,8 @@
-"""What a task has now is what it had when that was written, and the increments behind it."""
+"""What a task has at a cut is what is written of it, whatever it does meanwhile: all, or increments behind that."""
 
 import pickle
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,32 +12,75 @@ from hypothesis import strategies as st
 from test_receivers import EXAMPLES, blocks_of, rows_of
 from test_timers import SECOND, Alarms, block
 
+from dpa.execution import saving
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.batch import BatchReceiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.saving import TaskSaving
 from dpa.execution.snapshots import TaskSnapshot, folded
 
-STEPS = st.sampled_from(["process", "process", "write", "write", "give", "take", "read"])
+STEPS = st.sampled_from(["process", "process", "cut", "cut", "sweep", "give", "take"])
+NUMBERS = st.lists(st.integers(0, 15), min_size=1, max_size=3)
 
 
-@pytest.mark.parametrize("kind", [RecordReceiver, ProcessReceiver])
-@given(data=st.data(), steps=st.lists(STEPS, min_size=3, max_size=15))
-def test_a_snapshot_and_increments_are_what_a_task_has(
+@pytest.fixture(autouse=True)
+def few_keys_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "_KEYS", 2)
+
+
+class Written:
+    """What is written at a cut, behind what was written before; and what the task had then, pickled at once."""
+
+    def __init__(self, task: ReduceTask, before: list[list[bytes]]) -> None:
+        self.had = pickle.dumps([task.snapshot()])
+        self.saving = task.cut(pickle.dumps, nullcontext(), increment=bool(before))
+        self.chain: list[list[bytes]] = [*(before if self.saving.is_increment else ()), []]
+        self._pieces: Iterator[bytes] = self.saving.pieces()
+        self.is_over = False
+        while not self.saving.goes_on and not self.is_over:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Take a piece, or what is left."""
+        piece = next(self._pieces, None)
+        if piece is None:
+            self.saving.end()
+            self.is_over = True
+        else:
+            self.chain[-1].append(piece)
+
+    def check(self, stage: ReduceStage) -> None:
+        """Compare it with what the task had."""
+        again, whole = ReduceTask(stage, 0), ReduceTask(stage, 0)
+        again.restore(folded([pickle.loads(piece) for piece in pieces] for pieces in reversed(self.chain)), None)
+        whole.restore(pickle.loads(self.had), None)
+        for each in (again, whole):
+            each.finish()
+            each.conform(None)
+        assert rows_of(stage.receiver, [again.share]) == rows_of(stage.receiver, [whole.share])
+        assert again.share.records.sum() == whole.share.records.sum()
+
+
+@pytest.mark.parametrize("kind", [RecordReceiver, ProcessReceiver, BatchReceiver])
+@given(data=st.data(), steps=st.lists(STEPS, min_size=3, max_size=25))
+def test_what_is_written_is_what_a_task_had_at_the_cut(
     kind: type[Receiver], data: st.DataObject, steps: list[str]
 ) -> None:
-    """Whatever it takes in, gives away and takes back between them."""
+    """Whatever it takes in, gives away and takes back before and behind it, while pieces are taken."""
     made = receiver(EXAMPLES[kind])
     stage, task = ReduceStage(made, "key"), ReduceTask(ReduceStage(made, "key"), 0)
-    task.process(blocks_of([f"key {number}" for number in range(12)], [0])[0])
-    chain: list[list[TaskSnapshot]] = [pickle.loads(pickle.dumps([*task.snapshot().slices(5)]))]
-    task.mark()
-    away: list[Any] = []
-    for step in [*steps, "read"]:
+
+    def process(numbers: Any) -> None:
+        task.process(blocks_of([f"key {number}" for number in numbers], [0])[0])
+
+    process(range(12))
+    written, away = Written(task, []), list[Any]()
+    for step in [*steps, "cut", *steps[:4], "cut"]:
         match step:
             case "process":
-                numbers = data.draw(st.lists(st.integers(0, 15), min_size=1, max_size=3))
-                task.process(blocks_of([f"key {number}" for number in numbers], [0])[0])
+                process(data.draw(NUMBERS))
             case "give":
                 gone = data.draw(st.sets(st.integers(0, 15), min_size=1, max_size=4))
                 away += task.extract(
@@ -43,32 +88,50 @@ def test_a_snapshot_and_increments_are_what_a_task_has(
                 ).values()
             case "take":
                 task.merge([away.pop()] if away and made.can_merge else [])
-            case _:
-                increment = task.increment()
-                found = increment or task.snapshot()
-                written = [*(chain if increment else ()), pickle.loads(pickle.dumps([*found.slices(5)]))]
-                if step == "write":
-                    chain = written
-                    task.mark()
-                    continue
-                again = ReduceTask(stage, 0)
-                again.restore(folded(reversed(written)), None)
-                whole = ReduceTask(stage, 0)
-                whole.restore(pickle.loads(pickle.dumps([task.snapshot()])), None)
-                for each in (again, whole):
-                    each.finish()
-                    each.conform(None)
-                assert rows_of(made, [again.share]) == rows_of(made, [whole.share])
-                assert again.share.records.sum() == whole.share.records.sum()
+            case "sweep" if not written.is_over:
+                written.sweep()
+            case "cut":
+                while not written.is_over:
+                    written.sweep()
+                written.check(stage)
+                written = Written(task, written.chain)
+
+
+@pytest.mark.parametrize("kind", [RecordReceiver, ProcessReceiver, BatchReceiver])
+def test_a_task_may_end_before_all_is_written(kind: type[Receiver]) -> None:
+    made = receiver(EXAMPLES[kind])
+    stage, task = ReduceStage(made, "key"), ReduceTask(ReduceStage(made, "key"), 0)
+    task.process(blocks_of([f"key {number}" for number in range(12)], [0])[0])
+    written = Written(task, [])
+    task.finish()
+    while not written.is_over:
+        written.sweep()
+    written.check(stage)
 
 
 def test_what_timers_have_changed_is_in_an_increment() -> None:
-    made = receiver(Alarms())
-    task = ReduceTask(ReduceStage(made, ()), 0)
+    task = ReduceTask(ReduceStage(receiver(Alarms()), ()), 0)
     task.process(block([(f"key {number}", 10) for number in range(8)] + [("early", 3), ("gone", 1)]))
-    task.mark()
+    before = Written(task, [])
     task.close(3 * SECOND)
-    increment = task.increment()
-    assert increment is not None and increment.part is not None and increment.gone is not None
-    assert (increment.part.keys.to_pylist(), increment.part.states) == (["early"], [[7]])
-    assert increment.gone.keys.to_pylist() == ["gone"]
+    while not before.is_over:
+        before.sweep()
+    states = found_in(before.chain)
+    assert states.keys() == {*(f"key {number}" for number in range(8)), "early", "gone"}
+    after = Written(task, before.chain)
+    [head, *parts] = map(pickle.loads, TaskSaving.pieces(after.saving))
+    assert {key: state for part in parts for key, state in of(part)} == {"early": [7]}
+    assert head.gone.keys.to_pylist() == ["gone"]
+    assert states["early"] != [7], "as it was at the cut"
+
+
+def found_in(chain: list[list[bytes]]) -> dict[Any, Any]:
+    return {key: state for pieces in chain for piece in pieces for key, state in of(pickle.loads(piece))}
+
+
+def of(found: TaskSnapshot) -> list[tuple[Any, Any]]:
+    """The keys of a piece, and their states."""
+    if found.part is None:
+        return []
+    assert isinstance(found.part.states, list)
+    return [*zip(found.part.keys.to_pylist(), found.part.states, strict=True)]

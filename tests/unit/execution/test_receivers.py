@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import Total, chunks, key_lists, receiver, tables
+from builders import Total, chunks, key_lists, receiver, tables, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,7 +114,7 @@ def test_tasks_go_on_with_a_snapshot_as_the_one_would_that_made_it(
     for task in (whole, first):
         for block in blocks_of(keys[:before], range(1 + made.has_sides)) if before else ():
             task.process(block)
-    snapshot = pickle.loads(pickle.dumps([*first.snapshot().slices(2)]))
+    snapshot = written(first)
     tasks = [ReduceTask(stage, 0), ReduceTask(stage, 1)]
     by_table = data.draw(st.booleans())
     for task, own in zip(tasks, (snapshot, []), strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import receiver, table_giving, tables
+from builders import receiver, table_giving, tables, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +120,7 @@ def moved(task: ReduceTask, stage: ReduceStage, room: Room | None, data: Any) ->
     """The task as it goes on: as it is, behind a checkpoint, or with some of its keys gone and come back."""
     if data.draw(st.booleans()):
         made = ReduceTask(stage, 0, room)
-        made.restore(pickle.loads(pickle.dumps([*task.snapshot().slices(2)])), None)
+        made.restore(written(task), None)
         return made
     table = data.draw(tables(reducers=2))
     while True:

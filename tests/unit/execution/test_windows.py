@@ -1,13 +1,12 @@
 """Stages in windows: each window is as a store of its own, whatever the kind, wherever its keys are; and it closes."""
 
-import pickle
 from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from builders import receiver, tables
+from builders import receiver, tables, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_receivers import EXAMPLES, every_kind
@@ -102,7 +101,7 @@ def test_a_window_is_as_a_store_of_its_own(kind: type[Receiver], data: Any, foun
 
 def _restored(task: ReduceTask, stage: ReduceStage, room: Room | None) -> ReduceTask:
     made = ReduceTask(stage, 0, room)
-    made.restore(pickle.loads(pickle.dumps([*task.snapshot().slices(2)])), None)
+    made.restore(written(task), None)
     return made
 
 

@@ -33,21 +33,22 @@ class Paused(Message):
 @dataclass(frozen=True)
 class TakeSnapshot(Message):
     """An operator task has processed all records before the cut, and gets none behind it yet: its states are those of
-    the cut. They are written for this slot of the store's chain."""
+    the cut. They are to be written for this slot of the store's chain, while the task goes on."""
 
     slot: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class SnapshotTaken(Message):
-    """The states of an operator task are written.
-
-    Attributes:
-        stats: the task's statistics.
-        written: what the driver's archive gave for them.
-    """
+    """The states of an operator task are marked: whatever records do to them, those of the cut will be written."""
 
     stats: TaskStats
+
+
+@dataclass(frozen=True, eq=False)
+class SnapshotWritten(Message):
+    """They are written; what the driver's archive gave for them."""
+
     written: object
 
 
