@@ -7,8 +7,10 @@ READY := $(VENV)/.ready
 PROCESSES ?= 2
 OPTIONS ?=
 
-# What the version of Python has no part in: pictures and pages, and experiments.
-PICTURES := experiments report/test_report_html.py report/test_report_plots.py report/test_report_plan_picture.py
+# What the version of Python has no part in: experiments, pictures and pages, arithmetic, and walks over random faults.
+SAME := experiments report/test_report_html.py report/test_report_plots.py report/test_report_plan_picture.py \
+	balance measure placement routing/test_groupings_orderings.py checkpoints/test_crashes.py checkpoints/test_s3.py \
+	config/test_fuzzed_job_files.py execution/test_spilled_memory.py sinks/test_kafka_topics.py
 
 # A job has many processes: what one of them has compiled the next need not, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -20,12 +22,12 @@ run: $(READY)  ## run the main job and show its result
 	$(BIN)/python -m dpa.run configs/wordcount.yaml --report out/report
 
 test: $(READY)  ## run all tests, on two processors; those on Ray and Spark first, as their files take longest
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=25
 
 test-python: export HYPOTHESIS_PROFILE := few
-test-python:  ## run the unit tests on another Python, in an environment of its own: make test-python PYTHON=python3.13
+test-python:  ## run most unit tests on another Python, in an environment of its own: make test-python PYTHON=python3.13
 	$(MAKE) unit VENV=$(VENV)-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') \
-		PROCESSES=0 OPTIONS="$(PICTURES:%=--ignore=tests/unit/%)"
+		PROCESSES=0 OPTIONS="$(SAME:%=--ignore=tests/unit/%)"
 
 unit: $(INSTALLED)  ## run the unit tests
 	$(BIN)/python -m pytest tests/unit --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder $(OPTIONS)
