@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiments.report.ages import Age, History, HistoryError, measured_code
+from experiments.report.ages import Age, History, ages_of
 from experiments.report.findings import load_findings
 from experiments.report.results import load_results
 
@@ -44,15 +44,12 @@ class Measurement:
 def measurements(history: History) -> list[Measurement]:
     """All results, in the order of their page: what evaluates others' results comes behind them."""
     results, findings = load_results(), load_findings()
-    found = []
-    for finding in findings.all:
-        stamp = results[finding.result].stamp
-        try:
-            age = history.age(stamp["commit"], measured_code(finding, findings, stamp["command"]))
-        except HistoryError:
-            age = None
-        found.append(Measurement(finding.result, stamp["command"], stamp["seconds"], age, stamp["dirty"]))
-    return found
+    ages = ages_of(results, findings, history)
+    stamps = {name: results[name].stamp for name in ages}
+    return [
+        Measurement(name, stamp["command"], stamp["seconds"], ages[name], stamp["dirty"])
+        for name, stamp in stamps.items()
+    ]
 
 
 def selected(

@@ -61,10 +61,11 @@ class Age:
 
 @dataclass(frozen=True)
 class Ages:
-    """The ages of all results, by name, as they were when the page was made: at `commit`."""
+    """The ages of all results, by name, as they were when the page was made: at `commit`. None: the commit that was
+    measured is not in the history."""
 
     commit: str
-    results: Mapping[str, Age]
+    results: Mapping[str, Age | None]
 
 
 class History:
@@ -146,17 +147,16 @@ def measured_code(finding: Finding, findings: Findings, command: str) -> tuple[s
     return (own, *(path for name in finding.measures for path in findings.code.get(name, (name,))))
 
 
-def ages_of(results: Mapping[str, Result], findings: Findings, history: History) -> dict[str, Age]:
-    """The age of each result, by name.
-
-    Raises:
-        HistoryError: the commit of one of them is not in the history.
-    """
-    stamps = {finding: results[finding.result].stamp for finding in findings.all}
-    return {
-        finding.result: history.age(stamp["commit"], measured_code(finding, findings, stamp["command"]))
-        for finding, stamp in stamps.items()
-    }
+def ages_of(results: Mapping[str, Result], findings: Findings, history: History) -> dict[str, Age | None]:
+    """The age of each result, by name; None: the commit that was measured is not in the history."""
+    found: dict[str, Age | None] = {}
+    for finding in findings.all:
+        stamp = results[finding.result].stamp
+        try:
+            found[finding.result] = history.age(stamp["commit"], measured_code(finding, findings, stamp["command"]))
+        except HistoryError:
+            found[finding.result] = None
+    return found
 
 
 def load_ages() -> Ages:

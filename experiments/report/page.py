@@ -119,13 +119,17 @@ def _targets_met(result: Result) -> str:
     return f"**{len(result.missed)} of {len(result.targets)} targets missed.**"
 
 
-def _origin(result: Result, age: Age) -> str:
+def _origin(result: Result, age: Age | None) -> str:
     stamp, machine = result.stamp, result.stamp["machine"]
+    if age is None:
+        commit, since = f"{stamp['commit'][:12]}, which is not in this history", ""
+    else:
+        commit = f"{stamp['commit'][:12]} of {age.date}"
+        since = f"Since then {age.commits} commits, and {age.share:.0%} of the measured code. "
     return (
-        f"Commit {stamp['commit'][:12]} of {age.date}, seed {stamp['seed']}, "
-        f"configuration `{json.dumps(stamp['configuration'])}`, "
+        f"Commit {commit}, seed {stamp['seed']}, configuration `{json.dumps(stamp['configuration'])}`, "
         f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}. "
-        f"Since then {age.commits} commits, and {age.share:.0%} of the measured code. Again: `{stamp['command']}`."
+        f"{since}Again: `{stamp['command']}`."
     )
 
 
