@@ -19,9 +19,10 @@ def test_a_job_whose_states_are_larger_than_their_room_has_the_same_result(tmp_p
     numbers = range(EACH * KEYS)
     rows = pa.table({"key": [f"key {row % KEYS}" for row in numbers], "value": numbers})
     flow = Flow("spilling", limits={"state_mb": 1, "spill_path": str(tmp_path / "spill")})
+    still = {"strategy": "none"}  # so that each task has half of the keys
     by_key = flow.read(rows, parallelism=1).key_by("key")
-    by_key.reduce(SlowSum(0.0), name="totals", parallelism=2)
-    by_key.process(RunningSum(0.0), name="sums", parallelism=2, consistency="migrate")
+    by_key.reduce(SlowSum(0.0), name="totals", parallelism=2, balance=still)
+    by_key.process(RunningSum(0.0), name="sums", parallelism=2, consistency="migrate", balance=still)
     result = flow.run()
     totals, sums = result.table("totals"), result.table("sums")
     assert (totals.num_rows, sums.num_rows) == (KEYS, EACH * KEYS)

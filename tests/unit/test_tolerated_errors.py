@@ -272,7 +272,7 @@ def simulated(place: Path) -> SimulatedJob:
     splits = tuple(TABLE.slice(start, 10) for start in range(0, ROWS, 10))
     plan = spec.plan({"rows": tuple(map(MemorySplit, splits))}, {"rows": TABLE.schema})
     graph = replace(plan.graph, checkpoints=CheckpointTimes(0.01))
-    return SimulatedJob(graph, plan.tasks, lambda stage: 0.0001, lambda stage, index: 0.001)
+    return SimulatedJob(graph, plan.tasks, lambda stage: 0.002, lambda stage, index: 0.05)
 
 
 @pytest.mark.parametrize(("kind", "file_bytes"), [("coordinator", 2**20), ("operator", 0)])

@@ -101,15 +101,19 @@ class World:
                 self.tasks[owner].install([pickle.loads(pickle.dumps(part))])
 
     def checkpoint(self, failures: float = 0.0) -> None:
-        """All write for the next slot, and what they wrote is committed and collected, as far as the storage works."""
+        """All mark what they have for the next slot, and write it, perhaps while more comes; what they wrote is committed
+        and collected, as far as the storage works."""
         self.files.failures = failures
-        slot = self.chain.next
-        written = [archive.write(slot, task) for archive, task in zip(self.archives, self.tasks, strict=True)]
+        slot, model = self.chain.next, pickle.dumps(self.model)
+        writes = [archive.cut(slot, task) for archive, task in zip(self.archives, self.tasks, strict=True)]
+        if self.draw.random() < 0.5:
+            self.process()
+        written = [write() for write in writes]
         done = [each for each in written if isinstance(each, WrittenSnapshot)]
         try:
             if len(done) == len(written) and self.draw.random() < 0.9:  # else another task has failed
                 tasks = [TaskParts("s", index, each.parts) for index, each in enumerate(done)]
-                known = self.chain.data.write(slot, "coordinator", pickle.dumps(self.model))
+                known = self.chain.data.write(slot, "coordinator", [model])
                 self.chain.commit(epoch=slot, coordinator=known, tasks=tasks, records=0, seconds=0.0)
                 self.chain.collect(self.draw.choice([1, 2]))
         except CheckpointError:
