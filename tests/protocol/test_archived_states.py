@@ -101,8 +101,8 @@ class World:
                 self.tasks[owner].install([pickle.loads(pickle.dumps(part))])
 
     def checkpoint(self, failures: float = 0.0) -> None:
-        """All mark what they have for the next slot, and write it, perhaps while more comes; what they wrote is committed
-        and collected, as far as the storage works."""
+        """All mark what they have for the next slot, and write it, perhaps while more comes; what they wrote is
+        committed and collected, as far as the storage works."""
         self.files.failures = failures
         slot, model = self.chain.next, pickle.dumps(self.model)
         writes = [archive.cut(slot, task) for archive, task in zip(self.archives, self.tasks, strict=True)]
