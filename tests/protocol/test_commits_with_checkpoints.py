@@ -121,6 +121,8 @@ def test_a_table_that_is_published_whole_is_named_in_no_checkpoint() -> None:
     coordinator = Coordinator(options={})
     done = coordinator.checkpoint(1, 10.0)
     assert named(done) == [] and commits(done) == [1]
+    assert coordinator.coordinator.handle(Committed(REDUCER, 1), 10.5) == [], "while the checkpoint is written"
+    assert coordinator.coordinator.staged == {} and commits(coordinator.written(1, 11.0)) == []
 
 
 def test_a_stage_that_has_just_processed_all_publishes_with_the_checkpoint_too() -> None:

@@ -117,6 +117,7 @@ def test_a_task_has_left_when_all_others_say_that_everything_has_come(eager: boo
     done = wire(reducer(2), Marker(1))
     assert sent(done, Settled) == [(BALANCER, Settled(1))]
     assert [to for to, _ in sent(done, Flush)] == [*SENDERS, reducer(1), reducer(2)] and sent(done, Left) == []
+    assert wire(COORDINATOR, GoOn(draining=False)) == [], "of a cut that was before, and late"
     for other in (*SENDERS, reducer(2)):
         assert sent(wire(other, Flushed()), Left) == []
     [(receiver, _)] = sent(wire(reducer(1), Flushed()), Left)
