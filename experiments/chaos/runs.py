@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from experiments.chaos.driver import RECOVERY
 from experiments.chaos.jobs import TOPOLOGIES
 from experiments.chaos.world import DRIVER, NODE, STORAGE, Kill, World, kill, kind_of
@@ -105,6 +107,8 @@ class Chaos:
             "recovery": {"attempts": 8, "backoff": BACKOFF},
             "placement": {"allocator": "even", "costs": dict.fromkeys(self._topology.stages, 1.0)},
         }
+        if self._topology.publishes is not None:
+            sections["until"] = {"records": pq.read_metadata(file).num_rows}
         self._store = ""
         if way.checkpoints:
             self._store = world.store(name, is_remote=self._is_remote)
