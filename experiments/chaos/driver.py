@@ -21,9 +21,12 @@ RECOVERY = "recovery"
 class Says(Unobserved):
     """Says what the job is at."""
 
+    def __init__(self) -> None:
+        self._recovers = False
+
     def phase(self, name: str, detail: str = "") -> None:
-        """A phase begins."""
-        print(name, flush=True)
+        """A phase begins; tasks that start again are a part of a recovery."""
+        print(RECOVERY if self._recovers and name == "startup" else name, flush=True)
 
     def warn(self, message: str) -> None:
         """Something died, or records flow again."""
@@ -31,6 +34,7 @@ class Says(Unobserved):
         if message.startswith("records flow again"):
             print("stream", flush=True)
         elif "generation" in message and "begins" in message:
+            self._recovers = True
             print(RECOVERY, flush=True)
 
 

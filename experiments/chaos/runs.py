@@ -180,11 +180,12 @@ class Chaos:
         return self._draw.choice(kinds), self._draw.choice(MOMENTS)
 
     def _is_time(self, moment: str) -> bool:
-        if not self._at:
-            return False
+        """A kill at any moment, or one whose moment does not come, waits for the stream, and counts from its begin."""
+        if self._at in ("", "load", "startup"):
+            return moment == self._at
         waited = time.monotonic() - self._since
         if moment == "any" or waited > PATIENCE:
-            return waited > self._due and self._at != "load"
+            return waited > self._due
         return self._step() == moment
 
     def _step(self) -> str:
@@ -236,6 +237,8 @@ class Chaos:
             if line.startswith("["):
                 self.run.recoveries = json.loads(line)
             else:
+                if line.strip() == "stream" and self._at == "startup":
+                    self._draw_next()
                 if line.strip() == "stream" and self._at != "startup" and self._killed_at:
                     what, at = self._killed_at[0]
                     self.run.flowed.append((what, time.time() - at))
