@@ -18,7 +18,12 @@ class Section(BaseModel):
     """Base of every section of a job file: unknown keys are refused, values are never converted between types."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True, revalidate_instances="always"
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        strict=True,
+        revalidate_instances="always",
+        defer_build=True,
     )
 
 

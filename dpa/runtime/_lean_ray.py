@@ -1,6 +1,6 @@
 """A Ray for one job, without the processes that such a job has no use for: the server of the dashboard, for which
-`ray.init` would wait, the autoscaler, and the monitor that forwards logs. They take two seconds of processor time. What
-the dashboard needs is not imported either.
+`ray.init` would wait, the autoscaler, the monitor that forwards logs, and the agents of its node. They take five
+seconds of processor time. What the dashboard needs is not imported either, and workers are forked.
 
 Ray can start without them, but `ray.init` has no options for it. So what it calls is replaced while it runs; a Ray that
 is built differently starts them all.
@@ -9,9 +9,17 @@ is built differently starts them all.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
+
+from dpa.runtime import _idle_agent
+from dpa.runtime.forked_worker import SCRIPT
+
+_AGENTS = "--dashboard_agent_command=", "--runtime_env_agent_command="
+"""How the words of a raylet's command begin that are commands themselves."""
 
 
 @contextmanager
@@ -23,23 +31,29 @@ def few_processes(*, logs: bool) -> Iterator[None]:
     """
     from ray._private import parameter, services, utils
 
-    params, server = parameter.RayParams, getattr(services, "start_api_server", None)
-    needs = getattr(utils, "get_dashboard_dependency_error", None)
-    unwanted = {"no_monitor": True, "include_log_monitor": logs}
-    if unwanted.keys() <= inspect.signature(params).parameters.keys():
-        parameter.RayParams = partial(params, **unwanted)
-    if server is not None:
-        services.start_api_server = _no_server
-    if needs is not None:
-        utils.get_dashboard_dependency_error = _not_looked_for
+    params, start = parameter.RayParams, getattr(services, "start_ray_process", None)
+    changed = {"no_monitor": True, "include_log_monitor": logs, "worker_path": SCRIPT}
+    with ExitStack() as replaced:
+        if changed.keys() <= inspect.signature(params).parameters.keys():
+            replaced.enter_context(_replaced(parameter, "RayParams", partial(params, **changed)))
+        if start is not None and _idle_agent.SCRIPT is not None and _agents_are_known():
+            replaced.enter_context(_replaced(services, "start_ray_process", partial(_with_idle_agents, start)))
+        replaced.enter_context(_replaced(services, "start_api_server", _no_server))
+        replaced.enter_context(_replaced(utils, "get_dashboard_dependency_error", _not_looked_for))
+        yield
+
+
+@contextmanager
+def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
+    """Have a module use this value in the block, if it has one of the name."""
+    before = getattr(module, name, None)
+    if before is not None:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        parameter.RayParams = params
-        if server is not None:
-            services.start_api_server = server
-        if needs is not None:
-            utils.get_dashboard_dependency_error = needs
+        if before is not None:
+            setattr(module, name, before)
 
 
 def _no_server(*_args: object, **_options: object) -> tuple[None, None]:
@@ -50,3 +64,25 @@ def _no_server(*_args: object, **_options: object) -> tuple[None, None]:
 def _not_looked_for() -> ImportError:
     """Why the dashboard's agent does without what the dashboard needs: to find it would mean to import it all."""
     return ImportError("no dashboard is wanted")
+
+
+def _agents_are_known() -> bool:
+    """Whether a node learns the ports of its agents as it did when what stands in for them was written."""
+    from ray import _raylet
+
+    names = {getattr(_raylet, name, None) for name in dir(_raylet) if name.endswith("_PORT_NAME")}
+    return names >= {*_idle_agent.PORTS, _idle_agent.ENVIRONMENTS_PORT}
+
+
+def _with_idle_agents(start: Callable[..., Any], command: list[str], *args: Any, **options: Any) -> Any:
+    """Start a process of Ray; a raylet with processes that stand in for its agents."""
+    return start([_idle(word) for word in command], *args, **options)
+
+
+def _idle(word: str) -> str:
+    """A word of a raylet's command, in which the command of an agent begins with that of what stands in for it."""
+    for option in _AGENTS:
+        if word.startswith(option):
+            python, *agent = shlex.split(word.removeprefix(option))
+            return option + shlex.join([python, "-S", str(_idle_agent.SCRIPT), *agent])
+    return word

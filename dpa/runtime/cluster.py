@@ -155,7 +155,7 @@ def _ready(
             "num_cpus": min(actors, _MAX_PRESTARTED),  # Ray starts as many workers, while it starts itself
             "include_dashboard": False,
             "object_store_memory": object_store_mb * 2**20,
-            "_temp_dir": _directory(),
+            "_temp_dir": rays_directory(),
         }
     else:
         _require_listener(address)
@@ -182,7 +182,7 @@ def keep_others_out() -> None:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
-def _directory() -> str:
+def rays_directory() -> str:
     """Where an embedded Ray has its logs and sockets: Ray lets everybody read and write there, so nobody else may get
     to that place.
 

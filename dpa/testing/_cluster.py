@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dpa.runtime.cluster import keep_others_out
+from dpa.runtime.cluster import keep_others_out, rays_directory
+from dpa.runtime.forked_worker import SCRIPT
 
 
 class LocalCluster:
@@ -56,7 +57,12 @@ class LocalCluster:
         if name in self._started:
             raise ValueError(f"there is a node {name!r} already")
         self._started[name] = self._cluster.add_node(
-            node_name=name, num_cpus=processors, object_store_memory=self._object_store, include_dashboard=False
+            node_name=name,
+            num_cpus=processors,
+            object_store_memory=self._object_store,
+            include_dashboard=False,
+            temp_dir=rays_directory(),
+            worker_path=SCRIPT,
         )
 
     def remove(self, name: str) -> None:

@@ -4,8 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
+
+from dpa.runtime.forked_worker import SCRIPT
 
 PROGRAM = """
 import json, sys
@@ -31,3 +35,55 @@ def test_ray_starts_no_process_that_a_job_of_its_own_has_no_use_for(level: list[
     command = [sys.executable, "-c", PROGRAM, *level]
     output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     assert json.loads(output.splitlines()[-1]) == [42, sorted(["gcs_server", "raylet", *also])]
+
+
+FORKS = """
+import json, os, sys
+from dpa.runtime.cluster import ray_session
+
+class Place:
+    def which(self):
+        import random
+        import numpy
+        paths = [path for path in sys.path if path]
+        return {
+            "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgid(0), "paths": paths,
+            "directory": os.getcwd(), "word": os.environ["WORD"], "draws": [random.random(), numpy.random.rand()],
+        }
+
+with ray_session(None, object_store_mb=100):
+    import ray
+    actors = [ray.remote(Place).options(num_cpus=0).remote() for _ in range(2)]
+    found = ray.get([actor.which.remote() for actor in actors])
+    [server] = {place["parent"] for place in found}
+    os.kill(server, 9)
+    for runtime_env in ({}, {"env_vars": {"WORD": "another"}}):
+        actor = ray.remote(Place).options(num_cpus=0, runtime_env=runtime_env).remote()
+        found.append(ray.get(actor.which.remote()))
+    print(json.dumps([server, os.getpid(), found]))
+"""
+
+
+@pytest.mark.skipif(SCRIPT is None, reason="workers are not forked on this system")
+def test_workers_are_forked_as_if_they_were_started_and_start_themselves_without_the_server(tmp_path: Path) -> None:
+    paths = [path for path in sys.path if path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "WORD": "so\nand 'so'"}
+    command = [sys.executable, "-c", FORKS]
+    output = subprocess.run(
+        command, env=environment, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    server, driver, [*places, elsewhere] = json.loads(output.splitlines()[-1])
+    assert elsewhere["word"] == "another", "the agent of runtime environments has come"
+    raylet = places[-1]["parent"]
+    assert len({server, driver, raylet, *(place["pid"] for place in places)}) == 6, "the last is the raylet's own child"
+    for place in places:
+        assert (place["directory"], place["word"]) == (str(tmp_path), environment["WORD"])
+        assert set(paths) <= set(place["paths"])
+        assert place["group"] == place["pid"], "Ray kills the group of a worker that has ended"
+        assert place["paths"] == places[0]["paths"]
+    for draws in zip(*(place["draws"] for place in places), strict=True):
+        assert len(set(draws)) == 3, "forks do not draw what others draw"
+    until = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in (server, raylet, *(place["pid"] for place in places))):
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -1,0 +1,112 @@
+"""The process of a node from which its workers are forked, once it has imported what they need; run as a program.
+
+A fork has one thread, so nothing may be imported here that starts threads: Polars is not. It ends with its raylet.
+"""
+
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import warnings
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_IMPORTED = (
+    "ray._private.workers.default_worker",
+    "dpa.runtime._actors",
+    "dpa.runtime._balancer_actor",
+    "dpa.runtime._coordinator_actor",
+    # what Ray imports for the first value that it reads
+    "pydantic",
+    "pydantic.v1",
+    "pyarrow.json",
+    # what tasks import when they are made
+    "dpa.sinks.memory",
+    "dpa.sources.generated",
+    "numpy.ma",
+    "numpy.random",
+)
+
+_LARGEST = 2**16
+"""Bytes that are read at once."""
+
+
+def requested(listener: socket.socket, raylet: int) -> dict[str, Any] | None:
+    """Fork for each request until the raylet, given by its descriptor, ends.
+
+    Returns:
+        in a fork, its request; None in the server, when it is to end.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        selector.register(raylet, selectors.EVENT_READ)
+        while raylet not in {key.fileobj for key, _ in selector.select()}:
+            with suppress(OSError), listener.accept()[0] as caller:  # one that has gone is not served
+                message, streams = _received(caller)
+                fork = os.fork() == 0
+                for number, descriptor in enumerate(streams):
+                    if fork:
+                        os.dup2(descriptor, number)
+                    os.close(descriptor)
+                if fork:
+                    request: dict[str, Any] = json.loads(message)
+                    return request
+                caller.send(b"1")
+    return None
+
+
+def _received(caller: socket.socket) -> tuple[bytes, list[int]]:
+    """A whole request, a line, and the descriptors of its sender's standard streams."""
+    message, streams, _, _ = socket.recv_fds(caller, _LARGEST, 3)
+    while not message.endswith(b"\n"):
+        more = caller.recv(_LARGEST)
+        if not more:
+            raise ConnectionError("the request ends early")
+        message += more
+    return message, streams
+
+
+def become(request: dict[str, Any], added: list[str]) -> None:
+    """Be the worker that was asked for: with its arguments, environment, signals and paths, with the paths that imports
+    have added before them, and with random numbers of its own."""
+    from numpy import random
+
+    os.setpgid(0, 0)  # Ray kills the group of a worker that has ended
+    random.seed()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["directory"])
+    sys.path[:] = [*added, *request["path"]]
+    sys.argv[:] = request["arguments"]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def main(listener: socket.socket) -> None:
+    """Import, serve, and be a worker in each fork."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # NumPy starts threads as it is imported
+    sys.path[0] = str(Path(__file__).parents[2])
+    raylet, before = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"])), len(sys.path)
+    for name in _IMPORTED:
+        import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
+    gc.collect()
+    gc.freeze()
+    with listener, warnings.catch_warnings():
+        # the one thread besides is of the memory allocator of Arrow, which is made for forks
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        request = requested(listener, raylet)
+    os.close(raylet)
+    if request is not None:
+        become(request, sys.path[: len(sys.path) - before])  # Ray adds its own at the beginning
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))

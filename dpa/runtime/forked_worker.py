@@ -1,0 +1,86 @@
+"""The script that a Ray of ours starts in place of its own worker. Ray's worker imports for a second before it can do
+anything; this one asks the node's fork server for a process that has imported all that, and ends.
+
+The first that asks on a node leaves a socket behind and becomes the server. Where no server answers, the process
+becomes the worker that Ray would have started. Nothing that takes long is imported here.
+"""
+
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+SCRIPT = __file__ if hasattr(os, "pidfd_open") else None
+"""What to have Ray start. None: this system has no safe fork, or does not say when another process has ended."""
+
+_WAITING = 4_096
+"""Most requests that wait for the server, which has to import first."""
+
+
+_OF_NO_JOB = {"RAY_JOB_ID": "f" * 8}
+"""A worker belongs to no job before its first call, as those do that Ray starts before it is asked for one."""
+
+
+def main() -> None:
+    """Have the worker made that the command line describes, or become it."""
+    found = find_spec("ray")
+    places = found.submodule_search_locations if found else None
+    assert places, "Ray has started this script"
+    worker = Path(places[0], "_private", "workers", "default_worker.py")
+    sys.path[0] = str(worker.parent)
+    options = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+    made = False
+    if options.get("--runtime-env-hash") == "0":  # the interpreter, and what it imports, are the server's
+        with suppress(KeyError, OSError):
+            sockets = Path(options["--temp-dir"], options["--session-name"], "sockets")
+            made = _made_by_server(sockets / f"forks-{os.environ['RAY_RAYLET_PID']}", worker)
+    if not made:
+        sys.argv[0] = str(worker)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _made_by_server(address: Path, worker: Path) -> bool:
+    """Whether the server there has made this worker."""
+    _provide(address)
+    request = {
+        "arguments": [str(worker), *sys.argv[1:]],
+        "environment": dict(os.environ),
+        "path": sys.path,
+        "directory": str(Path.cwd()),
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+    }
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(str(address))
+        socket.send_fds(server, [json.dumps(request).encode() + b"\n"], [0, 1, 2])
+        return bool(server.recv(1))
+
+
+def _provide(address: Path) -> None:
+    """Become the server of an address that nobody has. Return where it has one, and in a child, which asks the server
+    that its parent becomes."""
+    if address.exists():
+        return
+    own = address.with_name(f"{address.name}-{os.getpid()}")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(own))
+        try:
+            listener.listen(_WAITING)
+            os.link(own, address)  # nobody finds it before it listens
+        except FileExistsError:
+            return
+        finally:
+            own.unlink()
+        if os.fork() == 0:
+            return
+        os.set_inheritable(listener.fileno(), True)
+        server = str(Path(__file__).with_name("_fork_server.py"))
+        os.execve(sys.executable, [sys.executable, server, str(listener.fileno())], {**os.environ, **_OF_NO_JOB})
+
+
+if __name__ == "__main__":
+    main()
