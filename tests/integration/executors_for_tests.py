@@ -280,6 +280,12 @@ def slowly(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+def pairs_slowly(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """The key and the value of a row, after a while."""
+    time.sleep(0.002)
+    yield row["key"], row["value"]
+
+
 class TimedNumbers(Generator):
     """`number % 40` for each number, `per_second` of them in each second of event time, up to half a second late."""
 

@@ -148,12 +148,12 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
         "costs": {"mapper": 1.0, "reducer": 3.0},
         "online": {"policy": "otd", "seconds": 1.0},
     }
-    job = sums(tmp_path, "moving", 0.004, parallelism={"mappers": 1, "reducers": 3}, placement=placement)
+    slow = {"mapper": "executors_for_tests:pairs_slowly"}  # with busy reducers, resources could be lacking at each look
+    job = sums(tmp_path, "moving", 0.0, parallelism={"mappers": 1, "reducers": 3}, placement=placement, **slow)
     report = answer(str(job), "--address", address)
     changes = [change for stage in report["stages"] for change in stage["changes"]]
     assert changes, report["placement_looks"]
-    reasons = ("less traffic between nodes", "worker ")  # a task that is busy all the time makes its node a loaded one
-    assert all(change["moved"] and change["reason"].startswith(reasons) for change in changes)
+    assert all(change["moved"] and change["reason"].startswith("less traffic between nodes") for change in changes)
     asked = {look["reason"] for look in report["placement_looks"] if look["moves"]}
     assert {change["reason"] for change in changes} <= asked, "each is that of the look that asked for the moves"
     assert sum(look["moves"] for look in report["placement_looks"]) >= len(changes)
