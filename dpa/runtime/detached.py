@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
 _LINGER_SECONDS = 3.0
 """How long the actor of a driver that has ended stays, for who asks just then."""
 
+_KEPT_LINES = 10_000
+"""Of what a driver prints, the last ones: a job may never end."""
+
 _CALLS = 64
 """How many may wait for the driver's end at a time, and more."""
 
@@ -31,7 +35,7 @@ class DriverActor:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
         self._answers = KeptAnswers()
-        self._printed: list[str] = []
+        self._printed: deque[str] = deque(maxlen=_KEPT_LINES)
         self._ended = threading.Event()
         self._process = subprocess.Popen(
             command,
@@ -47,7 +51,7 @@ class DriverActor:
         threading.Thread(target=self._keep, name="driver", daemon=True).start()
 
     def ended(self) -> tuple[int, str]:
-        """Wait for the driver's end; returns its exit status, and all that it has printed."""
+        """Wait for the driver's end; returns its exit status, and the last that it has printed."""
         self._ended.wait()
         return self._process.returncode, "".join(self._printed)
 
