@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import warnings
 from contextlib import suppress
 from importlib import import_module
@@ -33,6 +34,9 @@ _IMPORTED = (
     "numpy.random",
 )
 
+_REQUEST_SECONDS = 5.0
+"""How long the rest of a request may take."""
+
 _LARGEST = 2**16
 """Bytes that are read at once."""
 
@@ -47,29 +51,36 @@ def requested(listener: socket.socket, raylet: int) -> dict[str, Any] | None:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(raylet, selectors.EVENT_READ)
         while raylet not in {key.fileobj for key, _ in selector.select()}:
-            with suppress(OSError), listener.accept()[0] as caller:  # one that has gone is not served
-                message, streams = _received(caller)
-                fork = os.fork() == 0
-                for number, descriptor in enumerate(streams):
-                    if fork:
-                        os.dup2(descriptor, number)
-                    os.close(descriptor)
-                if fork:
-                    request: dict[str, Any] = json.loads(message)
+            with suppress(OSError), listener.accept()[0] as caller:  # who gets no answer becomes the worker itself
+                caller.settimeout(_REQUEST_SECONDS)
+                request = _forked(caller)
+                if request is not None:
                     return request
-                caller.send(b"1")
     return None
 
 
-def _received(caller: socket.socket) -> tuple[bytes, list[int]]:
-    """A whole request, a line, and the descriptors of its sender's standard streams."""
+def _forked(caller: socket.socket) -> dict[str, Any] | None:
+    """Answer a request with a fork, which has the caller's standard streams; in the fork, the request."""
     message, streams, _, _ = socket.recv_fds(caller, _LARGEST, 3)
-    while not message.endswith(b"\n"):
-        more = caller.recv(_LARGEST)
-        if not more:
-            raise ConnectionError("the request ends early")
-        message += more
-    return message, streams
+    try:
+        while not message.endswith(b"\n"):
+            more = caller.recv(_LARGEST)
+            if not more:
+                raise ConnectionError("the request ends early")
+            message += more
+        if os.fork() != 0:
+            return None
+        try:
+            for number, descriptor in enumerate(streams):
+                os.dup2(descriptor, number)
+            caller.send(b"1")  # whatever happens to the server, there is one worker
+            request: dict[str, Any] = json.loads(message)
+        except BaseException:
+            os._exit(1)
+        return request
+    finally:
+        for descriptor in streams:
+            os.close(descriptor)
 
 
 def become(request: dict[str, Any], added: list[str]) -> None:
@@ -77,7 +88,8 @@ def become(request: dict[str, Any], added: list[str]) -> None:
     have added before them, and with random numbers of its own."""
     from numpy import random
 
-    os.setpgid(0, 0)  # Ray kills the group of a worker that has ended
+    if request["leads"]:  # Ray kills the group of a worker that has ended
+        os.setpgid(0, 0)
     random.seed()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
@@ -92,11 +104,18 @@ def become(request: dict[str, Any], added: list[str]) -> None:
 def main(listener: socket.socket) -> None:
     """Import, serve, and be a worker in each fork."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # NumPy starts threads as it is imported
-    sys.path[0] = str(Path(__file__).parents[2])
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # this file's directory
+    if (root := str(Path(__file__).parents[2])) not in sys.path:
+        sys.path.append(root)
     raylet, before = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"])), len(sys.path)
     for name in _IMPORTED:
         import_module(name)
+    if threading.active_count() > 1:
+        return  # something else that Python was set up with has started one: a fork would lack it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
+    sys.stdout.flush()
+    sys.stderr.flush()
     gc.collect()
     gc.freeze()
     with listener, warnings.catch_warnings():

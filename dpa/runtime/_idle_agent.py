@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-SCRIPT = __file__ if hasattr(os, "pidfd_open") else None
-"""What to have Ray start. None: this system does not say when another process has ended."""
+SCRIPT = __file__
+"""What to have Ray start."""
 
 PORTS = "metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"
 """The files in which a node looks for the ports of the dashboard's agent."""
@@ -27,7 +27,7 @@ _UNUSED = -1
 def main(agent: Sequence[str]) -> None:
     """Stand in for an agent: its script and its options."""
     options = dict(word.split("=", 1) for word in agent if "=" in word)
-    raylet = os.pidfd_open(os.getppid())
+    raylet = os.pidfd_open(int(os.environ.get("RAY_RAYLET_PID", os.getppid())))
     with selectors.DefaultSelector() as selector:
         selector.register(raylet, selectors.EVENT_READ)
         if "--runtime-env-agent-port" not in options:
@@ -36,7 +36,11 @@ def main(agent: Sequence[str]) -> None:
             selector.select()
             return
         [(family, _, _, _, address), *_] = socket.getaddrinfo(options["--node-ip-address"], 0, type=socket.SOCK_STREAM)
-        with socket.create_server(address[:2], family=family) as listener:
+        holder = socket.socket(family)  # keeps the port until the agent listens there
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(address)
+        holder.set_inheritable(True)
+        with socket.create_server(holder.getsockname()[:2], family=family) as listener:
             selector.register(listener, selectors.EVENT_READ)
             port = listener.getsockname()[1]
             _tell(options, ENVIRONMENTS_PORT, port)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ def few_processes(*, logs: bool) -> Iterator[None]:
     with ExitStack() as replaced:
         if changed.keys() <= inspect.signature(params).parameters.keys():
             replaced.enter_context(_replaced(parameter, "RayParams", partial(params, **changed)))
-        if start is not None and _idle_agent.SCRIPT is not None and _agents_are_known():
+        if start is not None and SCRIPT is not None and _agents_are_known():
             replaced.enter_context(_replaced(services, "start_ray_process", partial(_with_idle_agents, start)))
         replaced.enter_context(_replaced(services, "start_api_server", _no_server))
         replaced.enter_context(_replaced(utils, "get_dashboard_dependency_error", _not_looked_for))
@@ -83,6 +83,7 @@ def _idle(word: str) -> str:
     """A word of a raylet's command, in which the command of an agent begins with that of what stands in for it."""
     for option in _AGENTS:
         if word.startswith(option):
-            python, *agent = shlex.split(word.removeprefix(option))
-            return option + shlex.join([python, "-S", str(_idle_agent.SCRIPT), *agent])
+            with suppress(ValueError):  # a path with half a quotation
+                python, *agent = shlex.split(word.removeprefix(option))
+                return option + shlex.join([python, "-S", _idle_agent.SCRIPT, *agent])
     return word

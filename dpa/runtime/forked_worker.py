@@ -15,8 +15,18 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-SCRIPT = __file__ if hasattr(os, "pidfd_open") else None
-"""What to have Ray start. None: this system has no safe fork, or does not say when another process has ended."""
+
+def _is_possible() -> bool:
+    """Whether this file is one, and the system says when another process has ended, as only Linux does."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return Path(__file__).is_file()
+
+
+SCRIPT = __file__ if _is_possible() else None
+"""What to have Ray start in place of its worker; None: nothing."""
 
 _WAITING = 4_096
 """Most requests that wait for the server, which has to import first."""
@@ -32,7 +42,8 @@ def main() -> None:
     places = found.submodule_search_locations if found else None
     assert places, "Ray has started this script"
     worker = Path(places[0], "_private", "workers", "default_worker.py")
-    sys.path[0] = str(worker.parent)
+    if not getattr(sys.flags, "safe_path", False):  # else it does not begin with the script's directory
+        sys.path[0] = str(worker.parent)
     options = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
     made = False
     if options.get("--runtime-env-hash") == "0":  # the interpreter, and what it imports, are the server's
@@ -52,6 +63,7 @@ def _made_by_server(address: Path, worker: Path) -> bool:
         "environment": dict(os.environ),
         "path": sys.path,
         "directory": str(Path.cwd()),
+        "leads": os.getpgrp() == os.getpid(),
         "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
     }
     with socket.socket(socket.AF_UNIX) as server:
@@ -75,11 +87,24 @@ def _provide(address: Path) -> None:
             return
         finally:
             own.unlink()
+        leads = os.getpgrp() == os.getpid()
         if os.fork() == 0:
+            if leads:
+                os.setpgid(0, 0)
             return
-        os.set_inheritable(listener.fileno(), True)
-        server = str(Path(__file__).with_name("_fork_server.py"))
-        os.execve(sys.executable, [sys.executable, server, str(listener.fileno())], {**os.environ, **_OF_NO_JOB})
+        try:
+            os.set_inheritable(listener.fileno(), True)
+            _become_server(listener.fileno())
+        finally:
+            os._exit(1)  # the child is what this process was started for
+
+
+def _become_server(listener: int) -> None:
+    """Be the server that listens there, in an interpreter with the same places of packages."""
+    flags = [flag for flag, given in (("-s", sys.flags.no_user_site), ("-S", sys.flags.no_site)) if given]
+    server = Path(__file__).with_name("_fork_server.py")
+    words = [sys.executable, *flags, str(server), str(listener)]
+    os.execve(sys.executable, words, {**os.environ, **_OF_NO_JOB})
 
 
 if __name__ == "__main__":
