@@ -302,7 +302,11 @@ def _figure(found: dict[int, dict[Address, _Replayed]]) -> Figure:
         right.loglog(sizes, [found[tasks][at].share for tasks in sizes], marker="o", color=colour, label=str(at))
     left.axhline(ALLOWED, color=INK, linewidth=1, linestyle="--")
     right.axhline(0.2, color=INK, linewidth=1, linestyle="--")
-    for panel, label in ((left, "messages a second"), (right, "of one processor")):
+    for panel, label, form in ((left, "messages a second", "{x:,g}"), (right, "of one processor", "{x:.1%}")):
+        panel.set_xticks(sizes, labels=map(str, sizes))
+        panel.yaxis.set_major_formatter(form)
+        panel.xaxis.set_minor_formatter("")
+        panel.yaxis.set_minor_formatter("")
         panel.set_xlabel("tasks of each of three stages", color=INK)
         panel.set_ylabel(label, color=INK)
         panel.legend(fontsize=8, frameon=False)
