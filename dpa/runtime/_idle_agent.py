@@ -1,5 +1,5 @@
-"""What stands in for the two agents of an embedded Ray's node, which import for a second before its raylet goes on; run
-as a program. A dashboard's agent has nothing to do where there is no dashboard. That of runtime environments takes this
+"""What stands in for the two agents of an embedded Ray's node, for whose imports its raylet would wait; run as a
+program. A dashboard's agent has nothing to do where there is no dashboard. That of runtime environments takes this
 one's place as soon as somebody asks for it. Both end with their raylet. Nothing that takes long is imported here.
 """
 
@@ -10,9 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-SCRIPT = __file__
-"""What to have Ray start."""
 
 PORTS = "metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port"
 """The files in which a node looks for the ports of the dashboard's agent."""

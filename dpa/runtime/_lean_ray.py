@@ -1,6 +1,6 @@
 """A Ray for one job, without the processes that such a job has no use for: the server of the dashboard, for which
-`ray.init` would wait, the autoscaler, the monitor that forwards logs, and the agents of its node. They take five
-seconds of processor time. What the dashboard needs is not imported either, and workers are forked.
+`ray.init` would wait, the autoscaler, the monitor that forwards logs, and the agents of its node, for which its raylet
+would wait. What the dashboard needs is not imported either, and workers are forked.
 
 Ray can start without them, but `ray.init` has no options for it. So what it calls is replaced while it runs; a Ray that
 is built differently starts them all.
@@ -32,10 +32,11 @@ def few_processes(*, logs: bool) -> Iterator[None]:
     from ray._private import parameter, services, utils
 
     params, start = parameter.RayParams, getattr(services, "start_ray_process", None)
-    changed = {"no_monitor": True, "include_log_monitor": logs, "worker_path": SCRIPT}
+    wanted = {"no_monitor": True, "include_log_monitor": logs, "worker_path": SCRIPT}
+    known = inspect.signature(params).parameters
+    changed = {name: value for name, value in wanted.items() if name in known}
     with ExitStack() as replaced:
-        if changed.keys() <= inspect.signature(params).parameters.keys():
-            replaced.enter_context(_replaced(parameter, "RayParams", partial(params, **changed)))
+        replaced.enter_context(_replaced(parameter, "RayParams", partial(params, **changed)))
         if start is not None and SCRIPT is not None and _agents_are_known():
             replaced.enter_context(_replaced(services, "start_ray_process", partial(_with_idle_agents, start)))
         replaced.enter_context(_replaced(services, "start_api_server", _no_server))
@@ -85,5 +86,5 @@ def _idle(word: str) -> str:
         if word.startswith(option):
             with suppress(ValueError):  # a path with half a quotation
                 python, *agent = shlex.split(word.removeprefix(option))
-                return option + shlex.join([python, "-S", _idle_agent.SCRIPT, *agent])
+                return option + shlex.join([python, "-S", _idle_agent.__file__, *agent])
     return word

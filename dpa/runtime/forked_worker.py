@@ -1,4 +1,4 @@
-"""The script that a Ray of ours starts in place of its own worker. Ray's worker imports for a second before it can do
+"""The script that a Ray of ours starts in place of its own worker. Ray's worker imports much before it can do
 anything; this one asks the node's fork server for a process that has imported all that, and ends.
 
 The first that asks on a node leaves a socket behind and becomes the server. Where no server answers, the process
@@ -30,7 +30,6 @@ SCRIPT = __file__ if _is_possible() else None
 
 _WAITING = 4_096
 """Most requests that wait for the server, which has to import first."""
-
 
 _OF_NO_JOB = {"RAY_JOB_ID": "f" * 8}
 """A worker belongs to no job before its first call, as those do that Ray starts before it is asked for one."""
