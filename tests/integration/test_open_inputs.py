@@ -12,6 +12,7 @@ from timed_sessions import Bursts, TimedSessions
 
 from dpa import Flow, Job, results, tumbling
 from dpa.driver.control import RunningJob
+from dpa.errors import TableError
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot
 
@@ -103,24 +104,45 @@ def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: P
     assert len(ended) == result.table("sessions").num_rows
 
 
+class Closer(Unobserved):
+    """Has the inputs closed once three epochs are published in each of two places."""
+
+    def __init__(self, *places: Path) -> None:
+        self.places = places
+        self.asking: threading.Thread | None = None
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if self.asking is None and all(self.epochs(place) > 2 for place in self.places):
+            self.asking = threading.Thread(target=RunningJob.find("clocked").finish)
+            self.asking.start()
+
+    @staticmethod
+    def epochs(place: Path) -> int:
+        try:
+            return results(place).epoch
+        except TableError:
+            return 0
+
+
 def test_windows_and_timers_go_by_the_clock_and_have_each_row_once(tmp_path: Path) -> None:
     began = datetime.now(timezone.utc)
-    flow = Flow("clocked", until={"seconds": 5}, python_path=[str(Path(__file__).parent)])
+    flow = Flow("clocked", until={"seconds": 90}, python_path=[str(Path(__file__).parent)])
     read = {"format": "generated", "use": "jobs.sessions:Visits", "args": {"users": 20}, "rows": None, "rate": 400}
     rows = flow.read(read, name="visits", time={"column": "read_at", "by": "processing"}, parallelism=1)
     counts = rows.window(tumbling("1s")).key_by("user").reduce("count", name="counts", parallelism=1)
     counts.write(tmp_path / "counts", publish="final")
     bursts = rows.key_by("user").process(Bursts(), name="bursts", parallelism=1, consistency="migrate")
     bursts.write(tmp_path / "bursts", publish="final")
-    result = flow.run()
+    closer = Closer(tmp_path / "counts", tmp_path / "bursts")
+    result = flow.run(observer=closer)
     ended = datetime.now(timezone.utc)
+    assert closer.asking, "windows are published while the stream goes on, and bursts, once their time has come"
     by_stage = {stage.name: stage for stage in result.report.stages}
-    windows, given = results(tmp_path / "counts"), results(tmp_path / "bursts")
+    windows, given = (results(place).table for place in closer.places)
     read_rows = sum(task.read for task in by_stage["visits"].tasks)
     assert read_rows and not result.report.errors, "none is late"
-    for table, column in ((windows.table, "count"), (given.table, "visits")):
+    for table, column in ((windows, "count"), (given, "visits")):
         assert sum(table[column].to_pylist()) == read_rows, "each row is in one window, and in one burst"
-    starts = windows.table["window_start"].to_pylist()
+    starts = windows["window_start"].to_pylist()
     assert began - timedelta(seconds=1) < min(starts) and max(starts) < ended
-    assert len({*starts}) > 3 and windows.epoch > 2, "windows are published while the stream goes on"
-    assert len({*given.table["until"].to_pylist()}) > 3 and given.epoch > 2, "so are bursts, once their time has come"
+    assert len({*starts}) > 2 and len({*given["until"].to_pylist()}) > 2
