@@ -4,7 +4,7 @@ time that these two take.
 A job of three stages that publishes results every half a second runs in the simulator, with every task and real user
 code on few records. What comes to the coordinator and to the load balancer is recorded, with the moments; then new
 machines take in the same events, and nothing else: that is counted and timed. On Ray each message is one call of an
-actor, as nothing is batched; what Ray and pickling cost is not in these times.
+actor, but for those that relays bring in bundles; what Ray and pickling cost is not in these times.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import math
 import random
 import statistics
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, PollDone
 from dpa.protocol.wire.instructions import Send
+from dpa.protocol.wire.relays import Bundling, relay_of, relays_for
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob
 from dpa.sources.feed import Position
@@ -68,15 +70,48 @@ _POLL_SECONDS = 0.0255
 _SHOWN = 5
 _KEYS = 100_000
 
-_OF_INPUT = ("SplitRequest", "SplitGrant")
-"""Messages that hang on how the input is divided."""
-
-_Sent = Counter[str]
+_Counts = Counter[str]
 """Messages, by kind."""
 
 
+class _Relays:
+    """Those of a job, and when each passed its bundles on."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._bundling = [Bundling() for _ in range(count)]
+        self._passed: list[list[float]] = [[] for _ in range(count)]
+
+    def passes_on(self, relay: int, at: float) -> float:
+        """When a message is passed on that comes now."""
+        passed = self._passed[relay]
+        if not passed or passed[-1] < at:
+            passed.append(self._bundling[relay].due(at))
+        return passed[-1]
+
+    def calls(self, events: Iterable[tuple[float, Event]]) -> list[_Taken]:
+        """What comes to the coordinator, with the calls that bring it."""
+        found = []
+        for number, (at, event) in enumerate(events):
+            relay = relay_of(event.sender, self.count) if isinstance(event, Envelope) else None
+            bundle = number if relay is None else bisect_right(self._passed[relay], at)
+            found.append(_Taken(at, event, (relay, bundle)))
+        return found
+
+
+class _Taken(NamedTuple):
+    """What comes to a machine: at a virtual second, with others that have the same relay and number, or alone."""
+
+    at: float
+    event: Event
+    call: tuple[int | None, int]
+
+
+@dataclass(frozen=True)
 class _Arriving(SimulatedJob):
-    """A job whose input comes row by row, without end."""
+    """A job whose input comes row by row, without end, and whose tasks reach the coordinator through relays."""
+
+    relays: _Relays = field(default_factory=lambda: _Relays(0))
 
     def polled(self, stage: str, position: Position, draw: random.Random) -> PollDone:
         """As many splits as have come since the last poll, about."""
@@ -85,12 +120,17 @@ class _Arriving(SimulatedJob):
         splits = tuple(_split(row) for row in range(number, following))
         return PollDone(stage, splits, Position(following))
 
+    def held(self, sender: Address, receiver: Address, at: float) -> float:
+        """What is for the coordinator waits for the rest of its bundle."""
+        relay = relay_of(sender, self.relays.count) if receiver == COORDINATOR else None
+        return 0.0 if relay is None else self.relays.passes_on(relay, at) - at
+
 
 def _split(row: int) -> MemorySplit:
     return MemorySplit(pa.table({"place": [row], "key": [f"key {row * 7_919 % _KEYS}"], "number": [row]}))
 
 
-def _job(tasks: int) -> SimulatedJob:
+def _job(tasks: int) -> _Arriving:
     """Rows are read, take their way through a stage without states, and are summed by key."""
     flow = FlowControl(batch_records=1, in_flight_records=1_000)
     stages = (
@@ -109,6 +149,7 @@ def _job(tasks: int) -> SimulatedJob:
             "sum": ReduceStage(sums, "key"),
         },
         ticks=None,
+        relays=_Relays(relays_for(3 * tasks)),
     )
 
 
@@ -117,7 +158,8 @@ class _Recorded:
     """What came to the coordinator and to the load balancer, with the virtual times in seconds."""
 
     graph: Graph
-    events: dict[Address, list[tuple[float, Event]]]
+    relays: int
+    taken: dict[Address, list[_Taken]]
 
 
 def _record(tasks: int, seconds: float, seed: int) -> _Recorded:
@@ -130,7 +172,8 @@ def _record(tasks: int, seconds: float, seed: int) -> _Recorded:
         if to in events:
             events[to].append((at, event))
     progress(f"3 x {tasks} tasks: {cluster.steps:,} events in {time.time() - began:.0f} s")
-    return _Recorded(job.graph, events)
+    taken = {COORDINATOR: job.relays.calls(events[COORDINATOR]), BALANCER: _Relays(0).calls(events[BALANCER])}
+    return _Recorded(job.graph, job.relays.count, taken)
 
 
 @dataclass(frozen=True)
@@ -138,31 +181,33 @@ class _Replayed:
     """What a machine makes of it, from `FROM` on.
 
     Attributes:
-        taken, sent: messages that it takes in, and that it sends, of the others among them.
-        of_epochs: those of both while a cut is made.
-        of_input: the others that hang on how the input is divided.
+        taken, sent: messages that it takes in, and that it sends.
+        calls: of Ray's that bring both.
+        of_relays: of the relay that has most, both its own and those that reach it.
+        of_epochs: messages while a cut is made.
         epochs: how many cuts there were.
         seconds: of virtual time.
         processor: seconds in which it handled its events: the median of some times.
     """
 
-    taken: _Sent
-    sent: _Sent
+    taken: _Counts
+    sent: _Counts
+    calls: int
+    of_relays: int
     of_epochs: int
-    of_input: int
     epochs: int
     seconds: float
     processor: float
 
     @property
-    def messages(self) -> _Sent:
+    def messages(self) -> _Counts:
         """In and out."""
         return self.taken + self.sent
 
     @property
     def rate(self) -> float:
-        """Messages a virtual second."""
-        return self.messages.total() / self.seconds
+        """Calls a virtual second."""
+        return self.calls / self.seconds
 
     @property
     def share(self) -> float:
@@ -170,34 +215,45 @@ class _Replayed:
         return self.processor / self.seconds
 
 
-def _replay(make: Callable[[], Machine], events: list[tuple[float, Event]], since: float, until: float) -> _Replayed:
-    taken, sent, of_epochs, of_input, epochs = Counter[str](), Counter[str](), 0, 0, 0
+def _replay(make: Callable[[], Machine], recorded: list[_Taken], relays: int, since: float, until: float) -> _Replayed:
+    taken, sent, direct, of_epochs, epochs = _Counts(), _Counts(), 0, 0, 0
+    bundles: set[tuple[str, int, object]] = set()
+    relayed: Counter[int] = Counter()
     machine, is_cut = make(), False
-    for at, event in events:
+    for at, event, call in recorded:
         was_cut, instructions = is_cut, machine.handle(event, at)
         is_cut = isinstance(machine, CoordinatorMachine) and machine.is_cut
         if at < since:
             continue
-        own = [type(event.message).__name__] if isinstance(event, Envelope) else []
-        out = [type(each.envelope.message).__name__ for each in instructions if isinstance(each, Send)]
-        taken.update(own)
-        sent.update(out)
-        if was_cut or is_cut:
-            of_epochs += len(own) + len(out)
-        else:
-            of_input += sum(kind in _OF_INPUT for kind in (*own, *out))
+        own = [event] if isinstance(event, Envelope) else []
+        out = [instruction.envelope for instruction in instructions if isinstance(instruction, Send)]
+        taken.update(type(envelope.message).__name__ for envelope in own)
+        sent.update(type(envelope.message).__name__ for envelope in out)
+        ways = [
+            *(("from", relay_of(envelope.sender, relays)) for envelope in own),
+            *(("to", relay_of(envelope.receiver, relays)) for envelope in out),
+        ]
+        for way, relay in ways:
+            if relay is None:
+                direct += 1
+            else:
+                relayed[relay] += 1
+                bundles.add((way, relay, call))
+        of_epochs += (len(own) + len(out)) * (was_cut or is_cut)
         epochs += is_cut and not was_cut
-    spent = statistics.median(_processor_seconds(make(), events, since) for _ in range(_REPEATS))
-    return _Replayed(taken, sent, of_epochs, of_input, epochs, until - since, spent)
+    relayed.update(relay for _, relay, _ in bundles)
+    spent = statistics.median(_processor_seconds(make(), recorded, since) for _ in range(_REPEATS))
+    busiest = max(relayed.values(), default=0)
+    return _Replayed(taken, sent, direct + len(bundles), busiest, of_epochs, epochs, until - since, spent)
 
 
-def _processor_seconds(machine: Machine, events: list[tuple[float, Event]], since: float) -> float:
-    before = [(at, event) for at, event in events if at < since]
-    for at, event in before:
+def _processor_seconds(machine: Machine, recorded: list[_Taken], since: float) -> float:
+    before = [taken for taken in recorded if taken.at < since]
+    for at, event, _ in before:
         machine.handle(event, at)
-    counted = events[len(before) :]
+    counted = recorded[len(before) :]
     began = time.process_time()
-    for at, event in counted:
+    for at, event, _ in counted:
         machine.handle(event, at)
     return time.process_time() - began
 
@@ -212,8 +268,11 @@ def measure(options: argparse.Namespace) -> Findings:
             COORDINATOR: lambda graph=recorded.graph: CoordinatorMachine(graph),  # type: ignore[misc]
             BALANCER: lambda graph=recorded.graph: load_balancer_of(graph),  # type: ignore[misc]
         }
-        found[tasks] = {at: _replay(make, recorded.events[at], since, seconds) for at, make in machines.items()}
-        both = ", ".join(f"{at}: {of.rate:,.0f} messages/s, {of.share:.1%}" for at, of in found[tasks].items())
+        found[tasks] = {
+            at: _replay(make, recorded.taken[at], recorded.relays if at == COORDINATOR else 0, since, seconds)
+            for at, make in machines.items()
+        }
+        both = ", ".join(f"{at}: {of.rate:,.0f} calls/s, {of.share:.1%}" for at, of in found[tasks].items())
         progress(f"3 x {tasks} tasks: {both}")
     data = {tasks: {str(at): _plain(of, tasks) for at, of in machines.items()} for tasks, machines in found.items()}
     return Findings(data, _targets(found), _text(found), _figure(found))
@@ -221,15 +280,15 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def _plain(found: _Replayed, tasks: int) -> dict[str, Any]:
     return {
-        "messages_a_second": found.rate,
+        "calls_a_second": found.rate,
+        "messages_a_second": found.messages.total() / found.seconds,
+        "calls_of_a_relay_a_second": found.of_relays / found.seconds,
         "taken": dict(found.taken),
         "sent": dict(found.sent),
         "seconds": found.seconds,
         "epochs": found.epochs,
         "messages_of_epochs": found.of_epochs,
-        "messages_of_input": found.of_input,
         "an_epoch_and_task": _an_epoch_and_task(found, tasks),
-        "least_epoch_seconds": _least_epoch_seconds(found),
         "processor_share": found.share,
     }
 
@@ -238,22 +297,14 @@ def _an_epoch_and_task(found: _Replayed, tasks: int) -> float:
     return found.of_epochs / max(1, found.epochs) / (3 * tasks)
 
 
-def _least_epoch_seconds(found: _Replayed) -> float:
-    """From one epoch to the next, so that the coordinator has as many messages as are allowed, without those of the
-    input; infinite where the others are too many."""
-    others = (found.messages.total() - found.of_epochs - found.of_input) / found.seconds
-    left = ALLOWED - others
-    return found.of_epochs / max(1, found.epochs) / left if left > 0 else math.inf
-
-
 def _targets(found: dict[int, dict[Address, _Replayed]]) -> list[Target]:
     tasks = max(found)
     coordinator, balancer = found[tasks][COORDINATOR], found[tasks][BALANCER]
     of = f"with 3 x {tasks} tasks"
     return [
-        at_most(f"messages a second of the coordinator {of}", coordinator.rate, ALLOWED),
+        at_most(f"calls a second of the coordinator {of}", coordinator.rate, ALLOWED),
         below(f"processor time of the coordinator {of}, of one processor", coordinator.share, 0.2),
-        at_most(f"messages a second of the load balancer {of}", balancer.rate, ALLOWED),
+        at_most(f"calls a second of the load balancer {of}", balancer.rate, ALLOWED),
         below(f"processor time of the load balancer {of}, of one processor", balancer.share, 0.2),
     ]
 
@@ -263,16 +314,18 @@ def _text(found: dict[int, dict[Address, _Replayed]]) -> str:
         (
             f"3 x {tasks}",
             str(at),
+            of.messages.total() / of.seconds,
             of.rate,
             f"{of.share:.1%}",
+            of.of_relays / of.seconds if of.of_relays else "",
             of.epochs / of.seconds,
-            *((_an_epoch_and_task(of, tasks), _least_epoch_seconds(of)) if at == COORDINATOR else ("", "")),
+            _an_epoch_and_task(of, tasks) if at == COORDINATOR else "",
         )
         for tasks, machines in found.items()
         for at, of in machines.items()
     ]
-    head = ("tasks", "machine", "messages/s", "of a processor", "epochs/s", "messages an epoch and task")
-    tables = [markdown_table((*head, f"epoch, s, for {ALLOWED:g} messages/s beside the input's"), rows)]
+    head = ("tasks", "machine", "messages/s", "calls/s", "of a processor", "calls/s of the busiest relay", "epochs/s")
+    tables = [markdown_table((*head, "messages an epoch and task"), rows)]
     for at in (COORDINATOR, BALANCER):
         of_largest = found[max(found)][at].messages
         kinds = [kind for kind, _ in of_largest.most_common(_SHOWN)]
@@ -288,8 +341,8 @@ def _text(found: dict[int, dict[Address, _Replayed]]) -> str:
         )
     about = (
         f"Results are published every {EPOCH_SECONDS:g} s, or after as long as an epoch has held the sources; each "
-        f"task that reads gets {SPLITS_A_SECOND:g} rows a second. Each message is one call on Ray, which "
-        f"carries {RAY_CALLS:,} a second of one caller."
+        f"task that reads gets {SPLITS_A_SECOND:g} rows a second. Each message is one call on Ray, which carries "
+        f"{RAY_CALLS:,} a second of one caller, but for those of a bundle between the coordinator and a relay."
     )
     return "\n\n".join((about, *tables))
 
@@ -302,7 +355,7 @@ def _figure(found: dict[int, dict[Address, _Replayed]]) -> Figure:
         right.loglog(sizes, [found[tasks][at].share for tasks in sizes], marker="o", color=colour, label=str(at))
     left.axhline(ALLOWED, color=INK, linewidth=1, linestyle="--")
     right.axhline(0.2, color=INK, linewidth=1, linestyle="--")
-    for panel, label, form in ((left, "messages a second", "{x:,g}"), (right, "of one processor", "{x:.1%}")):
+    for panel, label, form in ((left, "calls a second", "{x:,g}"), (right, "of one processor", "{x:.1%}")):
         panel.set_xticks(sizes, labels=map(str, sizes))
         panel.yaxis.set_major_formatter(form)
         panel.xaxis.set_minor_formatter("")

@@ -31,7 +31,7 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import TaskOutput
-from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address, Present
+from dpa.protocol.wire.addresses import COORDINATOR, RELAY, RESERVED, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
     Event,
@@ -48,6 +48,7 @@ from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, P
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
+from dpa.protocol.wire.relays import relay_of
 from dpa.protocol.wire.use import TaskUse, forget_receivers
 from dpa.runtime._core_wait import CoreWait
 from dpa.runtime._freed_memory import keep_freed_memory
@@ -86,6 +87,7 @@ class TaskActor:
         self._generation = 0
         self._is_over = threading.Event()
         self._handles: Handles = {}
+        self._relay: ActorHandle | None = None
         self._traffic: TrafficMeter[Address] = TrafficMeter()
         self._cpu_before = 0.0
         self._node = ray.get_runtime_context().get_node_id()
@@ -97,6 +99,7 @@ class TaskActor:
             ProtocolError: the process was reset for a later generation.
         """
         self._require(plan.generation)
+        self._address = machine.address
         self._generation = plan.generation
         machine.live_in(plan.generation)
         name_process(plan.name, f"{machine.address}#{plan.generation}" if plan.generation else str(machine.address))
@@ -126,9 +129,11 @@ class TaskActor:
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles, generation: int) -> TaskProcess:
-        """Learn the receivers of messages, and begin; returns where that is."""
+        """Learn the receivers of messages, relays among them, and begin; returns where that is."""
         self._require(generation)
         self._handles = handles
+        relay = relay_of(self._address, sum(address.stage == RELAY for address in handles))
+        self._relay = None if relay is None else handles[Address(RELAY, relay)]
         self._traffic = TrafficMeter()
         self._cpu_before = time.process_time()
         self._shell.start()
@@ -195,11 +200,17 @@ class TaskActor:
         )
 
     def send(self, envelope: Envelope) -> None:
-        """Deliver a message, records by the queue that is theirs, and count its bytes."""
+        """Deliver a message, records by the queue that is theirs, and count its bytes. A relay takes none with arrays,
+        which it would copy."""
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
+        if self._relay is not None and envelope.receiver == COORDINATOR and not pickled.buffers:
+            handle = self._relay
         (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""

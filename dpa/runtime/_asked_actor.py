@@ -16,14 +16,14 @@ from dpa.protocol.wire.events import CheckpointFailed, Event, Tick
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._actors import TaskActor
 from dpa.runtime._kept_answers import TOO_LATE, KeptAnswers
+from dpa.runtime._relay_actor import RelayedActor
 
 if TYPE_CHECKING:
     from dpa.protocol.checkpointing import Checkpointing
 
 
-class AskedActor(TaskActor):
+class AskedActor(RelayedActor):
     """Answers requests; a job that is to end without a result ends at once, or behind a last checkpoint."""
 
     _machine: CoordinatorMachine

@@ -18,7 +18,7 @@ from dpa.errors import JobFailedError
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.plan import RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, Address, Present
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import (
     CheckpointFailed,
@@ -101,6 +101,7 @@ class CoordinatorActor(AskedActor):
         """Learn of the actors of a plan that is to come: those that wait for an address, and those that take any of a
         stage's task. `placed`: on which nodes tasks are to be; None: on any."""
         self._waiting, self._idle, self._placed = waiting, idle, placed
+        self._relays = {address: waiting.pop(address) for address in [*waiting] if address.stage == RELAY}
 
     @ray.method(concurrency_group="control")
     def begin(
@@ -249,7 +250,8 @@ class CoordinatorActor(AskedActor):
                 self._log.close()
                 self._changed.set()
             case JobFailed(reason):
-                self._end(reason)
+                self._shell.stop()
+                self._record_error(reason)
             case _:
                 return super().work(instruction)
         return None
@@ -282,12 +284,16 @@ class CoordinatorActor(AskedActor):
         return event
 
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
+        served = self._serve(self._plan.name)
         try:
             made = self._made(dict.fromkeys(addresses), len(addresses), require_all)
         except TaskDiedError:
             raise
         except JobFailedError as error:
             return StartFailed(str(error))
+        with self._shell.lock:
+            self._processes |= require_all(served)
+        watch(self._relays, self._generation, self._ended, self._stopped, self.fail)
         self._connect(made)
         return None
 
@@ -309,7 +315,8 @@ class CoordinatorActor(AskedActor):
         """Let actors that are tasks take part. Not before all of them are: the first to be connected may send to the
         last."""
         before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
-        handles = {**before, **started}
+        handles = {**self._relays, **before, **started}
+        require_all(self._introduce(started), "died")
         mine = self._generation
         processes = require_all({task: handle.connect.remote(handles, mine) for task, handle in started.items()})
         others = {address: handle for address, handle in before.items() if address != COORDINATOR}
@@ -317,8 +324,7 @@ class CoordinatorActor(AskedActor):
         with self._shell.lock:
             self._handles = {**self._handles, **started}  # those that are stopped may still have to be ended
             self._processes |= processes
-        watched = (started, mine, self._ended, self._stopped, self.fail)
-        threading.Thread(target=watch, args=watched, name="watch", daemon=True).start()
+        watch(started, mine, self._ended, self._stopped, self.fail)
         for address in started:
             self._shell.post(TaskStarted(address))
 
@@ -330,7 +336,7 @@ class CoordinatorActor(AskedActor):
             self._processes = {task: process for task, process in self._processes.items() if task not in addresses}
         for handle in ended:
             ray.kill(handle)
-        for address, handle in self._handles.items():
+        for address, handle in {**self._relays, **self._handles}.items():
             if address != COORDINATOR:
                 handle.part.remote(present, self._generation)
         self._shell.post(TasksGone(present))
@@ -377,10 +383,6 @@ class CoordinatorActor(AskedActor):
             return
         self._shell.stop()
         self._record_failure(died, self._place_of(died.address))
-
-    def _end(self, reason: str) -> None:
-        self._shell.stop()
-        self._record_error(reason)
 
     def _place_of(self, task: Address) -> str:
         with self._shell.lock:

@@ -52,6 +52,9 @@ class Host(Protocol):
     def send(self, envelope: Envelope) -> None:
         """Deliver an envelope."""
 
+    def flush(self) -> None:
+        """What an event has to be sent for has been, for now."""
+
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
         ...
@@ -138,6 +141,7 @@ class Shell:
                         self._host.send(instruction.envelope)
                     elif not self._host.at_once(instruction):
                         self._jobs.put(instruction)
+                self._host.flush()
         except BaseException as error:
             self._failed(error)
 

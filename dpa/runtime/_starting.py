@@ -90,7 +90,7 @@ def watch(
     stopped: set[Address],
     fail: Callable[[TaskDied, int], object],
 ) -> None:
-    """Wait for the first of these tasks that dies, and report it.
+    """Wait on a thread for the first of these tasks that dies, and report it.
 
     Args:
         tasks: of a generation.
@@ -100,6 +100,17 @@ def watch(
         fail: receives the death.
     """
     joins = {handle.join.remote(generation): address for address, handle in tasks.items()}
+    watching = (joins, generation, is_over, stopped, fail)
+    threading.Thread(target=_watch, args=watching, name="watch", daemon=True).start()
+
+
+def _watch(
+    joins: dict[ObjectRef, Address],
+    generation: int,
+    is_over: threading.Event,
+    stopped: set[Address],
+    fail: Callable[[TaskDied, int], object],
+) -> None:
     while joins and not is_over.is_set():
         ended, _ = ray.wait(list(joins), timeout=1.0)
         for reference in ended:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dpa.errors import JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import TaskDiedError
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, Address
 from dpa.protocol.wire.events import CloseFeeds
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
+from dpa.protocol.wire.relays import relays_for
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.named_jobs import with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
@@ -45,8 +46,8 @@ _LOOK_SECONDS = 1.0
 
 class Launched:
     """A coordinator, and actors that can become the tasks of one generation of a job: none is waited for. The
-    coordinator and the load balancer are on the driver's node: where another one dies, a task does that the user knows,
-    and the coordinator lives to report it.
+    coordinator, the load balancer and relays are on the driver's node: where another one dies, a task does that the
+    user knows, and the coordinator lives to report it.
 
     Attributes:
         coordinator: its handle.
@@ -74,6 +75,7 @@ class Launched:
         from dpa.runtime._balancer_actor import LoadBalancerActor
         from dpa.runtime._coordinator_actor import CoordinatorActor
         from dpa.runtime._kept_processes import KeptProcesses
+        from dpa.runtime._relay_actor import RelayActor
 
         here = ray.get_runtime_context().get_node_id()
         self._processes: dict[Address, TaskProcess] = {}
@@ -85,14 +87,15 @@ class Launched:
         kept = kept or KeptProcesses()
         _, self.coordinator = kept.actor(CoordinatorActor, here, **(named or {}))
         balancer = kept.actor(LoadBalancerActor, here)
+        relays = {Address(RELAY, index): kept.actor(RelayActor, here) for index in range(relays_for(tasks))}
         stages = {
             Address(stage, index): kept.actor(StageActor, node)
             for stage, nodes in ({} if placed is None else placed.nodes).items()
             for index, node in enumerate(nodes)
         }
         idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
-        self._others, self._spares = [balancer, *stages.values(), *idle], kept.spares
-        waiting = {BALANCER: balancer[1], **{address: actor for address, (_, actor) in stages.items()}}
+        self._others, self._spares = [balancer, *relays.values(), *stages.values(), *idle], kept.spares
+        waiting = {BALANCER: balancer[1], **{address: actor for address, (_, actor) in {**relays, **stages}.items()}}
         self.coordinator.prepare.remote(waiting, [actor for _, actor in idle], placed)
 
     def begin(self, plan: RunPlan, store: CheckpointStore | None = None) -> None:

@@ -114,8 +114,11 @@ def expected(consistency: str) -> list[dict[str, Any]]:
     return rows if consistency == "migrate" else [{"key": key, "value": so_far[key]} for key in sorted(so_far)]
 
 
-@pytest.mark.parametrize("consistency", ["merge", "migrate"])
-def test_tasks_come_move_and_go_while_records_flow(consistency: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("consistency", "relays"), [("merge", 0), ("migrate", 2)])
+def test_tasks_come_move_and_go_while_records_flow(
+    consistency: str, relays: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpa.runtime.launch.relays_for", lambda tasks: relays)
     enough = tmp_path / "enough"
     reducer = {"merge": SlowSum, "migrate": RunningSum}[consistency](SECONDS, str(enough))
     with Running(flow_of(f"changing-{consistency}", reducer)) as running:

@@ -101,6 +101,26 @@ class Killer(Unobserved):
         self.warnings.append(message)
 
 
+def test_a_job_of_many_tasks_survives_the_death_of_a_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpa.runtime.launch.relays_for", lambda tasks: 2)
+    keys, go = [f"key {number % 40}" for number in range(20_000)], tmp_path / "go"
+    killer = Killer("relayed", ("control relay 1", "reducer 0"), go)
+    result = Job(
+        name="relayed",
+        input=pa.table({"key": keys, "value": [1] * len(keys)}),
+        reducer=executors.SlowToCome(0.002, str(go), str(tmp_path / "slow")),
+        parallelism={"mappers": 2, "reducers": 2},
+        limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+        recovery={"backoff": "100ms"},
+        output={"path": str(tmp_path / "out")},
+        aggregation={"path": str(tmp_path / "partial"), "seconds": 0.2},
+        checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
+    ).run(killer)
+    assert dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True)) == Counter(keys)
+    assert [recovery.task for recovery in result.report.recoveries] == ["control relay", "reducer 0"]
+    assert result.report.epochs.number > 2, "what tasks say of epochs goes through relays"
+
+
 def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) -> None:
     keys, go, slow = [f"key {number % 40}" for number in range(20_000)], tmp_path / "go", tmp_path / "slow"
     killer = Killer("survivor", (*KINDS[:-1], "coordinator and reducer 0"), go, slow)

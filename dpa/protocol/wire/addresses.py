@@ -29,5 +29,8 @@ class Present(NamedTuple):
 
 COORDINATOR = Address("coordinator")
 BALANCER = Address("load balancer")
-RESERVED = (COORDINATOR.stage, BALANCER.stage)
+RELAY = "control relay"
+"""The name of relays in the place of a stage's (`relays.py`)."""
+
+RESERVED = (COORDINATOR.stage, BALANCER.stage, RELAY)
 """Names that no stage may have."""

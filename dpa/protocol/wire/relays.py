@@ -1,0 +1,42 @@
+"""Relays: in a job of many tasks, what these say to the coordinator comes through a few processes, several messages a
+call, and so does what it says to them. Channels put in order what comes by whatever way (`channel.py`)."""
+
+from __future__ import annotations
+
+import math
+
+from dpa.protocol.wire.addresses import RESERVED, Address
+
+RELAYED_TASKS = 48
+"""A job of no more tasks than this has no relays: its coordinator has some hundred messages a second, of the 2,500 that
+Ray carries of one caller."""
+
+_TASKS_OF_A_RELAY = 96
+
+_GATHER_SECONDS = 0.005
+"""What comes this soon after the first message goes with it: tasks answer a question of the coordinator's together."""
+
+_BUNDLE_SECONDS = 0.04
+"""From one bundle to the next of the same relay."""
+
+
+def relays_for(tasks: int) -> int:
+    """How many relays a job with this number of tasks is to have."""
+    return 0 if tasks <= RELAYED_TASKS else math.ceil(tasks / _TASKS_OF_A_RELAY)
+
+
+def relay_of(task: Address, relays: int) -> int | None:
+    """The number of the relay between a task and the coordinator; None: they are direct."""
+    return task.index % relays if relays and task.stage not in RESERVED else None
+
+
+class Bundling:
+    """When a relay passes on to the coordinator what it has gathered. Moments are in seconds, of any clock."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def due(self, at: float) -> float:
+        """When a bundle whose first message comes now is passed on; it is the next one then."""
+        self._last = max(at + _GATHER_SECONDS, self._last + _BUNDLE_SECONDS)
+        return self._last
