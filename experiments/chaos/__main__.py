@@ -46,10 +46,11 @@ STORES = ("directory", "objects", "directory", "")
 """Of checkpoints."""
 
 
-def ways(number: int) -> list[Way]:
-    """What so many runs are of: each topology in turn, and the rest in steps that do not go together with it."""
+def ways(number: int, *, endless: bool = False) -> list[Way]:
+    """What so many runs are of: each topology in turn, of `endless` ones if these are wanted, and the rest in steps that
+    do not go together with it."""
     found = zip(
-        cycle(TOPOLOGIES),
+        cycle(name for name, topology in TOPOLOGIES.items() if topology.publishes or not endless),
         cycle(("merge", "migrate", "merge")),
         cycle((*SINKS, SINKS[0])),
         cycle((*STORES, STORES[1], STORES[0], STORES[0])),
@@ -63,7 +64,7 @@ def measure(options: argparse.Namespace) -> Findings:
     number, rows = (3, 15_000) if options.quick else (options.runs, options.rows)
     found: list[Run] = []
     with TemporaryDirectory(prefix="dpa-chaos-") as name, spark_session("chaos") as spark, world(Path(name)) as where:
-        for seed, way in enumerate(ways(number), start=options.seed):
+        for seed, way in enumerate(ways(number, endless=options.endless), start=options.seed):
             found.append(_run(where, spark, way, seed, rows))
             progress(f"{len(found)} of {number}: {found[-1]}")
     return _findings(found, rows)
@@ -179,4 +180,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--rows", type=int, default=40_000)
-    main("chaos", parser, measure)
+    parser.add_argument("--endless", action="store_true", help="jobs without end alone")
+    is_endless = parser.parse_known_args()[0].endless
+    if is_endless:
+        main("chaos_endless", parser, measure, command="python -m experiments.chaos --endless --runs 50")
+    else:
+        main("chaos", parser, measure)
