@@ -99,6 +99,9 @@ class Generations:
         kept = dying.freed(generation, self._machines.avoided())
         try:
             self._launched = self._launch(generation, kept)
+        except BaseException:
+            kept.end_spares()
+            raise
         finally:
             kept.end_others()
         if mailbox is not None:

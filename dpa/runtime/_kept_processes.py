@@ -74,6 +74,11 @@ class KeptProcesses:
         for (_, actor), _ in self._free:
             ray.kill(actor)
 
+    def end_spares(self) -> None:
+        """End those that no generation follows for."""
+        for _, actor in self.spares.values():
+            ray.kill(actor)
+
 
 def _is_dead(greeted: ObjectRef) -> bool:
     """Whether a process is known to have died, by the answer to its greeting."""
