@@ -75,6 +75,13 @@ def take_time(seconds: float, until: str) -> None:
         time.sleep(seconds)
 
 
+def wait_for(path: str) -> None:
+    """Wait for a file, as long as any test does."""
+    until = time.monotonic() + 120
+    while not Path(path).exists() and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 class SlowSum(FunctionReducer):
     """Adds, and takes its time until a file is there."""
 
@@ -84,6 +91,17 @@ class SlowSum(FunctionReducer):
 
     def reduce(self, state: Any, value: Any) -> Any:
         take_time(self.seconds, self.until)
+        return super().reduce(state, value)
+
+
+class Waiting(SlowSum):
+    """Adds, once a file is there."""
+
+    def __init__(self, until: str) -> None:
+        super().__init__(0.0, until)
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        wait_for(self.until)
         return super().reduce(state, value)
 
 
@@ -110,11 +128,11 @@ class SlowToCome(SlowSum):
 
 
 class RunningSum(Process[npt.NDArray[np.int64], int]):
-    """Emits the sum so far with each value, and takes its time until a file is there. Values of a key must ascend: one
-    that is lost, comes twice or too late is found out. It changes its state in place."""
+    """Emits the sum so far with each value, and takes its time, from a value on, until a file is there. Values of a key
+    must ascend: one that is lost, comes twice or too late is found out. It changes its state in place."""
 
-    def __init__(self, seconds: float, until: str = "") -> None:
-        self.seconds, self.until = seconds, until
+    def __init__(self, seconds: float, until: str = "", slow_from: int = 0) -> None:
+        self.seconds, self.until, self.slow_from = seconds, until, slow_from
 
     def zero(self) -> npt.NDArray[np.int64]:
         return np.array([-1, 0])
@@ -122,7 +140,7 @@ class RunningSum(Process[npt.NDArray[np.int64], int]):
     def process(
         self, key: Any, state: npt.NDArray[np.int64], value: int
     ) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:
-        take_time(self.seconds, self.until)
+        take_time(self.seconds if value >= self.slow_from else 0.0, self.until)
         if value <= state[0]:
             raise ValueError(f"{value} comes after {state[0]}")
         state[0] = value
@@ -130,17 +148,37 @@ class RunningSum(Process[npt.NDArray[np.int64], int]):
         return state, [{"key": key, "value": value, "so_far": int(state[1])}]
 
 
-class TakenCount(Reducer[list[int], int]):
-    """Counts, and takes its time; `finish` takes the count out of the state."""
+class SlowCount(Reducer[int, int]):
+    """Counts, and takes its time until a file is there."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, until: str) -> None:
+        self.seconds, self.until = seconds, until
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: int) -> int:
+        take_time(self.seconds, self.until)
+        return state + 1
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def finish(self, state: int) -> dict[str, int]:
+        return {"count": state}
+
+
+class TakenCount(Reducer[list[int], int]):
+    """Counts, and takes its time until a file is there; `finish` takes the count out of the state."""
+
+    def __init__(self, seconds: float, until: str) -> None:
+        self.seconds, self.until = seconds, until
 
     def zero(self) -> list[int]:
         return [0]
 
     def reduce(self, state: list[int], value: int) -> list[int]:
-        time.sleep(self.seconds)
+        take_time(self.seconds, self.until)
         state[0] += 1
         return state
 
@@ -186,7 +224,7 @@ class Beside(Reducer[dict[str, Any], int]):
 
 
 class SlowUntilThirteen(SlowSum):
-    """Adds, and takes its time, until there is a thirteen."""
+    """Adds, and takes its time until a file is there, until there is a thirteen."""
 
     def reduce(self, state: Any, value: Any) -> Any:
         fail_on_thirteen(0, value)
@@ -274,16 +312,26 @@ class Fetched(Poller):
         self.at = position
 
 
-def slowly(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it is, after a while."""
-    time.sleep(0.002)
-    return row
+class SlowBatches(BatchMapper):
+    """Batches as they are, each after a while until a file is there."""
+
+    def __init__(self, seconds: float, until: str) -> None:
+        self.seconds, self.until = seconds, until
+
+    def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        take_time(self.seconds, self.until)
+        return batch
 
 
-def pairs_slowly(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """The key and the value of a row, after a while."""
-    time.sleep(0.002)
-    yield row["key"], row["value"]
+class SlowPairs(Mapper):
+    """The key and the value of a row, after a while until a file is there."""
+
+    def __init__(self, seconds: float, until: str) -> None:
+        self.seconds, self.until = seconds, until
+
+    def map(self, record: dict[str, Any]) -> Iterator[tuple[int, int]]:
+        take_time(self.seconds, self.until)
+        yield record["key"], record["value"]
 
 
 class TimedNumbers(Generator):

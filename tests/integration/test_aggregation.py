@@ -2,16 +2,19 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import executors_for_tests as executors
 import pyarrow as pa
 import pytest
+from observers_for_tests import Awaiting
 
 from dpa import Flow, Job, Results, results
 from dpa.aggregates import Count
 from dpa.errors import ConfigError, JobFailedError, TableError
-from jobs.paced import PacedCount
+from dpa.telemetry.tracker import TrackedSnapshot
 
 
 class Reader(threading.Thread):
@@ -42,6 +45,11 @@ class Reader(threading.Thread):
         self.join()
 
 
+def published(epochs: int) -> Callable[[TrackedSnapshot], bool]:
+    """Whether some stage has had so many rounds of partial results."""
+    return lambda snapshot: any(stage.aggregation and stage.aggregation.epochs >= epochs for stage in snapshot.stages)
+
+
 def counts(table: pa.Table) -> Counter[str]:
     if not table.num_rows:
         return Counter()
@@ -53,18 +61,23 @@ def counts(table: pa.Table) -> Counter[str]:
 @pytest.mark.usefixtures("ray")
 def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_right(tmp_path: Path) -> None:
     """Although the reducer's `finish` changes the state."""
-    keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(4_000)]
+    keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(3_000)]
+    go = tmp_path / "go"
     with Reader(tmp_path / "so-far") as reader:
+
+        def are_seen(snapshot: TrackedSnapshot) -> bool:
+            return len(reader.found) >= 3 and snapshot.totals.redistributions > 0
+
         result = Job(
             input=pa.table({"key": keys}),
             key="key",
             value=[],
-            reducer=executors.TakenCount(0.002),
+            reducer=executors.TakenCount(0.01, str(go)),
             parallelism={"mappers": 1, "reducers": 3},
             balance={"strategy": "adaptive", "check_seconds": 0.25, "first_table": "ring"},
             aggregation={"seconds": 0.4, "path": str(tmp_path / "so-far")},
-            limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
-        ).run()
+            limits={"batch_records": 20, "in_flight_records": 100, "split_records": 100, "quantum_seconds": 0.05},
+        ).run(Awaiting(go, are_seen))
     assert counts(result.table()) == Counter(keys)
     assert result.report.main.redistributions
     aggregation = result.report.main.aggregation
@@ -86,51 +99,59 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
 
 
 @pytest.mark.usefixtures("ray")
-def test_states_are_folded_without_being_published_if_no_path_is_given() -> None:
+def test_states_are_folded_without_being_published_if_no_path_is_given(tmp_path: Path) -> None:
+    go = tmp_path / "go"
     result = Job(
-        input=pa.table({"key": ["a", "b", "c"] * 200}),
+        input=pa.table({"key": ["a", "b", "c"] * 300}),
         key="key",
         value=[],
-        reducer=PacedCount(0.002),
+        reducer=executors.SlowCount(0.05, str(go)),
         parallelism={"mappers": 1, "reducers": 2},
         aggregation={"seconds": 0.25},
-        limits={"batch_records": 20, "split_records": 100},
-    ).run()
-    assert counts(result.table()) == {"a": 200, "b": 200, "c": 200}
+        limits={"batch_records": 10, "in_flight_records": 20, "split_records": 100},
+    ).run(Awaiting(go, published(1)))
+    assert counts(result.table()) == {"a": 300, "b": 300, "c": 300}
     assert result.report.main.aggregation is not None and result.report.main.aggregation.epochs > 0
 
 
 @pytest.mark.usefixtures("ray")
 def test_a_batch_reducer_publishes_too_and_a_job_too_short_for_it_publishes_nothing(tmp_path: Path) -> None:
-    for seconds in (0.1, 60):
+    go, place = tmp_path / "go", tmp_path / "so-far"
+    place.mkdir()
+    for seconds in (0.1, 3_600):
         result = Job(
             input=pa.table({"key": [f"k{number % 1_000}" for number in range(20_000)]}),
             key="key",
             value=[],
+            mapper=executors.SlowBatches(0.5, str(go)),
             reducer=Count(),
             parallelism={"mappers": 1, "reducers": 2},
-            aggregation={"seconds": seconds, "path": str(tmp_path)},
+            aggregation={"seconds": seconds, "path": str(place)},
             limits={"batch_records": 300, "in_flight_records": 600},
-        ).run()
+        ).run(Awaiting(go, published(1)))
         assert set(counts(result.table()).values()) == {20}
         assert result.report.main.aggregation is not None
         assert (result.report.main.aggregation.epochs > 0) == (seconds < 1)
-        assert any(tmp_path.iterdir()) == (seconds < 1)  # those of the first run are gone
+        assert any(place.iterdir()) == (seconds < 1)  # those of the first run are gone
 
 
 @pytest.mark.usefixtures("ray")
 def test_a_failed_job_leaves_its_last_complete_epoch(tmp_path: Path) -> None:
     values = [*[1] * 600, 13]
+
+    def is_seen(snapshot: TrackedSnapshot) -> bool:
+        return published(1)(snapshot) and {*results(tmp_path / "so-far").table["key"].to_pylist()} == {"k0", "k1"}
+
     job = Job(
         input=[{"key": f"k{number % 2}", "value": value} for number, value in enumerate(values)],
-        reducer=executors.SlowUntilThirteen(0.004),
+        reducer=executors.SlowUntilThirteen(0.1, str(tmp_path / "seen")),
         parallelism={"mappers": 1, "reducers": 2},
         aggregation={"seconds": 0.25, "path": str(tmp_path / "so-far")},
         output={"path": str(tmp_path / "out")},
-        limits={"batch_records": 5, "quantum_records": 5},
+        limits={"batch_records": 5, "in_flight_records": 10, "quantum_records": 5},
     )
     with pytest.raises(JobFailedError, match="thirteen is not allowed"):
-        job.run()
+        job.run(Awaiting(tmp_path / "seen", is_seen))
     table = results(tmp_path / "so-far").table
     assert set(table["key"].to_pylist()) == {"k0", "k1"}
     assert 0 < sum(table["value"].to_pylist()) <= 600
@@ -147,15 +168,20 @@ def test_a_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("ray")
 def test_rows_that_stay_and_rows_that_change_are_published_while_a_flow_runs(tmp_path: Path) -> None:
-    words = [f"w{number % 7}" for number in range(1_200)]
-    flow, given = Flow("live", limits={"batch_records": 20, "split_records": 100, "in_flight_records": 200}), []
+    words, go = [f"w{number % 7}" for number in range(2_000)], tmp_path / "go"
+    flow, given = Flow("live", limits={"batch_records": 20, "split_records": 100, "in_flight_records": 100}), []
     rows = flow.read(pa.table({"word": words, "n": range(len(words))}), parallelism=1)
-    seen = rows.map(executors.slowly, parallelism=1)
+
+    def slowly(row: dict[str, Any]) -> dict[str, Any]:
+        executors.take_time(0.01, str(go))
+        return row
+
+    seen = rows.map(slowly, parallelism=1)
     seen.results(lambda found, epoch: given.append((epoch, found)), every="200ms")
     counted = seen.key_by("word").reduce("count", name="counts", parallelism=2)
     counted.write(tmp_path / "counts", publish={"mode": "table", "every": "200ms"})
     with Reader(tmp_path / "counts") as reader:
-        flow.run()
+        flow.run(Awaiting(go, lambda snapshot: len(given) >= 3 and len(reader.found) >= 2))
     epochs = [epoch for epoch, _ in given]
     assert len(epochs) >= 3 and epochs == sorted({*epochs})
     assert sorted(number for _, found in given for number in found["n"].to_pylist()) == [*range(len(words))]

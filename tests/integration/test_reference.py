@@ -11,6 +11,7 @@ import executors_for_tests as executors
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from observers_for_tests import Awaiting
 
 from dpa import Flow, Job
 from dpa.aggregates import Sum
@@ -167,11 +168,12 @@ def test_a_reference_leaves_out_what_user_code_has_failed_on(tmp_path: Path) -> 
     assert not reference.checked and reference.why_not is not None and "skipped in mapper" in reference.why_not
 
 
-def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was() -> None:
-    numbers = pa.table({"word": ["x"] * 13, "n": [*range(12), 13]})
-    few, slow = {"mappers": 1, "reducers": 1}, executors.SlowUntilThirteen(0.1)  # tasks report four times a second
+def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was(tmp_path: Path) -> None:
+    numbers = pa.table({"word": ["x"] * 301, "n": [1] * 300 + [13]})
+    few, slow = {"mappers": 1, "reducers": 1}, executors.SlowUntilThirteen(0.1, str(tmp_path / "go"))
     job = Job(input=numbers, key="word", value="n", reducer=slow, parallelism=few)
-    report = job.run(check=False).report
-    assert (report.status, report.records.mapped) == ("failed", 13)
+    are_mapped = Awaiting(tmp_path / "go", lambda snapshot: snapshot.totals.mapped == 301)
+    report = job.run(are_mapped, check=False).report
+    assert (report.status, report.records.mapped) == ("failed", 301)
     assert report.seconds.startup > 0 and report.seconds.stream > 0
     assert report.records_per_second == pytest.approx(report.records.mapped / report.seconds.stream)
