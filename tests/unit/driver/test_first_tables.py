@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,13 +23,15 @@ LONG = 30.0
 """Seconds: no sample of these tests takes as long."""
 
 
-def planned(job: Job, seconds: float = LONG) -> tuple[Graph, dict[str, str]]:
+def planned(
+    job: Job, seconds: float = LONG, is_ready: Callable[[], bool] = lambda: True
+) -> tuple[Graph, dict[str, str]]:
     spec = job.spec
     with ExitStack() as stack:
         opened = Inputs(spec).open(stack, lazy_session(spec.config, stack))
         splits = {name: found.splits for name, found in opened.items()}
         graph = spec.plan(splits, {name: found.schema for name, found in opened.items()}).graph
-        return with_first_tables(graph, spec, opened, lambda: True, seconds)
+        return with_first_tables(graph, spec, opened, is_ready, seconds)
 
 
 def job(**keys: Any) -> Job:
@@ -147,18 +149,22 @@ def test_a_sample_that_takes_too_long_is_not_waited_for() -> None:
 
 
 CALLS: list[str] = []
+GIVEN_UP = threading.Event()
 
 
 def slow(record: dict[str, Any]) -> list[tuple[str, int]]:
     CALLS.append(threading.current_thread().name)
-    threading.Event().wait(0.05)
+    GIVEN_UP.wait()
     return []
 
 
 def test_a_sample_that_nobody_waits_for_ends_soon() -> None:
     """After the first row, or in the middle of the first rows; it does not go on beside the job."""
     CALLS.clear()
-    planned(job(mapper=slow), seconds=0.05)
+    try:
+        planned(job(mapper=slow), seconds=0.05, is_ready=lambda: bool(CALLS))
+    finally:
+        GIVEN_UP.set()
     for thread in threading.enumerate():
         if thread.name == "dpa-sample":
             thread.join()

@@ -69,7 +69,7 @@ threading.enumerate()[1].join()
 
 @pytest.mark.parametrize("rest", INTERRUPTED.values(), ids=INTERRUPTED)
 def test_a_job_in_another_thread_ends_with_a_program_that_ctrl_c_ends(rest: str) -> None:
-    assert _said(rest, seconds=10) == "the job was interrupted\n"
+    assert _said(rest, seconds=100) == "the job was interrupted\n"
 
 
 @pytest.mark.parametrize("rest", UNDISTURBED.values(), ids=UNDISTURBED)

@@ -70,7 +70,7 @@ def test_who_comes_while_it_is_entered_in_another_thread_waits_and_gets_the_same
     @contextmanager
     def slow() -> Iterator[int]:
         entering.set()
-        go_on.wait(10)
+        go_on.wait(60)
         with events() as value:
             yield value
 
@@ -78,16 +78,16 @@ def test_who_comes_while_it_is_entered_in_another_thread_waits_and_gets_the_same
 
     def work() -> None:
         with shared.use(slow) as value:
-            both_are_in.wait(10)
+            both_are_in.wait(60)
             got.append(value)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
-    entering.wait(10)
+    entering.wait(60)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert got == [1, 1]
     assert events.seen == ["enter 1", "leave 1"]
 
@@ -97,7 +97,7 @@ def test_a_context_in_the_background_is_entered_and_left_in_one_thread_while_the
 
     @contextmanager
     def slow() -> Iterator[str]:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         threads.append(threading.current_thread())
         yield "ready"
         threads.append(threading.current_thread())
@@ -115,7 +115,7 @@ def test_a_block_that_ends_while_its_context_is_entered_in_the_background_leaves
 
     @contextmanager
     def slow() -> Iterator[int]:
-        assert ending.wait(10)
+        assert ending.wait(60)
         with events() as value:
             yield value
 
@@ -137,7 +137,7 @@ def test_a_context_in_the_background_can_be_left_before_its_block_ends_and_is_le
     with Background(noted()) as background:
         background.value()
         background.leave()
-        assert left.wait(10)
+        assert left.wait(60)
     assert seen == ["left"]
 
 

@@ -116,7 +116,7 @@ def test_an_interrupt_waits_for_a_running_import_which_could_swallow_it(
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         module = imported()
         assert not module.swallowed
-        threading.Event().wait(10)
+        threading.Event().wait(60)
 
 
 @pytest.mark.usefixtures("handlers")
@@ -162,7 +162,7 @@ def test_one_that_has_waited_is_raised_once(tmp_path: Path, monkeypatch: pytest.
 def test_an_import_that_does_not_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "_WAIT_SECONDS", 0.05)
     endless = SWALLOWING.format(times=1, name="SIGTERM").replace(
-        "except", "    import threading; threading.Event().wait(10)\nexcept"
+        "except", "    import threading; threading.Event().wait(60)\nexcept"
     )
     imported = _import(endless, tmp_path, monkeypatch)
     with Interrupts() as context:
