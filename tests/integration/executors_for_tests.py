@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa import Feed, Generator, Page, Poller
+from dpa import BatchReducer, Feed, Generator, Groups, Page, Poller
 from dpa.executors import BatchMapper, FunctionReducer, Mapper, Process, Reducer
 from dpa.sources.splits import MemorySplit
 
@@ -115,7 +115,8 @@ class SlowSumOfGood(SlowSum):
 
 
 class SlowToCome(SlowSum):
-    """Takes as long as a file is there to come to a task, as one does whose module takes long to import."""
+    """Takes as long as a file is there to come to a task, as one does whose module takes long to import; when it does,
+    there is a file `waits` beside that."""
 
     def __init__(self, seconds: float, until: str, while_there: str) -> None:
         super().__init__(seconds, until)
@@ -124,6 +125,7 @@ class SlowToCome(SlowSum):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
         while Path(self.while_there).exists():
+            Path(self.while_there).with_name("waits").touch()
             time.sleep(0.1)
 
 
@@ -166,6 +168,20 @@ class SlowCount(Reducer[int, int]):
 
     def finish(self, state: int) -> dict[str, int]:
         return {"count": state}
+
+
+class SlowCounts(BatchReducer):
+    """Counts by the batch, and takes its time for each record until a file is there."""
+
+    def __init__(self, seconds: float, until: str) -> None:
+        self.seconds, self.until = seconds, until
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        take_time(len(groups.ids) * self.seconds, self.until)
+        return pa.record_batch({"count": groups.sizes()})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"count": groups.sum("count")})
 
 
 class TakenCount(Reducer[list[int], int]):

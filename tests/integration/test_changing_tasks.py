@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from executors_for_tests import RunningSum, SlowSum, SlowToCome
+from executors_for_tests import RunningSum, SlowSum, SlowToCome, wait_for
 from typer.testing import CliRunner
 
 from dpa import Flow
@@ -75,7 +75,7 @@ class Running:
 
 def tasks_of(job: RunningJob, stage: str, expected: tuple[int, ...]) -> bool:
     """Whether the job says within a while that these are the tasks of a stage."""
-    for _ in range(200):
+    for _ in range(1_200):
         status = job.status()
         if status is not None and expected == next(found.tasks for found in status.stages if found.name == stage):
             return True
@@ -216,15 +216,27 @@ def slow_to_start(tmp_path: Path, **limits: float) -> tuple[Flow, Path, Path]:
     return flow_of("slow-start", SlowToCome(SECONDS, str(enough), str(slow)), **limits), slow, enough
 
 
+def cancelled(job: RunningJob) -> str:
+    """The answer to a request for another task that is cancelled, unless its time is over before a busy machine does
+    so."""
+    with Asking(lambda: job.scale("sums", 3, warn=print)) as asking:
+        while not asking.answer:
+            try:
+                assert job.cancel("sums") == "the change of sums is cancelled"
+                break
+            except ControlError:  # the request is on its way
+                time.sleep(0.05)
+    return asking.answer
+
+
 def test_a_start_is_given_up_when_it_takes_too_long_or_is_cancelled(tmp_path: Path) -> None:
     flow, slow, enough = slow_to_start(tmp_path, start_seconds=3.0)
     with Running(flow) as running:
         job = running.job()
         slow.touch()
-        with Asking(lambda: job.scale("sums", 3, warn=print)) as asking:
-            time.sleep(1.0)
-            assert job.cancel("sums") == "the change of sums is cancelled"
-        assert "nothing was changed: it was cancelled" in asking.answer
+        answers = (cancelled(job) for _ in range(10))
+        answer = next(answer for answer in answers if "did not start within 3 s" not in answer)
+        assert "nothing was changed: it was cancelled" in answer
         with pytest.raises(ControlError, match=r"sums 2 did not start within 3 s, as limits.start_seconds says"):
             job.scale("sums", 3, warn=print)
         enough.touch()
@@ -237,7 +249,7 @@ def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -
         job = running.job()
         slow.touch()
         with Asking(lambda: job.scale("sums", 3, warn=print)) as asking:
-            time.sleep(0.5)
+            wait_for(str(tmp_path / "waits"))
             enough.touch()
         assert asking.answer == f"{job.name}: nothing was changed: sums has processed all its records"
     assert_unchanged(running.result())

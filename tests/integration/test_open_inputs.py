@@ -58,6 +58,7 @@ def test_an_input_without_end_is_read_once_whatever_dies_and_the_job_ends_when_i
         input={"format": "feed", "use": "executors_for_tests:Numbers"},
         key="key",
         reducer="count",
+        until={"seconds": 200},
         parallelism={"mappers": 2, "reducers": 2},
         checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
         recovery={"backoff": "100ms"},
@@ -69,13 +70,18 @@ def test_an_input_without_end_is_read_once_whatever_dies_and_the_job_ends_when_i
 
 
 class TimersKiller(Unobserved):
-    """Kills a task with timers behind a checkpoint."""
+    """Kills a task with timers behind a checkpoint, and has the input closed once enough rows are read after that."""
 
     def __init__(self) -> None:
-        self.killed = False
+        self.killed = self.has_enough = False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if not self.killed and snapshot.checkpoints is not None and snapshot.checkpoints.written > 1:
+        if snapshot.checkpoints is None:
+            return
+        if self.killed:
+            read = snapshot.checkpoints.read_before + snapshot.totals.read
+            self.has_enough = snapshot.generation == 1 and snapshot.checkpoints.written > 0 and read >= 6_000
+        elif snapshot.checkpoints.written > 1:
             self.killed = True
             os.kill(pid_of("timed", "sessions 0", snapshot.generation), signal.SIGKILL)
 
@@ -86,7 +92,7 @@ def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: P
         TimersKiller(),
         Flow(
             "timed",
-            until={"records": 6_000},
+            until={"seconds": 200},
             checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
             recovery={"backoff": "100ms"},
             python_path=[str(Path(__file__).parent)],
@@ -98,8 +104,8 @@ def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: P
     rows.key_by("user", value="time").process(
         TimedSessions(gap=60), name="sessions", parallelism=2, consistency="migrate", reference={"sql": SESSIONS}
     ).write(tmp_path / "out", publish="final")
-    result = flow.run(observer=killer)
-    assert result.report.reference.matches and killer.killed
+    result = flow.run(observer=killer, closes=lambda: killer.has_enough)
+    assert result.report.reference.matches and len(result.report.recoveries) == 1
     ended = results(tmp_path / "out").table
     assert len(ended) == result.table("sessions").num_rows
 

@@ -63,7 +63,8 @@ class Killer(Unobserved):
         self.job, self.victims, self.go, self.slow = job, victims, go, slow
         self.warnings: list[str] = []
         self.answers: list[str] = []
-        self.killed = self.looks = 0
+        self.asking: threading.Thread | None = None
+        self.killed = 0
         self.processes: list[set[int]] = []
         self.ready: list[int] = []
 
@@ -83,12 +84,11 @@ class Killer(Unobserved):
                 self.go.touch()
             return
         if not self.killed and self.slow is not None:
-            self.looks += 1
-            if self.looks == 1:
+            if self.asking is None:
                 self.slow.touch()
                 self.asking = threading.Thread(target=self.ask, args=(running,))
                 self.asking.start()
-            if self.looks < 5:  # the request is on its way
+            if not self.slow.with_name("waits").exists():  # the request is on its way
                 return
         self.processes.append({pid_of(self.job, task, self.killed) for task in ALL})
         for victim in [pid_of(self.job, task, self.killed) for task in self.victims[self.killed].split(" and ")]:
@@ -127,12 +127,13 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     result = Job(
         name="survivor",
         input=pa.table({"key": keys, "value": [1] * len(keys)}),
-        reducer=executors.SlowToCome(0.002, str(go), str(slow)),
+        reducer=executors.SlowToCome(0.004, str(go), str(slow)),
         parallelism={"mappers": 2, "reducers": 2},
         limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
         recovery={"attempts": 4, "backoff": "200ms"},
         output={"path": str(tmp_path / "out")},
     ).run(killer)
+    assert killer.asking is not None
     killer.asking.join()
     assert dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True)) == Counter(keys)
     for before, after in pairwise(killer.processes):
@@ -148,7 +149,7 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     assert [warning.partition(" died: ")[0] for warning in killer.warnings[::2]] == list(KINDS), killer.warnings
     assert [answer.partition(": ")[2] for answer in killer.answers] == ["the job was restarted"]
     assert result.report.records.processed == len(keys)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "out", "waits"]
 
 
 def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
@@ -158,9 +159,9 @@ def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
     result = Job(
         name="goes-on",
         input=pa.table({"key": keys, "value": [1] * rows}),
-        reducer=executors.SlowSum(0.002, str(tmp_path / "go")),
+        reducer=executors.SlowSum(0.006, str(tmp_path / "go")),
         parallelism={"mappers": 2, "reducers": 2},
-        limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+        limits={"batch_records": 50, "in_flight_records": 150, "split_records": 1_000},
         recovery={"backoff": "200ms"},
         checkpoint={"path": str(tmp_path / "saved"), "every": "300ms", "keep": 2},
         output={"path": str(tmp_path / "out"), "publish": "changes"},
