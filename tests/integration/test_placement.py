@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def cluster() -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(timeout=60)
+        process.wait(timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,17 @@ def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def started(*arguments: str) -> subprocess.Popen[str]:
+    """The command with these arguments, which goes on."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dpa.run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+    )
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command with these arguments."""
     return subprocess.run(
@@ -79,7 +91,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "RAY_AUTH_MODE": "token"},
-        timeout=120,
+        timeout=240,
     )
 
 
@@ -124,14 +136,15 @@ KEYS, ROWS = 60, 6_000
 
 
 def sums(directory: Path, name: str, seconds: float, **sections: Any) -> Path:
-    """The file of a job that adds up values by key, whose reducers take so many seconds for each."""
+    """The file of a job that adds up values by key, whose reducers take so many seconds for each until there is a file
+    `go` in the directory."""
     document = {
         "name": name,
         "python_path": [str(Path(__file__).parent)],
         "input": {"format": "records", "records": [{"key": row % KEYS, "value": row} for row in range(ROWS)]},
         "key": "key",
         "value": "value",
-        "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": seconds}},
+        "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": seconds, "until": str(directory / "go")}},
         "balance": "none",
         "limits": {"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20},
         "output": {"path": str(directory / "sums")},
@@ -148,9 +161,17 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
         "costs": {"mapper": 1.0, "reducer": 3.0},
         "online": {"policy": "otd", "seconds": 1.0},
     }
-    slow = {"mapper": "executors_for_tests:pairs_slowly"}  # with busy reducers, resources could be lacking at each look
-    job = sums(tmp_path, "moving", 0.0, parallelism={"mappers": 1, "reducers": 3}, placement=placement, **slow)
-    report = answer(str(job), "--address", address)
+    # the mapper is slow: with busy reducers, resources could be lacking at each look
+    slow = {"use": "executors_for_tests:SlowPairs", "args": {"seconds": 0.01, "until": str(tmp_path / "go")}}
+    few = {"mappers": 1, "reducers": 3}
+    job = sums(tmp_path, "moving", 0.0, parallelism=few, placement=placement, mapper=slow)
+    with started(str(job), "--address", address, "--progress", "plain", "--json") as running:
+        assert running.stderr is not None
+        assert any(re.search(r" is \d+ now: less traffic between nodes", line) for line in running.stderr)
+        (tmp_path / "go").touch()
+        said, warned = running.communicate(timeout=120)
+    assert running.returncode == 0, warned
+    report = json.loads(said)
     changes = [change for stage in report["stages"] for change in stage["changes"]]
     assert changes, report["placement_looks"]
     assert all(change["moved"] and change["reason"].startswith("less traffic between nodes") for change in changes)
@@ -165,11 +186,12 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
 
 
 ASKING = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 from contextlib import suppress
 from pathlib import Path
 from dpa.control import app
 from dpa.driver.control import connected
+from dpa.runtime.named_jobs import NamedJob
 from typer.testing import CliRunner
 
 address, *requests = sys.argv[1:]
@@ -184,10 +206,11 @@ def killed_while_asked(*request):
             if command.read_bytes().startswith(b"ray::asked coordinator"):
                 coordinator = int(command.parent.name)
     os.kill(coordinator, signal.SIGSTOP)
-    found = []
+    found, reached, coordinator_of = [], threading.Event(), NamedJob._coordinator
+    NamedJob._coordinator = lambda *given: (coordinator_of(*given), reached.set())[0]
     asking = threading.Thread(target=lambda: found.append(ask(*request)))
     asking.start()
-    time.sleep(0.5)
+    reached.wait()
     os.kill(coordinator, signal.SIGKILL)
     asking.join()
     while "generation 1" not in (listed := ask("list")):
@@ -227,10 +250,10 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
         env={**environment, "TMPDIR": str(tmp_path / "temporary")},
     ) as running:
         asking = [sys.executable, "-c", ASKING, address, *requests]
-        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=environment, timeout=120)
+        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=environment, timeout=240)
         assert done.returncode == 0, done.stderr
         listed, *answers = done.stdout.splitlines()
-        said = running.communicate(timeout=60)[1]
+        said = running.communicate(timeout=120)[1]
     assert f"asked-{running.pid} stream," in listed
     assert len(answers) == len(requests)
     for found, expected in zip(answers, requests.values(), strict=True):
@@ -245,17 +268,13 @@ def test_a_job_goes_on_without_a_machine_that_dies_with_all_its_tasks(
 ) -> None:
     placement = {"allocator": "even", "costs": {"mapper": 1.0, "reducer": 1.0}}
     options = {"recovery": {"backoff": "1s"}, "placement": placement}
-    job = sums(tmp_path, "bereft", 0.004, parallelism={"mappers": 3, "reducers": 3}, **options)
-    with subprocess.Popen(
-        [sys.executable, "-m", "dpa.run", str(job), "--address", address, "--progress", "plain", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAY_AUTH_MODE": "token"},
-    ) as running:
+    job = sums(tmp_path, "bereft", 0.05, parallelism={"mappers": 3, "reducers": 3}, **options)
+    with started(str(job), "--address", address, "--progress", "plain", "--json") as running:
         assert running.stderr is not None and cluster.stdin is not None
         assert any("stream" in line for line in running.stderr)
         print("two", file=cluster.stdin, flush=True)  # the last test: the cluster stays without it
+        assert any(" died: " in line for line in running.stderr)
+        (tmp_path / "go").touch()
         said, warned = running.communicate(timeout=120)
     assert running.returncode == 0, warned
     report = json.loads(said)
