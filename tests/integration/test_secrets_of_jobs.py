@@ -7,8 +7,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from dpa.checkpoints import CheckpointStore
+from dpa.errors import CheckpointError
+
 EXECUTORS = '''
 import os, time
+from pathlib import Path
 import dpa
 
 class Client(dpa.Mapper):
@@ -22,15 +26,14 @@ class Client(dpa.Mapper):
 
 class Count(dpa.Reducer):
     def __init__(self, api_key):
-        self.api_key, self.calls = api_key, 0
+        self.api_key = api_key
 
     def zero(self):
         return 0
 
     def reduce(self, state, value):
-        self.calls += 1
         time.sleep(0.01)
-        if self.calls == 150:
+        if Path(os.environ["LEAK_SEEN"]).exists():
             where = f"https://ann:{os.environ['LEAK_PASSWORD']}@api.example?sig=signed-by-me"
             raise ValueError(f"{where} refused {self.api_key} and {os.environ['LEAK_API_KEY']}")
         return state + value
@@ -61,24 +64,40 @@ SECRETS = ["from-environment-5", "key-of-environment-6", "in-options-7", "in-arg
 SECRETS += ["for-storage-10", "for-spark-11", "signed-by-me"]
 
 
+def has_checkpoint(place: Path) -> bool:
+    """Whether one has been written there."""
+    try:
+        store = CheckpointStore.open(str(place))
+        return any(store.chain(job).newest() for job in store.jobs())
+    except CheckpointError:  # it is being made
+        return False
+
+
 def test_no_secret_is_in_what_a_job_writes_or_shows(tmp_path: Path) -> None:
     (tmp_path / "leaky.py").write_text(EXECUTORS, encoding="utf-8")
     (tmp_path / "job.yaml").write_text(JOB, encoding="utf-8")
     job = subprocess.Popen(
         [sys.executable, "-m", "dpa.run", "job.yaml", "--report", "report", "--log", "debug"],
         cwd=tmp_path,
-        env={**os.environ, "LEAK_PASSWORD": SECRETS[0], "LEAK_API_KEY": SECRETS[1]},
+        env={
+            **os.environ,
+            "LEAK_PASSWORD": SECRETS[0],
+            "LEAK_API_KEY": SECRETS[1],
+            "LEAK_SEEN": str(tmp_path / "seen"),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     commands, listed = set(), set()
-    runs = Path(f"/tmp/dpa-{os.getuid()}")
+    runs, saved = Path(f"/tmp/dpa-{os.getuid()}"), tmp_path / "saved"
     while job.poll() is None:
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):  # it has ended meanwhile
                 commands.add(process.read_text(errors="replace"))
         listed.update(path.read_text() for path in runs.glob(f"leaks-{job.pid}*/status.json"))
+        if listed and any("reducer 0" in command for command in commands) and has_checkpoint(saved):
+            (tmp_path / "seen").touch()  # whereupon the job fails
         time.sleep(0.1)
     shown = job.communicate()[0]
     assert job.returncode == 1 and "refused *** and ***" in shown, shown
