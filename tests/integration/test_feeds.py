@@ -24,21 +24,31 @@ pytestmark = pytest.mark.usefixtures("ray")
 
 FETCHED = 5_000
 TURNS = 6
-ORDERS = 600
+ORDERS, CUSTOMERS = 600, 350
+
+
+def rows_read(snapshot: TrackedSnapshot) -> int:
+    """Those of all generations."""
+    before = 0 if snapshot.checkpoints is None else snapshot.checkpoints.read_before
+    return before + snapshot.totals.read
 
 
 class Producer(Unobserved):
-    """Appends records and writes a file whenever it looks, and kills the coordinator behind a checkpoint."""
+    """Appends records and writes a file whenever it looks, and kills the coordinator behind a checkpoint. When all is
+    read, inputs may be closed."""
 
     def __init__(self, servers: str, incoming: Path) -> None:
         self.servers, self.incoming = servers, incoming
         self.victims = ["coordinator"]
         self.given: Counter[str] = Counter()
         self.turn = 0
+        self.is_done = False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         if self.turn < TURNS or self.victims:
             self.produce()
+        else:
+            self.is_done = rows_read(snapshot) >= self.given.total() + FETCHED
         written = snapshot.checkpoints is not None and snapshot.checkpoints.written
         if written and self.victims and snapshot.generation == 0:
             os.kill(pid_of("feeds", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
@@ -79,27 +89,30 @@ def test_all_kinds_of_open_inputs_are_read_once_whatever_dies(tmp_path: Path) ->
             stages=stages,
             checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
             recovery={"backoff": "100ms"},
-            until={"idle": "1s"},
+            until={"seconds": 200},
             python_path=[str(Path(__file__).parent)],
-        ).run(producer)
+        ).run(producer, closes=lambda: producer.is_done)
     found = dict(zip(*result.table().select(["key", "count"]).to_pydict().values(), strict=True))
     assert found == {**producer.given, "fetched": FETCHED}
     assert not producer.victims and len(result.report.recoveries) == 1
 
 
 class Shop(Unobserved):
-    """Has orders placed whenever it looks, and kills a task and the coordinator, each behind a checkpoint."""
+    """Has orders placed whenever it looks, and kills a task and the coordinator, each behind a checkpoint. When all are
+    read, inputs may be closed."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self.victims = ["revenue 0", "coordinator"]
         self.orders = list(orders(ORDERS, customers=400, seed=1))
         self.placed = 0
+        self.is_done = False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         if self.placed < ORDERS - 100 or not self.victims:
             some = self.orders[self.placed : self.placed + 100]
             self.placed += fill(self.servers, "orders", iter(some), **{"batch.num.messages": "1"})
+        self.is_done = self.placed == ORDERS and rows_read(snapshot) >= ORDERS + CUSTOMERS
         written = snapshot.checkpoints is not None and snapshot.checkpoints.written
         if written and self.victims and snapshot.generation == 2 - len(self.victims):
             os.kill(pid_of("orders_kafka", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
@@ -118,14 +131,14 @@ def test_orders_are_read_from_kafka_and_results_published_there_once_whatever_di
             CONFIGS / "orders_kafka.yaml",
             [
                 f"stages.orders.read.kafka.servers='{servers}'",
-                "stages.customers.read.rows=350",
+                f"stages.customers.read.rows={CUSTOMERS}",
                 f"stages.live={{from: placed, key_by: segment, value: amount, reduce: {reduce}, write: {write}}}",
                 f"checkpoint={{path: '{tmp_path}/checkpoints', every: 300ms}}",
                 "recovery.backoff=100ms",
-                "until={idle: 2s}",
+                "until={seconds: 200}",
             ],
         )
-        result = job.run(shop)
+        result = job.run(shop, closes=lambda: shop.is_done)
         read = KafkaFeed(servers, ("live",), RecordFormat("string", "string")).poll(100_000).splits
         published = table_of(read).to_pylist()
     assert result.report.reference.matches and not shop.victims and shop.placed == ORDERS

@@ -21,13 +21,15 @@ TURNS = 6
 
 
 class Writer(Unobserved):
-    """Adds entries to both streams whenever it looks, and kills a task that reads, behind a checkpoint."""
+    """Adds entries to both streams whenever it looks, and kills a task that reads, behind a checkpoint. When all are
+    read, inputs may be closed."""
 
     def __init__(self, url: str) -> None:
         self.redis = Redis.from_url(url)
         self.victims = ["entries 0"]
         self.added: Counter[tuple[str, str]] = Counter()
         self.turn = 0
+        self.is_done = False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         if self.turn < TURNS or self.victims:
@@ -36,6 +38,8 @@ class Writer(Unobserved):
                 stream, page = STREAMS[number % 2], f"page {(self.turn + number) % 7}"
                 self.redis.xadd(stream, {"page": page, "seconds": 1})
                 self.added[stream, page] += 1
+        elif snapshot.checkpoints is not None:
+            self.is_done = snapshot.checkpoints.read_before + snapshot.totals.read >= self.added.total()
         written = snapshot.checkpoints is not None and snapshot.checkpoints.written
         if written and self.victims and snapshot.generation == 0:
             os.kill(pid_of("streams", self.victims.pop(), snapshot.generation), signal.SIGKILL)
@@ -61,9 +65,9 @@ def test_streams_are_read_once_by_what_a_package_brings_though_a_reader_dies(tmp
             checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
             recovery={"backoff": "100ms"},
             limits={"split_records": 50},
-            until={"idle": "1s"},
+            until={"seconds": 200},
             python_path=[str(installed(tmp_path))],
-        ).run(writer)
+        ).run(writer, closes=lambda: writer.is_done)
     found = {(row["stream"], row["page"]): row["seconds"] for row in result.table().to_pylist()}
     assert found == writer.added
     assert not writer.victims and [recovery.task for recovery in result.report.recoveries] == ["entries 0"]
