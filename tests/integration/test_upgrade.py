@@ -45,7 +45,8 @@ class Ended(Unobserved):
         self.how, self.asked = how, False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.checkpoints is not None and snapshot.checkpoints.written and not self.asked:
+        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
+        if written and snapshot.totals.read and not self.asked:
             self.asked = True
             threading.Thread(target=getattr(RunningJob.find("upgraded"), self.how)).start()
 
