@@ -52,7 +52,7 @@ class Program:
 
     def facts(self) -> dict:
         """Wait for the end; what the program wrote, which must be one line of JSON and nothing else."""
-        output, errors = self.process.communicate(timeout=120)
+        output, errors = self.process.communicate(timeout=240)
         assert (self.process.returncode, errors) == (0, "")
         return json.loads(output)
 
