@@ -46,7 +46,7 @@ class Slow(Reducer[list[int], int]):
         if value % 97 == 0:
             raise KeyError("the reducer minds")
         if not Path(self.go).exists():
-            time.sleep(0.002)
+            time.sleep(0.006)
         return state
 
     def merge(self, left: list[int], right: list[int]) -> list[int]:
@@ -64,7 +64,7 @@ def test_each_dead_letter_is_there_once_though_a_process_dies(tmp_path: Path) ->
         mapper=pairs,
         reducer=Slow(str(tmp_path / "go")),
         parallelism={"mappers": 2, "reducers": 2},
-        limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+        limits={"batch_records": 50, "in_flight_records": 150, "split_records": 1_000},
         recovery={"backoff": "200ms"},
         checkpoint={"path": str(tmp_path / "saved"), "every": "300ms"},
         on_error="dead_letter",

@@ -220,11 +220,14 @@ class KillerBehindCheckpoints(Killer):
             return
         import psutil  # Ray brings it
 
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            children = psutil.Process().children(recursive=True)
-            if ready := [child.pid for child in children if child.cmdline()[0].startswith("ray::StageActor")]:
-                self.ready += ready
-                super().update(snapshot)
+        ready = []
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if "".join(child.cmdline()[:1]).startswith("ray::StageActor"):
+                    ready.append(child.pid)
+        if ready:
+            self.ready += ready
+            super().update(snapshot)
 
 
 class Disaster(Unobserved):
