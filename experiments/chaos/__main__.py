@@ -47,7 +47,7 @@ STORES = ("directory", "objects", "directory", "")
 
 
 def ways(number: int, *, endless: bool = False) -> list[Way]:
-    """What so many runs are of: each topology in turn, of `endless` ones if these are wanted, and the rest in steps that
+    """What this number of runs is of: each topology in turn, or each `endless` one, and the rest in steps that
     do not go together with it."""
     found = zip(
         cycle(name for name, topology in TOPOLOGIES.items() if topology.publishes or not endless),
