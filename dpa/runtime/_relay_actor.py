@@ -24,6 +24,35 @@ from dpa.runtime._actors import Handles, TaskActor
 from dpa.runtime._pickled import PickledEnvelope
 from dpa.runtime._titles import name_process
 
+_LOOK_SECONDS = 1.0
+"""How often a relay that has nothing to pass on looks whether its generation is over."""
+
+
+class _Gathered:
+    """What the tasks of one generation have said to its coordinator, and is not passed on yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: list[bytes] = []
+        self._is_there = threading.Event()
+
+    def add(self, pickled: bytes) -> None:
+        """Another message."""
+        with self._lock:
+            self._messages.append(pickled)
+            self._is_there.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is something, within a while."""
+        return self._is_there.wait(seconds)
+
+    def take(self) -> list[bytes]:
+        """All of it."""
+        with self._lock:
+            messages, self._messages = self._messages, []
+            self._is_there.clear()
+            return messages
+
 
 class RelayActor(TaskActor):
     """Brings what tasks say to the coordinator in bundles, and what it says to them, whatever that is."""
@@ -31,17 +60,18 @@ class RelayActor(TaskActor):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._gathered: list[bytes] = []
-        self._has_some = threading.Event()
+        self._gathered = _Gathered()
 
     @ray.method(concurrency_group="control")
     def serve(self, job: str, address: Address, coordinator: ActorHandle, generation: int) -> TaskProcess:
         """Be this relay of a job; returns where that is."""
         self._require(generation)
         name_process(job, f"{address} {address.index}" + (f"#{generation}" if generation else ""))
+        self._address, self._generation, self._gathered = address, generation, _Gathered()
         with self._lock:
-            self._address, self._handles, self._gathered = address, {COORDINATOR: coordinator}, []
-        threading.Thread(target=self._pass_on, args=(self._is_over,), name="relay", daemon=True).start()
+            self._handles = {COORDINATOR: coordinator}
+        passing = (self._gathered, coordinator, self._is_over)
+        threading.Thread(target=self._pass_on, args=passing, name="relay", daemon=True).start()
         return TaskProcess(self._node, os.getpid())
 
     @ray.method(concurrency_group="watch")
@@ -61,9 +91,7 @@ class RelayActor(TaskActor):
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver(self, pickled: bytes) -> None:
         """Take in what a task says to the coordinator."""
-        with self._lock:
-            self._gathered.append(pickled)
-        self._has_some.set()
+        self._gathered.add(pickled)
 
     @ray.method(concurrency_group="data", num_returns=0)
     def spread(self, bundle: list[tuple[Address, bytes]]) -> None:
@@ -74,28 +102,23 @@ class RelayActor(TaskActor):
                 if to in handles:
                     handles[to].deliver.remote(pickled)
 
-    def _pass_on(self, is_over: threading.Event) -> None:
-        bundling, generation = Bundling(), self._generation
-        while not is_over.is_set():
-            if not self._has_some.wait(timeout=1.0):
-                continue
-            now = time.monotonic()
-            time.sleep(bundling.due(now) - now)
-            self._has_some.clear()
-            with self._lock:
-                bundle, self._gathered = self._gathered, []
-            with self._reported():
-                if bundle and self._generation == generation:
-                    self._handles[COORDINATOR].deliver_all.remote(bundle)
+    def _pass_on(self, gathered: _Gathered, coordinator: ActorHandle, is_over: threading.Event) -> None:
+        bundling = Bundling()
+        with self._reported():
+            while not is_over.is_set():
+                if gathered.wait(_LOOK_SECONDS):
+                    now = time.monotonic()
+                    time.sleep(bundling.due(now) - now)
+                    coordinator.deliver_all.remote(gathered.take())
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
         """Have the coordinator end the job with what is raised: nobody waits for these calls."""
+        generation = self._generation
         try:
             yield
         except Exception:
-            died = TaskDied(self._address, FailureKind.RAISED, hidden(traceback.format_exc()))
-            self.failed(died, self._generation)
+            self.failed(TaskDied(self._address, FailureKind.RAISED, hidden(traceback.format_exc())), generation)
 
 
 class RelayedActor(TaskActor):
@@ -131,11 +154,10 @@ class RelayedActor(TaskActor):
     def send(self, envelope: Envelope) -> None:
         """Deliver a message: to a task that has a relay with the next bundle, but for one with arrays."""
         relay = relay_of(envelope.receiver, len(self._relays))
-        pickled = PickledEnvelope.of(envelope)
-        if relay is None or pickled.buffers:
-            self._handles[envelope.receiver].deliver.remote(pickled.argument)
-        else:
+        if relay is not None and not (pickled := PickledEnvelope.of(envelope)).buffers:
             self._bundles.setdefault(Address(RELAY, relay), []).append((envelope.receiver, pickled.pickled))
+        else:
+            super().send(envelope)
 
     def flush(self) -> None:
         """Send the bundles, unless more is about to come."""
