@@ -128,7 +128,6 @@ class RelayedActor(TaskActor):
         super().__init__()
         self._relays: Handles = {}
         self._bundles: dict[Address, list[tuple[Address, bytes]]] = {}  # by relay
-        self._is_gathering = False
 
     def _serve(self, job: str) -> dict[Address, ObjectRef]:
         """Have the relays begin: the calls that do, which return where they are."""
@@ -142,14 +141,7 @@ class RelayedActor(TaskActor):
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver_all(self, bundle: list[bytes]) -> None:
         """Take in the messages that a relay brings, and send what all of them have to be answered with."""
-        with self._shell.lock:
-            self._is_gathering = True
-            try:
-                for pickled in bundle:
-                    self._shell.receive(pickled)
-            finally:
-                self._is_gathering = False
-            self.flush()
+        self._shell.receive(*bundle)
 
     def send(self, envelope: Envelope) -> None:
         """Deliver a message: to a task that has a relay with the next bundle, but for one with arrays."""
@@ -160,8 +152,7 @@ class RelayedActor(TaskActor):
             super().send(envelope)
 
     def flush(self) -> None:
-        """Send the bundles, unless more is about to come."""
-        if self._bundles and not self._is_gathering:
-            bundles, self._bundles = self._bundles, {}
-            for relay, bundle in bundles.items():
-                self._relays[relay].spread.remote(bundle)
+        """Send the bundles."""
+        bundles, self._bundles = self._bundles, {}
+        for relay, bundle in bundles.items():
+            self._relays[relay].spread.remote(bundle)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from dpa._util.disk import is_full, why
@@ -53,7 +53,7 @@ class Host(Protocol):
         """Deliver an envelope."""
 
     def flush(self) -> None:
-        """What an event has to be sent for has been, for now."""
+        """All has been sent that events say which came together."""
 
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
@@ -119,31 +119,34 @@ class Shell:
         with self.lock:
             return not any(thread.is_alive() for thread in threads)
 
-    def receive(self, pickled: PickledEnvelope | bytes) -> None:
-        """Open a pickled envelope and hand it to the machine."""
+    def receive(self, *pickled: PickledEnvelope | bytes) -> None:
+        """Open pickled envelopes and hand them to the machine."""
         try:
-            envelope = opened(pickled)
+            envelopes = [opened(each) for each in pickled]
         except BaseException as error:
             self._failed(error)
             return
-        self.post(envelope)
+        self.post(*envelopes)
 
-    def post(self, event: Event) -> None:
-        """Hand an event to the machine and carry out what it says."""
+    def post(self, *events: Event) -> None:
+        """Hand events to the machine, one after the other, and carry out what it says."""
         try:
             with self.lock:
-                if self._stopped.is_set():
-                    return
-                instructions = self._recorder.handle(event, self._clock_start + time.monotonic())
-                self._states.look()
-                for instruction in instructions:
-                    if isinstance(instruction, Send):
-                        self._host.send(instruction.envelope)
-                    elif not self._host.at_once(instruction):
-                        self._jobs.put(instruction)
+                for event in events:
+                    if self._stopped.is_set():
+                        return
+                    self._carry_out(self._recorder.handle(event, self._clock_start + time.monotonic()))
                 self._host.flush()
         except BaseException as error:
             self._failed(error)
+
+    def _carry_out(self, instructions: Iterable[Instruction]) -> None:
+        self._states.look()
+        for instruction in instructions:
+            if isinstance(instruction, Send):
+                self._host.send(instruction.envelope)
+            elif not self._host.at_once(instruction):
+                self._jobs.put(instruction)
 
     def aside(self, work: Callable[[], Event | None]) -> None:
         """Carry out something that may take long, and that user code need not wait for, on a thread of its own."""

@@ -7,7 +7,7 @@ import threading
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, Start, TaskDied
+from dpa.protocol.wire.events import Event, Start, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime._shell import Shell
@@ -69,3 +69,19 @@ def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them()
     shell.stop()
     said = "coordinator has been at one step for 0 s; it is starting tasks, which import the modules"
     assert said in str(host.said[0])
+
+
+def test_what_comes_together_is_answered_together_and_an_error_of_sending_that_ends_the_job() -> None:
+    class Full(Host):
+        """Cannot send what it has gathered."""
+
+        def flush(self) -> None:
+            self.said.append("flushed")
+            raise OSError("no room for a bundle")
+
+    host = Full()
+    shell = Shell(CoordinatorMachine(map_reduce((), 1, 1)), host, stuck_seconds=60)
+    shell.post(Tick(), Tick())
+    flushed, died = host.said
+    assert flushed == "flushed"
+    assert isinstance(died, TaskDied) and "no room for a bundle" in died.cause
