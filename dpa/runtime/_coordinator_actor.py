@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -291,10 +292,9 @@ class CoordinatorActor(AskedActor):
             raise
         except JobFailedError as error:
             return StartFailed(str(error))
-        with self._shell.lock:
-            self._processes |= require_all(served)
+        relays = require_all(served)
         watch(self._relays, self._generation, self._ended, self._stopped, self.fail)
-        self._connect(made)
+        self._connect(made, relays)
         return None
 
     def _start_late(self, wanted: Mapping[Address, str | None], start: LateStart) -> StartFailed | None:
@@ -311,9 +311,10 @@ class CoordinatorActor(AskedActor):
         self._connect(made)
         return None
 
-    def _connect(self, started: Handles) -> None:
+    def _connect(self, started: Handles, relays: Mapping[Address, TaskProcess] = MappingProxyType({})) -> None:
         """Let actors that are tasks take part. Not before all of them are: the first to be connected may send to the
-        last."""
+        last. `relays`: where those are that have begun just before; until tasks are known, the driver looks after the
+        machines of the generation before."""
         before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
         handles = {**self._relays, **before, **started}
         require_all(self._introduce(started), "died")
@@ -323,7 +324,7 @@ class CoordinatorActor(AskedActor):
         require_all({address: handle.meet.remote(started, mine) for address, handle in others.items()}, "died")
         with self._shell.lock:
             self._handles = {**self._handles, **started}  # those that are stopped may still have to be ended
-            self._processes |= processes
+            self._processes |= {**relays, **processes}
         watch(started, mine, self._ended, self._stopped, self.fail)
         for address in started:
             self._shell.post(TaskStarted(address))

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from dpa.errors import ProtocolError
-from dpa.protocol.wire.addresses import Address, Present
+from dpa.protocol.wire.addresses import RELAY, Address, Present
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, TasksGone, TaskStarted
 from dpa.protocol.wire.instructions import Answer, Commit, StopTasks
 from dpa.protocol.wire.nodes import TaskProcess
@@ -149,3 +149,24 @@ def test_an_epoch_is_committed_when_the_driver_asks_again_and_not_when_it_is_giv
         assert committed.wait(30.0)
     finally:
         coordinator._ended.set()
+
+
+def test_a_coordinator_answers_while_relays_start_and_says_where_they_are_with_the_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else nobody could cancel the job, and the driver would take it for started, and look after no other machine."""
+    coordinator, lock = CoordinatorActor(), threading.Lock()
+    relay, place = Address(RELAY, 0), TaskProcess("here", 1)
+
+    def answered(calls: dict[Address, object], otherwise: str = "did not start") -> dict[Address, TaskProcess]:
+        assert not lock.locked()
+        assert not coordinator._processes
+        return dict.fromkeys(calls, place)
+
+    coordinator._shell = SimpleNamespace(lock=lock, post=lambda event: None)  # type: ignore[assignment]
+    coordinator._plan = SimpleNamespace(name="job")  # type: ignore[assignment]
+    for name, given in (("_serve", {relay: None}), ("_made", {}), ("_introduce", {relay: None})):
+        monkeypatch.setattr(coordinator, name, lambda *_, given=given: given)
+    monkeypatch.setattr("dpa.runtime._coordinator_actor.require_all", answered)
+    assert coordinator._start_first(()) is None
+    assert coordinator._processes == {relay: place}
