@@ -37,7 +37,8 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, PollDone
 from dpa.protocol.wire.instructions import Send
-from dpa.protocol.wire.relays import Bundling, relay_of, relays_for
+from dpa.protocol.wire.relays import RELAYED_BYTES, Bundling, relay_of, relays_for
+from dpa.runtime._pickled import PickledEnvelope
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob
 from dpa.sources.feed import Position
@@ -230,8 +231,8 @@ def _replay(make: Callable[[], Machine], recorded: list[_Taken], relays: int, si
         taken.update(type(envelope.message).__name__ for envelope in own)
         sent.update(type(envelope.message).__name__ for envelope in out)
         ways = [
-            *(("from", relay_of(envelope.sender, relays)) for envelope in own),
-            *(("to", relay_of(envelope.receiver, relays)) for envelope in out),
+            *(("from", _way(envelope, envelope.sender, relays)) for envelope in own),
+            *(("to", _way(envelope, envelope.receiver, relays)) for envelope in out),
         ]
         for way, relay in ways:
             if relay is None:
@@ -245,6 +246,12 @@ def _replay(make: Callable[[], Machine], recorded: list[_Taken], relays: int, si
     spent = statistics.median(_processor_seconds(make(), recorded, since) for _ in range(_REPEATS))
     busiest = max(relayed.values(), default=0)
     return _Replayed(taken, sent, direct + len(bundles), busiest, of_epochs, epochs, until - since, spent)
+
+
+def _way(envelope: Envelope, task: Address, relays: int) -> int | None:
+    """The relay by which Ray carries a message from or to a task; None: it goes directly."""
+    relay = relay_of(task, relays)
+    return None if relay is None or PickledEnvelope.of(envelope).size > RELAYED_BYTES else relay
 
 
 def _processor_seconds(machine: Machine, recorded: list[_Taken], since: float) -> float:

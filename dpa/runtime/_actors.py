@@ -48,7 +48,7 @@ from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, P
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.protocol.wire.relays import relay_of
+from dpa.protocol.wire.relays import RELAYED_BYTES, relay_of
 from dpa.protocol.wire.use import TaskUse, forget_receivers
 from dpa.runtime._core_wait import CoreWait
 from dpa.runtime._freed_memory import keep_freed_memory
@@ -200,14 +200,14 @@ class TaskActor:
         )
 
     def send(self, envelope: Envelope) -> None:
-        """Deliver a message, records by the queue that is theirs, and count its bytes. A relay takes none with arrays,
-        which it would copy."""
+        """Deliver a message, records by the queue that is theirs, and count its bytes."""
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
-        if self._relay is not None and envelope.receiver == COORDINATOR and not pickled.buffers:
-            handle = self._relay
-        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
+        if self._relay is not None and envelope.receiver == COORDINATOR and pickled.size <= RELAYED_BYTES:
+            self._relay.deliver.remote(pickled.whole)
+        else:
+            (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
 
     def flush(self) -> None:
         """Nothing waits."""

@@ -42,6 +42,11 @@ class PickledEnvelope:
         return self if self.buffers else self.pickled
 
     @property
+    def whole(self) -> bytes:
+        """Everything, for who passes it on: a copy of what is outside."""
+        return pickle.dumps(self, protocol=5) if self.buffers else self.pickled
+
+    @property
     def size(self) -> int:
         """Bytes."""
         return len(self.pickled) + sum(buffer.raw().nbytes for buffer in self.buffers)
@@ -49,9 +54,11 @@ class PickledEnvelope:
 
 def opened(argument: PickledEnvelope | bytes) -> Envelope:
     """The envelope that an actor was called with; raises whatever a user's value raises that cannot be unpickled."""
-    pickled, buffers = (argument, []) if isinstance(argument, bytes) else (argument.pickled, argument.buffers)
-    envelope: Envelope = pickle.loads(pickled, buffers=buffers)
-    return envelope
+    found: Envelope | PickledEnvelope = pickle.loads(argument) if isinstance(argument, bytes) else argument
+    if isinstance(found, PickledEnvelope):
+        found = pickle.loads(found.pickled, buffers=found.buffers)
+    assert isinstance(found, Envelope)
+    return found
 
 
 def _has_states_of_user_code(message: Message) -> bool:

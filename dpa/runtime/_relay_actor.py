@@ -19,7 +19,7 @@ from dpa.protocol.wire.addresses import COORDINATOR, RELAY, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.protocol.wire.relays import Bundling, relay_of
+from dpa.protocol.wire.relays import RELAYED_BYTES, Bundling, relay_of
 from dpa.runtime._actors import Handles, TaskActor
 from dpa.runtime._pickled import PickledEnvelope
 from dpa.runtime._titles import name_process
@@ -144,10 +144,10 @@ class RelayedActor(TaskActor):
         self._shell.receive(*bundle)
 
     def send(self, envelope: Envelope) -> None:
-        """Deliver a message: to a task that has a relay with the next bundle, but for one with arrays."""
+        """Deliver a message: to a task that has a relay with the next bundle, but for a large one."""
         relay = relay_of(envelope.receiver, len(self._relays))
-        if relay is not None and not (pickled := PickledEnvelope.of(envelope)).buffers:
-            self._bundles.setdefault(Address(RELAY, relay), []).append((envelope.receiver, pickled.pickled))
+        if relay is not None and (pickled := PickledEnvelope.of(envelope)).size <= RELAYED_BYTES:
+            self._bundles.setdefault(Address(RELAY, relay), []).append((envelope.receiver, pickled.whole))
         else:
             super().send(envelope)
 

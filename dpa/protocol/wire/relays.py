@@ -13,6 +13,9 @@ Ray carries of one caller."""
 
 _TASKS_OF_A_RELAY = 96
 
+RELAYED_BYTES = 2**16
+"""Larger messages go directly: to copy one twice costs as much as a call."""
+
 _GATHER_SECONDS = 0.005
 """What comes this soon after the first message goes with it: tasks answer a question of the coordinator's together."""
 

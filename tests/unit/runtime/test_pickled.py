@@ -56,3 +56,14 @@ def test_an_actor_is_called_with_bytes_where_nothing_stays_outside(message: Mess
     argument = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message)).argument
     assert isinstance(argument, kind)
     assert (opened(argument).seq, type(opened(argument).message)) == (7, type(message))
+
+
+def test_what_stays_outside_comes_as_well_with_the_whole() -> None:
+    counts = np.arange(1_000)
+    for message in (Ack(3, 5), RangeTransfer(1, StatePart(pa.array(["a"]), (), counts, COUNTS))):
+        whole = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message)).whole
+        assert isinstance(whole, bytes)
+        found = opened(whole)
+        assert (found.seq, type(found.message)) == (7, type(message))
+        if isinstance(found.message, RangeTransfer):
+            assert found.message.part is not None and found.message.part.records.tolist() == counts.tolist()
