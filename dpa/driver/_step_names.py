@@ -18,7 +18,7 @@ def check_names(file: JobFile) -> None:
     stages = file.stages
     for name in stages:
         if name in RESERVED:
-            raise file.error(f"stages.{name}", f"a task of every job is named {name!r}: give the step another name")
+            raise file.error(f"stages.{name}", f"tasks of dpa itself are named {name!r}: give the step another name")
         for key, other in _named_by(file, name):
             if other not in stages:
                 close = difflib.get_close_matches(other, stages, n=1)

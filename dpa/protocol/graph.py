@@ -264,7 +264,7 @@ class Graph:
         names = [stage.name for stage in self.stages]
         for name in names:
             if name in RESERVED:
-                raise ConfigError(f"a stage must not be named {name!r}: that name is taken by a task of every job")
+                raise ConfigError(f"a stage must not be named {name!r}: that name is taken by tasks of dpa itself")
             if names.count(name) > 1:
                 raise ConfigError(f"two stages are named {name!r}")
         for edge in self.edges:

@@ -361,7 +361,7 @@ def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str)
             "stages.process.process: dpa.aggregates.Count is a reducer",
         ),
         (lambda rows: rows.map(plus_one, name="my map"), "stages.my map: the name of a step has up to 64 ASCII"),
-        (lambda rows: rows.map(plus_one, name="coordinator"), "stages.coordinator: a task of every job is named"),
+        (lambda rows: rows.map(plus_one, name="coordinator"), "stages.coordinator: tasks of dpa itself are named"),
         (lambda rows: rows.map(plus_one, paralelism=2), "stages.map.paralelism: unknown key; did you mean 'parallel"),
         (lambda rows: rows.map(plus_one, balance="none").top_k(1, by="n"), "stages.map.balance: the step runs in the"),
         (lambda rows: rows.key_by("word", parity).reduce(Count()), "stages.reduce.key_by: a key is the name of a col"),

@@ -215,7 +215,7 @@ ERRORS = {
     ),
     "a reserved name": (
         "  coordinator: {from: lines, map: mine:same}\n",
-        "4: stages.coordinator: a task of every job is named 'coordinator': give the step another name",
+        "4: stages.coordinator: tasks of dpa itself are named 'coordinator': give the step another name",
     ),
     "a filter's mark on a map": (
         step("from: lines\nmap: mine:keep"),
