@@ -6,17 +6,22 @@ import os
 import threading
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 import ray
 
 from dpa.errors import ProtocolError
-from dpa.protocol.wire.addresses import RELAY, Address, Present
+from dpa.protocol.wire.addresses import COORDINATOR, RELAY, Address, Present
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, TasksGone, TaskStarted
 from dpa.protocol.wire.instructions import Answer, Commit, StopTasks
+from dpa.protocol.wire.messages.splits import SplitGrant
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime._actors import Handles, StageActor, TaskActor, create
 from dpa.runtime._coordinator_actor import CoordinatorActor
 from dpa.runtime._kept_answers import RESTARTED
+from dpa.runtime._pickled import opened
+from dpa.sources.splits import MemorySplit
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -170,3 +175,29 @@ def test_a_coordinator_answers_while_relays_start_and_says_where_they_are_with_t
     monkeypatch.setattr("dpa.runtime._coordinator_actor.require_all", answered)
     assert coordinator._start_first(()) is None
     assert coordinator._processes == {relay: place}
+
+
+@pytest.mark.parametrize(("rows", "ways"), [(1, ["relay", "relay"]), (100_000, ["direct", "direct"])])
+def test_a_message_goes_through_a_relay_unless_it_is_large_whether_it_has_arrays_or_not(
+    rows: int, ways: list[str]
+) -> None:
+    went: list[tuple[str, object]] = []
+
+    def handle(way: str) -> SimpleNamespace:
+        call = SimpleNamespace(remote=lambda given: went.append((way, given)))
+        return SimpleNamespace(deliver=call, spread=call)
+
+    coordinator, task, source = CoordinatorActor(), StageActor(), Address("read", 3)
+    coordinator._relays = {Address(RELAY, 0): handle("relay")}
+    coordinator._handles = {source: handle("direct")}
+    task._handles, task._relay = {COORDINATOR: handle("direct")}, handle("relay")
+    grant = SplitGrant(MemorySplit(pa.table({"number": [*range(rows)]})))
+    coordinator.send(Envelope(COORDINATOR, source, 0, grant))
+    coordinator.flush()
+    task.send(Envelope(source, COORDINATOR, 0, grant))
+    assert [way for way, _ in went] == ways
+    for _, given in went:
+        [pickled] = [pickled for _, pickled in given] if isinstance(given, list) else [given]
+        message = opened(pickled).message
+        assert isinstance(message, SplitGrant) and isinstance(message.split, MemorySplit)
+        assert message.split.table.num_rows == rows
