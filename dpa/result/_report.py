@@ -50,8 +50,8 @@ class RecoveryReport:
     Attributes:
         generation: that ended, from 0.
         at: seconds from the start of the job until the death was noticed.
-        task: whose process died: a task, the `load balancer`, the `coordinator`, a `control relay`, or the `driver`
-            before this one.
+        task: whose process died: a task, the `load balancer`, the `coordinator`, a `control relay` by its number, or
+            the `driver` before this one.
         node: its node; empty where the job has one, or where it is not known.
         cause: why it died, as far as Ray knows.
         rows: input rows that had been read, as last reported, and that the next generation read again; None: a driver

@@ -66,7 +66,7 @@ class RelayActor(TaskActor):
     def serve(self, job: str, address: Address, coordinator: ActorHandle, generation: int) -> TaskProcess:
         """Be this relay of a job; returns where that is."""
         self._require(generation)
-        name_process(job, f"{address} {address.index}" + (f"#{generation}" if generation else ""))
+        name_process(job, f"{address}#{generation}" if generation else str(address))
         self._address, self._generation, self._gathered = address, generation, _Gathered()
         with self._lock:
             self._handles = {COORDINATOR: coordinator}
@@ -135,8 +135,12 @@ class RelayedActor(TaskActor):
         return {at: relay.serve.remote(job, at, own, self._generation) for at, relay in self._relays.items()}
 
     def _introduce(self, tasks: Handles) -> dict[Address, ObjectRef]:
-        """Have the relays learn of tasks, before these begin: the calls that do."""
-        return {at: relay.meet.remote(tasks, self._generation) for at, relay in self._relays.items()}
+        """Have the relays learn of their tasks, before these begin: the calls that do."""
+        of_each: dict[Address, Handles] = {relay: {} for relay in self._relays}
+        for task, handle in tasks.items():
+            if (relay := relay_of(task, len(of_each))) is not None:
+                of_each[Address(RELAY, relay)][task] = handle
+        return {at: self._relays[at].meet.remote(known, self._generation) for at, known in of_each.items()}
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver_all(self, bundle: list[bytes]) -> None:

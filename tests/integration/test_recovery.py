@@ -117,7 +117,7 @@ def test_a_job_of_many_tasks_survives_the_death_of_a_relay(tmp_path: Path, monke
         checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
     ).run(killer)
     assert dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True)) == Counter(keys)
-    assert [recovery.task for recovery in result.report.recoveries] == ["control relay", "reducer 0"]
+    assert [recovery.task for recovery in result.report.recoveries] == ["control relay 1", "reducer 0"]
     assert result.report.epochs.number > 2, "what tasks say of epochs goes through relays"
 
 

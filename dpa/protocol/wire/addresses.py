@@ -12,7 +12,7 @@ class Address(NamedTuple):
     index: int = 0  # type: ignore[assignment]  # instead of the method of tuples
 
     def __str__(self) -> str:
-        return self.stage if self.stage in RESERVED else f"{self.stage} {self.index}"
+        return self.stage if self in (COORDINATOR, BALANCER) else f"{self.stage} {self.index}"
 
 
 class Present(NamedTuple):
