@@ -6,9 +6,12 @@ of checkpoints fails, tears writes and lists late. Tasks come, go and move meanw
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -71,23 +74,46 @@ def _mode(seed: int, *, windows: bool) -> tuple[str, Callable[[int], Made], dict
     return modes[seed % len(modes)]
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What happened in the run of a seed, and how it went wrong: the message and the events that led there."""
+
+    seed: int
+    counts: Counter[str]
+    met: Counter[tuple[str, str]]
+    violation: tuple[str, list[str]] | None = None
+
+
+def _find(seed: int, *, windows: bool) -> _Found:
+    meetings = Meetings()
+    try:
+        counts = run(seed, windows=windows, watch=meetings.watch, died=meetings.died).counts
+    except InvariantViolationError as violation:
+        return _Found(seed, Counter(), meetings.of, (str(violation), [*violation.history]))
+    return _Found(seed, counts, meetings.of)
+
+
 def measure(options: argparse.Namespace, show: Callable[[int, InvariantViolationError], None]) -> Findings:
-    """Run some seeds, and count what happened in them; `show` prints a violation."""
+    """Run some seeds, on all processors, and count what happened in them; `show` prints a violation."""
     seeds = min(options.seeds, 50) if options.quick else options.seeds
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
-    meetings, failed, began = Meetings(), [], time.time()
-    for seed in range(options.seed, options.seed + seeds):
-        kinds[_mode(seed, windows=options.windows)[0]] += 1
-        try:
-            counts.update(run(seed, windows=options.windows, watch=meetings.watch, died=meetings.died).counts)
-        except InvariantViolationError as violation:
-            failed.append(seed)
-            show(seed, violation)
-        if (seed + 1) % 200 == 0:
-            progress(f"{seed + 1 - options.seed} of {seeds} runs with faults, {len(failed)} violations")
+    met: Counter[tuple[str, str]] = Counter()
+    failed: list[int] = []
+    began = time.time()
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        each = range(options.seed, options.seed + seeds)
+        for done, found in enumerate(processes.map(partial(_find, windows=options.windows), each), start=1):
+            kinds[_mode(found.seed, windows=options.windows)[0]] += 1
+            counts.update(found.counts)
+            met.update(found.met)
+            if found.violation is not None:
+                failed.append(found.seed)
+                show(found.seed, InvariantViolationError(*found.violation))
+            if done % 200 == 0:
+                progress(f"{done} of {seeds} runs with faults, {len(failed)} violations")
     seconds = time.time() - began
-    pairs = [(one, other, meetings.of[one, other]) for one, other in PAIRS]
+    pairs = [(one, other, met[one, other]) for one, other in PAIRS]
     never = sum(not times for _, _, times in pairs)
     print(
         f"{seeds} runs with faults in {seconds:.1f} s: {f'VIOLATIONS with seeds {failed}' if failed else 'all right'}"

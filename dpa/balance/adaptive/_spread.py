@@ -15,7 +15,10 @@ from dpa.routing.change import TableChange
 
 
 def is_spread(demand: Demand) -> bool:
-    """Whether every arc that has work is split, but for those of reducers that have not reported."""
+    """Whether there is nothing to split: every arc that has work is, but for those of reducers that have not reported;
+    or fewer than two have."""
+    if len(set(demand.table.members) - demand.unreported) < 2:
+        return True
     owners = demand.table.sole_owners
     whole = owners[(owners >= 0) & (demand.records > 0)]
     return bool(np.isin(whole, list(demand.unreported)).all())

@@ -54,6 +54,10 @@ def test_a_reducer_that_has_not_reported_is_left_as_it_is_and_gets_nothing() -> 
     assert not is_spread(demand_of(proposal.table))
 
 
+def test_a_reducer_that_has_reported_alone_has_nobody_to_share_with() -> None:
+    assert is_spread(demand_of(TABLE, among=(0,)))
+
+
 def test_where_no_work_is_ahead_there_is_nothing_to_split() -> None:
     nothing = Expected(0.0, EXPECTED.sample, {})
     assert is_spread(Demand.of(TABLE, {one: load(0.001) for one in range(3)}, nothing))
