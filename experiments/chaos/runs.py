@@ -140,7 +140,9 @@ class Chaos:
     def work(self, kills: int) -> Run:
         """Run the job to its end, and kill so often meanwhile."""
         began = time.monotonic()
-        planned = [self._plan() for _ in range(kills)]
+        planned: list[tuple[str, str]] = []
+        for _ in range(kills):
+            planned.append(self._plan(planned))
         self._start(resume=False)
         try:
             while self._goes_on(planned, time.monotonic() - began > MOST_SECONDS):
@@ -172,9 +174,13 @@ class Chaos:
         """Of the next kill, when it comes if at any moment."""
         self._since, self._due = time.monotonic(), self._draw.expovariate(1 / MEAN_SECONDS)
 
-    def _plan(self) -> tuple[str, str]:
-        """What is to be killed, and when."""
-        kinds = [*TASKS, NODE, *([DRIVER] if self._store else [])]
+    def _plan(self, before: list[tuple[str, str]]) -> tuple[str, str]:
+        """What is to be killed, and when; the other node once."""
+        kinds = [
+            *TASKS,
+            *([] if any(what == NODE for what, _ in before) else [NODE]),
+            *([DRIVER] if self._store else []),
+        ]
         if self._is_remote or self.run.way.sink == "objects":
             kinds.append(STORAGE)
         return self._draw.choice(kinds), self._draw.choice(MOMENTS)
