@@ -38,7 +38,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, PollDone
 from dpa.protocol.wire.instructions import Send
 from dpa.protocol.wire.relays import RELAYED_BYTES, Bundling, relay_of, relays_for
-from dpa.runtime._pickled import PickledEnvelope
+from dpa.runtime.pickled import PickledEnvelope
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob
 from dpa.sources.feed import Position

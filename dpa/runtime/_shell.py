@@ -29,8 +29,8 @@ from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime._cores_busy import CoresBusy
-from dpa.runtime._pickled import PickledEnvelope, opened
 from dpa.runtime._state_log import StateLog
+from dpa.runtime.pickled import PickledEnvelope, opened
 
 _log = logging.getLogger(__name__)
 

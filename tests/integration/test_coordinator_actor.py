@@ -20,7 +20,7 @@ from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime._actors import Handles, StageActor, TaskActor, create
 from dpa.runtime._coordinator_actor import CoordinatorActor
 from dpa.runtime._kept_answers import RESTARTED
-from dpa.runtime._pickled import opened
+from dpa.runtime.pickled import opened
 from dpa.sources.splits import MemorySplit
 
 pytestmark = pytest.mark.usefixtures("ray")
