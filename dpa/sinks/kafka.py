@@ -101,8 +101,8 @@ class KafkaTopic(PackageSink):
                 if epoch == RESULT:
                     self._mark(producer, self.job, _OVER)
                 producer.commit_transaction(_ANSWER_SECONDS)
-            except BaseException:
-                self._forget(producer)
+            except BaseException as error:
+                self._forget(producer, error)
                 raise
 
     def abort(self) -> None:
@@ -166,11 +166,14 @@ class KafkaTopic(PackageSink):
         finally:
             consumer.close()
 
-    def _forget(self, producer: Producer) -> None:
-        """End what a producer has begun, and have another one made for what is next."""
-        from confluent_kafka import KafkaException
+    def _forget(self, producer: Producer, why: BaseException) -> None:
+        """End what a producer has begun, and have another one made for what is next. The newer one that has fenced it
+        has ended that already, and brokers may not answer it any more."""
+        from confluent_kafka import KafkaError, KafkaException
 
         self._producer = None
+        if isinstance(why, KafkaException) and why.args[0].code() == KafkaError._FENCED:
+            return
         try:
             producer.abort_transaction(_ANSWER_SECONDS)
         except KafkaException as error:
