@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
+from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -237,14 +238,18 @@ class StageActor(TaskActor):
         keep_freed_memory()
 
     @ray.method(concurrency_group="control")
-    def become(self, address: Address, packed: PackedPlan, beginning: Beginning | None = None) -> None:
-        """Be this task of the plan; `beginning`: with what, where the job has checkpoints.
+    def become(self, address: Address, given: list[ObjectRef]) -> None:
+        """Be this task of the plan that is the first of these two; the other is with what it begins, where the job has
+        checkpoints. They are fetched here: a call that has a large argument is lost for ever, without a word, where the
+        port of this process was that of one that has just died, as the raylet does not try again to announce it.
 
         Raises:
             ConfigError: a module of the user's is not to be found here.
             CheckpointError: what it begins with cannot be read.
             ProtocolError: the process was reset for a later generation.
         """
+        packed: PackedPlan = ray.get(given[0])
+        beginning: Beginning | None = ray.get(given[1])
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()

@@ -376,7 +376,7 @@ class CoordinatorActor(AskedActor):
         if address == BALANCER:
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
         beginning = None if self._checkpointing is None else self._checkpointing.beginning(address)
-        return actor.become.remote(address, self._packed, beginning)
+        return actor.become.remote(address, [self._packed, ray.put(beginning)])
 
     def failed(self, died: TaskDied, generation: int) -> None:
         """End the job with an error of the coordinator, or with a death that it has found."""
