@@ -103,7 +103,7 @@ class TaskActor:
         self._address = machine.address
         self._generation = plan.generation
         machine.live_in(plan.generation)
-        name_process(plan.name, f"{machine.address}#{plan.generation}" if plan.generation else str(machine.address))
+        name_process(plan.name, str(machine.address), plan.generation)
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(machine, self, plan.stuck_seconds)

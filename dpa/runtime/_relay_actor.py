@@ -66,7 +66,7 @@ class RelayActor(TaskActor):
     def serve(self, job: str, address: Address, coordinator: ActorHandle, generation: int) -> TaskProcess:
         """Be this relay of a job; returns where that is."""
         self._require(generation)
-        name_process(job, f"{address}#{generation}" if generation else str(address))
+        name_process(job, str(address), generation)
         self._address, self._generation, self._gathered = address, generation, _Gathered()
         with self._lock:
             self._handles = {COORDINATOR: coordinator}

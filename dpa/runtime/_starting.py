@@ -100,28 +100,21 @@ def watch(
         fail: receives the death.
     """
     joins = {handle.join.remote(generation): address for address, handle in tasks.items()}
-    watching = (joins, generation, is_over, stopped, fail)
-    threading.Thread(target=_watch, args=watching, name="watch", daemon=True).start()
 
+    def wait() -> None:
+        while joins and not is_over.is_set():
+            ended, _ = ray.wait(list(joins), timeout=1.0)
+            for reference in ended:
+                try:
+                    ray.get(reference)
+                except Exception as error:
+                    if joins[reference] in stopped:
+                        stopped.discard(joins.pop(reference))
+                        continue
+                    if not is_over.is_set():
+                        why = cause_of(error) if isinstance(error, RayError) else repr(error)
+                        fail(TaskDied(joins[reference], FailureKind.DIED, why), generation)
+                    return
+                del joins[reference]  # its process is of the next generation
 
-def _watch(
-    joins: dict[ObjectRef, Address],
-    generation: int,
-    is_over: threading.Event,
-    stopped: set[Address],
-    fail: Callable[[TaskDied, int], object],
-) -> None:
-    while joins and not is_over.is_set():
-        ended, _ = ray.wait(list(joins), timeout=1.0)
-        for reference in ended:
-            try:
-                ray.get(reference)
-            except Exception as error:
-                if joins[reference] in stopped:
-                    stopped.discard(joins.pop(reference))
-                    continue
-                if not is_over.is_set():
-                    why = cause_of(error) if isinstance(error, RayError) else repr(error)
-                    fail(TaskDied(joins[reference], FailureKind.DIED, why), generation)
-                return
-            del joins[reference]  # its process is of the next generation
+    threading.Thread(target=wait, name="watch", daemon=True).start()

@@ -14,8 +14,10 @@ _SHORT = Path("/proc/self/comm")
 """What `top` shows, up to 15 characters; Linux only."""
 
 
-def name_process(job: str, task: str) -> None:
-    """Call this process, which hosts an actor, by its job and its task, from the actor's next call on."""
+def name_process(job: str, task: str, generation: int) -> None:
+    """Call this process, which hosts an actor, by its job and its task, and by the generation from the second one on,
+    from the actor's next call on."""
+    task = f"{task}#{generation}" if generation else task
     import ray._raylet
     from ray._private import worker
 

@@ -8,10 +8,11 @@ import math
 from dpa.protocol.wire.addresses import RESERVED, Address
 
 RELAYED_TASKS = 48
-"""A job of no more tasks than this has no relays: its coordinator has some hundred messages a second, of the 2,500 that
-Ray carries of one caller."""
+"""A job of no more tasks than this has no relays: its coordinator has some hundreds of messages a second, of the
+2,500 that Ray carries of one caller."""
 
 _TASKS_OF_A_RELAY = 96
+"""At most; each has some messages an epoch, in and out."""
 
 RELAYED_BYTES = 2**16
 """Larger messages go directly: to copy one twice costs as much as a call."""
