@@ -240,8 +240,8 @@ class StageActor(TaskActor):
     @ray.method(concurrency_group="control")
     def become(self, address: Address, given: list[ObjectRef]) -> None:
         """Be this task of the plan that is the first of these two; the other is with what it begins, where the job has
-        checkpoints. They are fetched here: a call that has a large argument is lost for ever, without a word, where the
-        port of this process was that of one that has just died, as the raylet does not try again to announce it.
+        checkpoints. They are fetched here: as arguments they could be lost, with the call, on a Ray of the caller's
+        whose workers have ports of the system's choice.
 
         Raises:
             ConfigError: a module of the user's is not to be found here.

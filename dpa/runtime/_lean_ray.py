@@ -1,6 +1,7 @@
 """A Ray for one job, without the processes that such a job has no use for: the server of the dashboard, for which
 `ray.init` would wait, the autoscaler, the monitor that forwards logs, and the agents of its node, for which its raylet
-would wait. What the dashboard needs is not imported either, and workers are forked.
+would wait. What the dashboard needs is not imported either, workers are forked, and their ports are not the system's
+choice.
 
 Ray can start without them, but `ray.init` has no options for it. So what it calls is replaced while it runs; a Ray that
 is built differently starts them all.
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from dpa.runtime import _idle_agent
-from dpa.runtime.forked_worker import SCRIPT
+from dpa.runtime.forked_worker import SCRIPT, WORKERS
 
 _AGENTS = "--dashboard_agent_command=", "--runtime_env_agent_command="
 """How the words of a raylet's command begin that are commands themselves."""
@@ -32,7 +33,7 @@ def few_processes(*, logs: bool) -> Iterator[None]:
     from ray._private import parameter, services, utils
 
     params, start = parameter.RayParams, getattr(services, "start_ray_process", None)
-    wanted = {"no_monitor": True, "include_log_monitor": logs, "worker_path": SCRIPT}
+    wanted = {"no_monitor": True, "include_log_monitor": logs, **WORKERS}
     known = inspect.signature(params).parameters
     changed = {name: value for name, value in wanted.items() if name in known}
     with ExitStack() as replaced:

@@ -28,6 +28,14 @@ def _is_possible() -> bool:
 SCRIPT = __file__ if _is_possible() else None
 """What to have Ray start in place of its worker; None: nothing."""
 
+WORKER_PORTS = range(20_000, 30_000)
+"""A raylet takes these in an order of its own, those that were in use last of all. Where the system chooses instead, a
+new worker may get the port of one that has just died: the raylet then fails to announce that a large argument has
+arrived, does not try again, and that call is lost without a word."""
+
+WORKERS = {"worker_path": SCRIPT, "min_worker_port": WORKER_PORTS[0], "max_worker_port": WORKER_PORTS[-1]}
+"""How a Ray of ours has its workers, as options of Ray."""
+
 _WAITING = 4_096
 """Most requests that wait for the server, which has to import first."""
 

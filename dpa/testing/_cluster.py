@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpa.runtime.cluster import keep_others_out, rays_directory
-from dpa.runtime.forked_worker import SCRIPT
+from dpa.runtime.forked_worker import WORKERS
 
 
 class LocalCluster:
@@ -62,7 +62,7 @@ class LocalCluster:
             object_store_memory=self._object_store,
             include_dashboard=False,
             temp_dir=rays_directory(),
-            worker_path=SCRIPT,
+            **WORKERS,
         )
 
     def remove(self, name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpa.runtime.forked_worker import SCRIPT
+from dpa.runtime.forked_worker import SCRIPT, WORKER_PORTS
 
 PROGRAM = """
 import json, sys
@@ -43,12 +43,14 @@ from dpa.runtime.cluster import ray_session
 
 class Place:
     def which(self):
+        import psutil
         import random
         import numpy
         paths = [path for path in sys.path if path]
         return {
             "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgid(0), "paths": paths,
             "directory": os.getcwd(), "word": os.environ["WORD"], "draws": [random.random(), numpy.random.rand()],
+            "ports": [each.laddr.port for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"],
         }
 
 with ray_session(None, object_store_mb=100):
@@ -81,6 +83,7 @@ def test_workers_are_forked_as_if_they_were_started_and_start_themselves_without
         assert set(paths) <= set(place["paths"])
         assert place["group"] == place["pid"], "Ray kills the group of a worker that has ended"
         assert place["paths"] == places[0]["paths"]
+        assert any(port in WORKER_PORTS for port in place["ports"]), "the system might choose one that was just in use"
     for draws in zip(*(place["draws"] for place in places), strict=True):
         assert len(set(draws)) == 3, "forks do not draw what others draw"
     until = time.monotonic() + 60
