@@ -14,9 +14,10 @@ import pyarrow as pa
 from dpa.driver.inputs import OpenedInput
 from dpa.logical.step import Step
 from dpa.protocol.plan import RunOutcome
-from dpa.routing.keys import KeyName, names_of
+from dpa.routing.keys import names_of
 from dpa.sources.splits import whole
 from dpa.tolerance import Letter
+from dpa.windows.options import WINDOW
 
 _ROWS = 65_536
 
@@ -30,13 +31,13 @@ class LeftOut:
 
     Attributes:
         rows: of each source, the rows of its input by the number of their split.
-        keys: of the result.
+        keys: of the result, in parts; without sessions, which are others where a record is left out.
         records: how many records these are.
         why_not: why there is no comparison; None: there is one.
     """
 
     rows: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-    keys: set[Any] = field(default_factory=set)
+    keys: set[tuple[Any, ...]] = field(default_factory=set)
     records: int = 0
     why_not: str | None = None
 
@@ -60,8 +61,9 @@ class LeftOut:
             if graph.is_all_of_a_row(source, letter.step, step.name):
                 self.rows.setdefault(source, {}).setdefault(letter.split, []).append(letter.offset)
                 return
-        elif letter.step == step.name and letter.key is not None and letter.data is not None and names_of(step.key):
-            self.keys.add(loads(letter.data)[0])
+        elif letter.step == step.name and letter.key is not None and letter.data is not None and self._names(step):
+            key = loads(letter.data)[0]
+            self.keys.add(_own((key,) if len(names_of(step.key)) == 1 else tuple(key), step))
             return
         self.why_not = (
             f"what {letter.step} has left out cannot be traced to rows of the input, or to keys of the result"
@@ -82,14 +84,23 @@ class LeftOut:
                 start += batch.num_rows
         return pa.Table.from_batches(batches)
 
-    def without_keys(self, rows: pa.Table, key: KeyName) -> pa.Table:
-        """Rows of the result, or of the reference, that have none of the keys."""
-        names = names_of(key)
+    def without_keys(self, rows: pa.Table, step: Step) -> pa.Table:
+        """Rows of the step's result, or of its reference, that have none of the keys."""
+        names = self._names(step)
         if not self.keys or any(name not in rows.column_names for name in names):
             return rows
-        columns = [rows[name].to_pylist() for name in names]
-        found = columns[0] if len(names) == 1 else zip(*columns, strict=True)
+        found = zip(*(rows[name].to_pylist() for name in names), strict=True)
         return rows.filter(pa.array([key not in self.keys for key in found], pa.bool_()))
+
+    @staticmethod
+    def _names(step: Step) -> tuple[str, ...]:
+        return _own(names_of(step.key), step)
+
+
+def _own(parts: tuple[Any, ...], step: Step) -> tuple[Any, ...]:
+    """The parts of a key of a step's result, or their names, without those of its session."""
+    windowing = step.receiver.windowing
+    return parts[: -len(WINDOW)] if windowing is not None and windowing.windows.is_session else parts
 
 
 NOTHING_LEFT_OUT = LeftOut()

@@ -17,10 +17,8 @@ from dpa.executors import name_of
 from dpa.logical.step import Keying, Step
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.routing.keys import names_of
-from dpa.windows.options import END, START, TimeOptions, Windows
+from dpa.windows.options import END, WINDOW, TimeOptions, Windows
 from dpa.windows.times import EventTime
-
-_WINDOW = (START, END)
 
 
 @dataclass(frozen=True)
@@ -110,15 +108,15 @@ def _by_key(step: Step, windows: Windows, file: JobFile) -> Step:
     feeds = tuple(replace(feed, keying=_keying(step, feed.keying, file)) for feed in step.feeds)
     if isinstance(receiver.executor, JoinOptions):
         left, right = receiver.executor.on
-        receiver = replace(receiver, executor=replace(receiver.executor, on=((*left, *_WINDOW), (*right, *_WINDOW))))
+        receiver = replace(receiver, executor=replace(receiver.executor, on=((*left, *WINDOW), (*right, *WINDOW))))
     windowing = Windowing(windows, step.balance.hash_seed)
     return replace(step, feeds=feeds, receiver=replace(receiver, windowing=windowing))
 
 
 def _keying(step: Step, keying: Keying, file: JobFile) -> Keying:
     names = names_of(keying.key)
-    for name in _WINDOW:
+    for name in WINDOW:
         if name in names:
             raise file.error(step.at("key_by"), f"the window is a part of every key here: leave {name!r} out")
-    values = None if keying.values is None else tuple(name for name in keying.values if name not in _WINDOW)
-    return replace(keying, key=(*names, *_WINDOW), values=values)
+    values = None if keying.values is None else tuple(name for name in keying.values if name not in WINDOW)
+    return replace(keying, key=(*names, *WINDOW), values=values)

@@ -75,7 +75,7 @@ class Reference:
             return ReferenceReport(why_not=left_out.why_not)
         with self._failing_the_job():
             expected = self._computed(self._frames(left_out))
-            own, expected = (left_out.without_keys(rows, self.step.key) for rows in (result(), expected))
+            own, expected = (left_out.without_keys(rows, self.step) for rows in (result(), expected))
             return replace(self._compared(own, expected), left_out=left_out.records)
 
     @property

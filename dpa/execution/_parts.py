@@ -14,8 +14,9 @@ from dpa.execution.rows import one_batch
 from dpa.execution.states import StatePart
 from dpa.routing.keys import one_type
 from dpa.windows.assignment import Times
+from dpa.windows.options import WINDOW
 
-_OF_WINDOW = 2
+_OF_WINDOW = len(WINDOW)
 """Parts of a key that are its window: start and end."""
 
 

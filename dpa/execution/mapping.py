@@ -237,7 +237,7 @@ class MapTask:
         """A block of a key column and the values beside it."""
         windowing = self.receiver.windowing
         if windowing is not None and windowing.windows.is_session:
-            return session_block(column, values, self.seed)
+            return session_block(column, values, self.seed, join=self.receiver.tolerance is None)
         return Block.of(column, values, self.seed, self.side)
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:

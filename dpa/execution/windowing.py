@@ -92,9 +92,13 @@ class Assign:
         return {name: pa.DictionaryArray.from_arrays(places, pa.array(distinct + more, kind)) for name, more in times}
 
 
-def session_block(column: pa.StructArray, values: Values, seed: int) -> Block:
-    """A block of a key column whose windows are sessions of one record each, where those of the block that go together
-    are one; `values` are beside it. Hashes are those of keys without their sessions."""
+def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bool = True) -> Block:
+    """A block of a key column whose windows are sessions of one record each; `values` are beside it. Those that go
+    together are one, if `join`: which takes that each of the records is processed, and widens its session. Hashes are
+    those of keys without their sessions."""
+    if not join:
+        sessions, of = encode(column)
+        return Block(sessions, hash_column(without_window(sessions), seed), of, values)
     keys, codes = encode(without_window(column))
     found = joined(codes, starts_of(column), ends_of(column))
     of_session = codes[found.first]

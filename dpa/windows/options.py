@@ -12,8 +12,8 @@ from annotated_types import MinLen
 
 from dpa._util.durations import Duration, as_seconds
 
-START, END = "window_start", "window_end"
-"""The columns that rows in windows have."""
+WINDOW = START, END = "window_start", "window_end"
+"""The columns that rows in windows have, which are the last parts of their keys."""
 
 Unit: TypeAlias = Literal["s", "ms", "us"]
 """Seconds, milliseconds or microseconds since 1970."""

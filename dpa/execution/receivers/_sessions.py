@@ -64,7 +64,7 @@ class SessionStates(States):
         return min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        late = None if self._closed is None else ends_of(block.keys) <= self._closed
+        late = None if self._closed is None else _last_ends(block) <= self._closed
         if late is not None and late.any():
             for is_late, own in block.by_key(late.astype(np.int32)):
                 if is_late:
@@ -171,6 +171,13 @@ class SessionStates(States):
         if part.hashes is not None:
             return part
         return replace(part, hashes=hash_column(without_window(part.keys), self._windowing.seed))
+
+
+def _last_ends(block: Block) -> npt.NDArray[np.int64]:
+    """When the session ends that each of a block's is in when those that go together are one, shape (keys,)."""
+    _, codes = encode(without_window(block.keys))
+    found = joined(codes, starts_of(block.keys), ends_of(block.keys))
+    return found.ends[found.of]
 
 
 def _hashes(part: StatePart) -> Hashes:

@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_receivers import EXAMPLES, every_kind
 
+from dpa import Reducer
 from dpa.execution.block import Block
+from dpa.execution.mapping import MapTask
+from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
-from dpa.execution.rows import plain
+from dpa.execution.rows import OneBatch, plain
 from dpa.execution.spill.room import Room
-from dpa.execution.windowing import Windowing
+from dpa.execution.windowing import Assign, Windowing
 from dpa.tolerance import Letters, Tolerance
-from dpa.windows.options import END, START, tumbling
+from dpa.windows.options import END, START, session, tumbling
+from dpa.windows.times import EventTime
 
 SECOND = 1_000_000
 KEY = ("key", START, END)
@@ -138,3 +142,62 @@ def test_late_records_that_a_sender_has_combined_are_counted_each_and_left_out_a
     assert task.dead == combined.rows == 2
     failed = letters.take()
     assert failed is not None and [count.records for count in failed.counts] == [3]
+
+
+class Collected(Reducer[list[int], int]):
+    """The values, of which none is negative."""
+
+    def zero(self) -> list[int]:
+        return []
+
+    def reduce(self, state: list[int], value: int) -> list[int]:
+        state.append(value)
+        if value < 0:
+            raise ValueError(value)
+        return state
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return left + right
+
+    def finish(self, state: list[int]) -> list[int]:
+        return sorted(state)
+
+
+seconds = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40), st.booleans()), min_size=1, max_size=20)
+"""Keys and times, and whether their records can be reduced."""
+
+
+@settings(max_examples=60)
+@given(found=seconds, combine=st.booleans(), at_once=st.integers(1, 20))
+def test_a_dead_record_widens_no_session(found: list[tuple[str, int, bool]], combine: bool, at_once: int) -> None:
+    letters, windows = Letters(), session(5)
+    tolerance = Tolerance("sessions", letters, merges=True)
+    made = replace(receiver_of(Collected()), windowing=Windowing(windows), tolerance=tolerance)
+    edge = MapTask(None, KEY, ("value",), made, combine, seed=0, batch_records=at_once, step_seconds=1.0)
+    columns = {
+        "key": [key for key, _, _ in found],
+        "at": pa.array([at * SECOND for _, at, _ in found], pa.timestamp("us")),
+        "value": [place if good else -1 for place, (_, _, good) in enumerate(found)],
+    }
+    rows = Assign(windows, EventTime("at", "us"))(pa.record_batch(columns))
+    task = ReduceTask(ReduceStage(made, KEY, letters=letters), 0)
+    for step in edge.steps(OneBatch(rows), lambda: 0.0):
+        for _, block in step.blocks:
+            task.process(block)
+    task.finish()
+    task.conform(None)
+    got = plain(task.share.table).to_pylist()
+    assert {(row["key"], row[START].second, row[END].second, *row["value"]) for row in got} == sessions_of(found, 5)
+    assert task.dead == sum(not good for *_, good in found)
+
+
+def sessions_of(found: list[tuple[str, int, bool]], gap: int) -> set[tuple[Any, ...]]:
+    """Keys, beginnings and ends of sessions, and the places of their records."""
+    made: list[tuple[str, int, int, list[int]]] = []
+    for key, at, place in sorted((key, at, place) for place, (key, at, good) in enumerate(found) if good):
+        if made and made[-1][0] == key and at <= made[-1][2]:
+            _, start, _, before = made.pop()
+            made.append((key, start, at + gap, [*before, place]))
+        else:
+            made.append((key, at, at + gap, [place]))
+    return {(key, start, end, *sorted(places)) for key, start, end, places in made}
