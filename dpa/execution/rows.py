@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpa._util.declared import Declared
 from dpa._util.inference import array_of, as_type, one_type
-from dpa.errors import TableError
+from dpa.errors import ExecutorError, TableError
 from dpa.execution.running import described
 from dpa.executors import Record
 from dpa.sources.event_time import SourceTime
@@ -167,8 +167,26 @@ def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str
 
 
 def one_batch(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> pa.RecordBatch:
-    """The same as one batch; raises the same."""
-    return pa.table(concatenated(parts)).combine_chunks().to_batches()[0]
+    """The same as one batch; raises the same, and what `whole_of` does."""
+    return whole_of(pa.table(concatenated(parts)))
+
+
+def whole_of(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table with columns as one batch.
+
+    Raises:
+        ExecutorError: they are too many for one: Arrow has up to 2 GiB in an array of text.
+    """
+    combined = table.combine_chunks()
+    batches = combined.to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    large = next((name for name in table.column_names if combined[name].num_chunks > 1), None)
+    if large is None:
+        return pa.RecordBatch.from_pylist([], table.schema)
+    kind, size = table.schema.field(large).type, table[large].nbytes / 2**30
+    remedy = "use more tasks for the step, or a type such as `large_string`"
+    raise ExecutorError(f"the column {large!r}, {kind}, has {size:.1f} GiB in one task, and may have 2: {remedy}")
 
 
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:

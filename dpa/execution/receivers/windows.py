@@ -178,8 +178,8 @@ class WindowStates(States):
 
     def _windowed(self, share: Reduced, end: int, at: int) -> Reduced:
         """A share without the window's columns, with them before the column at a position."""
-        [rows] = share.table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], share.table.schema)]
-        table = pa.Table.from_batches([self._in_window(rows, end, at)])
+        rows = share.table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], share.table.schema)]
+        table = pa.Table.from_batches([self._in_window(each, end, at) for each in rows])
         return replace(share, table=table, keys=self._whole_keys(share.keys, end))
 
     def _in_window(self, rows: pa.RecordBatch, end: int, at: int) -> pa.RecordBatch:

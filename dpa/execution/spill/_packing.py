@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpa.execution.block import Block
 from dpa.execution.keys import cast, encode
-from dpa.execution.rows import concatenated, plain
+from dpa.execution.rows import concatenated, plain, whole_of
 from dpa.execution.spill.room import Room
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import Hashes, Interval, hash_column
@@ -110,7 +110,7 @@ def _rows(blocks: Sequence[Block]) -> pa.RecordBatch:
         columns = [cast(block.keys, kind).take(pa.array(block.codes)), pa.array(block.hashes[block.codes]), weights]
         names = ["key", "hash", "weight", *(_VALUE + name for name in block.columns.schema.names)]
         parts.append((pa.RecordBatch.from_arrays([*columns, *block.columns.columns], names), block.rows))
-    [rows] = plain(pa.table(concatenated(parts))).combine_chunks().to_batches()
+    rows = whole_of(plain(pa.table(concatenated(parts))))
     names = [name.removeprefix(_VALUE) for name in rows.schema.names]
     weight = rows.column(2).fill_null(1) if rows.column(2).null_count < len(rows) else rows.column(2)
     return pa.RecordBatch.from_arrays([*rows.columns[:2], weight, *rows.columns[_OWN:]], names)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.execution.rows import OneBatch, Portions
+from dpa.errors import ExecutorError
+from dpa.execution.rows import OneBatch, Portions, one_batch
 
 
 def of(rows: int) -> pa.RecordBatch:
@@ -48,3 +49,10 @@ def test_portions_are_the_rows_in_order(rows: int, batch_rows: int, sizes: list[
         assert batch.num_rows <= min(batch_rows, portions.at_once)
         found += batch["n"].to_pylist()
     assert found == list(range(rows))
+
+
+def test_rows_with_more_text_than_one_batch_holds_are_refused_and_not_cut() -> None:
+    rows = pa.record_batch({"n": [1], "text": ["x" * 2**27]})
+    with pytest.raises(ExecutorError, match=r"column 'text', string, has 2.1 GiB in one task, and may have 2"):
+        one_batch([(rows, 1)] * 17)
+    assert one_batch([(rows, 1)] * 2).num_rows == 2
