@@ -65,7 +65,8 @@ class Run:
         kills: what was killed.
         drivers: how each ended: `killed`, `failed`, or `ended`.
         resumed: how many drivers went on behind a checkpoint.
-        flowed: seconds from a kill until records flowed again by the same driver, and what was killed.
+        flowed: what was killed, and the seconds until records flowed again by the same driver; of several kills
+            before that, the first, or that of a node, from the first on.
         recoveries: of the last driver, as its report has them.
         seconds: that it took.
         errors: of drivers that failed.
@@ -246,8 +247,8 @@ class Chaos:
                 if line.strip() == "stream" and self._at == "startup":
                     self._draw_next()
                 if line.strip() == "stream" and self._at != "startup" and self._killed_at:
-                    what, at = self._killed_at[0]
-                    self.run.flowed.append((what, time.time() - at))
+                    killed, at = [what for what, _ in self._killed_at], self._killed_at[0][1]
+                    self.run.flowed.append((NODE if NODE in killed else killed[0], time.time() - at))
                     self._killed_at.clear()
                 self._at = line.strip()
 
