@@ -44,6 +44,9 @@ RATE = 40_000
 FILLED = 10_000
 """Rows behind the first ones from which on silence counts: then queues are as they stay."""
 
+TRIED = 5_000_000
+"""Rows, at least, of the run by whose rate those of the others are counted: a shorter one is but a start."""
+
 NOTED = 0.02
 """Silences from this number of seconds on are noted."""
 
@@ -217,7 +220,8 @@ def _measured(options: argparse.Namespace) -> Findings:
     for case in measured:
         rates: dict[float | None, list[float]] = {None: [], case.every: []}
         reports = []
-        total = case.rows_at(case.run(options.seed, 3 * case.keys + FILLED, None)[0])
+        tried = 3 * case.keys + FILLED if options.quick else max(3 * case.keys, TRIED)
+        total = case.rows_at(case.run(options.seed, tried, None)[0])
         for repeat in range(repeats):
             for how, of_runs in rates.items():
                 found, report = case.run(options.seed + repeat, total, how)

@@ -31,7 +31,7 @@ class LeftOut:
 
     Attributes:
         rows: of each source, the rows of its input by the number of their split.
-        keys: of the result, in parts; without sessions, which are others where a record is left out.
+        keys: of the result, in parts; of some in windows those before the window, which stand for all of its windows.
         records: how many records these are.
         why_not: why there is no comparison; None: there is one.
     """
@@ -61,9 +61,13 @@ class LeftOut:
             if graph.is_all_of_a_row(source, letter.step, step.name):
                 self.rows.setdefault(source, {}).setdefault(letter.split, []).append(letter.offset)
                 return
-        elif letter.step == step.name and letter.key is not None and letter.data is not None and self._names(step):
-            key = loads(letter.data)[0]
-            self.keys.add(_own((key,) if len(names_of(step.key)) == 1 else tuple(key), step))
+        elif (
+            letter.step == step.name
+            and letter.key is not None
+            and letter.data is not None
+            and (parts := _parts(loads(letter.data)[0], step))
+        ):
+            self.keys.add(parts)
             return
         self.why_not = (
             f"what {letter.step} has left out cannot be traced to rows of the input, or to keys of the result"
@@ -86,21 +90,23 @@ class LeftOut:
 
     def without_keys(self, rows: pa.Table, step: Step) -> pa.Table:
         """Rows of the step's result, or of its reference, that have none of the keys."""
-        names = self._names(step)
+        names = names_of(step.key)
         if not self.keys or any(name not in rows.column_names for name in names):
             return rows
-        found = zip(*(rows[name].to_pylist() for name in names), strict=True)
-        return rows.filter(pa.array([key not in self.keys for key in found], pa.bool_()))
-
-    @staticmethod
-    def _names(step: Step) -> tuple[str, ...]:
-        return _own(names_of(step.key), step)
+        keys = zip(*(rows[name].to_pylist() for name in names), strict=True)
+        own = len(names) - (len(WINDOW) if step.receiver.windowing else 0)
+        return rows.filter(pa.array([self.keys.isdisjoint({key, key[:own]}) for key in keys], pa.bool_()))
 
 
-def _own(parts: tuple[Any, ...], step: Step) -> tuple[Any, ...]:
-    """The parts of a key of a step's result, or their names, without those of its session."""
-    windowing = step.receiver.windowing
-    return parts[: -len(WINDOW)] if windowing is not None and windowing.windows.is_session else parts
+def _parts(key: Any, step: Step) -> tuple[Any, ...]:
+    """A letter's key in parts, without its window where that says nothing: stores of one window do not know it, and
+    sessions are others without a record. Empty: it is no key of the result."""
+    names, windowing = names_of(step.key), step.receiver.windowing
+    own = len(names) - (len(WINDOW) if windowing else 0)
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) not in (own, len(names)):
+        return ()
+    return parts[:own] if windowing is not None and windowing.windows.is_session else parts
 
 
 NOTHING_LEFT_OUT = LeftOut()

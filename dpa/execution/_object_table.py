@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -48,6 +48,7 @@ class ObjectTable:
         states: their states, shape (size,).
         due: when the timer of each key is due, in microseconds since 1970, shape (at least size,); `NEVER`: it has
             none.
+        dead: as `States` has it.
     """
 
     def __init__(self, zero: Callable[[Key], Any]) -> None:
@@ -56,6 +57,7 @@ class ObjectTable:
         self.states: list[Any] = []
         self._zero = zero
         self.due: npt.NDArray[np.int64] = np.full(1024, NEVER)
+        self.dead: Collection[int] = ()
         self._places: dict[Key, int] = {}
         self._type = pa.null()  # of all keys so far: it does not follow from Python's values
         self._counts = np.zeros((1024, 2), dtype=np.int64)
@@ -118,6 +120,7 @@ class ObjectTable:
         """Process a block's records; those on which user code raises have never come. Returns what a process emits."""
         touched = self.touch(block)
         made, dead = work.through(block, touched)
+        self.dead = dead
         for row in dead:
             self._counts[touched.rows[row]] -= (1, 1 if block.weights is None else block.weights[row])
         if dead:

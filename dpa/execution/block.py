@@ -142,7 +142,7 @@ class Block:
         """The records from `start` up to `stop`, with only the keys that they use."""
         if start == 0 and stop >= self.rows:
             return self
-        return self._select(np.arange(start, min(stop, self.rows)))
+        return self.take(np.arange(start, min(stop, self.rows)))
 
     def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
         """Its keys and about how many records each has, exactly in a small block, from `most` rows of a large one; and
@@ -188,9 +188,9 @@ class Block:
         narrow = owners.astype(_narrowest(reducers))
         for owner, rows in enumerate(_rows_by_part(narrow, reducers)):
             if len(rows):
-                yield owner, self if len(rows) == self.rows else self._select(rows)
+                yield owner, self if len(rows) == self.rows else self.take(rows)
 
-    def _select(self, rows: npt.NDArray[np.intp]) -> Block:
+    def take(self, rows: npt.NDArray[np.intp]) -> Block:
         """Some of the rows, with only the keys that they use."""
         return self._part(*renumbered(self.codes[rows], len(self.keys)), rows)
 

@@ -19,7 +19,7 @@ from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import Rows, origin_of, records_of
 from dpa.execution.running import described
-from dpa.execution.windowing import session_block
+from dpa.execution.windowing import joined_block, session_block
 from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
 from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of
@@ -109,14 +109,15 @@ class MapTask:
         are noted."""
         sent = block
         if self.combine:
-            codes = np.arange(len(block.keys), dtype=np.int32)
+            whole = joined_block(block) if self._comes_apart else block
+            codes = np.arange(len(whole.keys), dtype=np.int32)
             try:
-                states = self.receiver.combined(block)
+                states = self.receiver.combined(whole)
             except UserCodeError:  # who receives the records as they are finds those that are to blame
                 if self.receiver.tolerance is None:
                     raise
             else:
-                sent = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
+                sent = Block(whole.keys, whole.hashes, codes, states, whole.counts(), combined=True)
         if self.inputs:
             sent = replace(sent, arrived=self._arrived(block))
         return sent.weighed()
@@ -235,10 +236,19 @@ class MapTask:
 
     def _made(self, column: pa.Array, values: Values) -> Block:
         """A block of a key column and the values beside it."""
-        windowing = self.receiver.windowing
-        if windowing is not None and windowing.windows.is_session:
-            return session_block(column, values, self.seed, join=self.receiver.tolerance is None)
+        if self._has_sessions:
+            return session_block(column, values, self.seed, join=not self._comes_apart)
         return Block.of(column, values, self.seed, self.side)
+
+    @property
+    def _has_sessions(self) -> bool:
+        windowing = self.receiver.windowing
+        return windowing is not None and windowing.windows.is_session
+
+    @property
+    def _comes_apart(self) -> bool:
+        """Whether each record comes in a session of its own: one on which user code raises is not to join others."""
+        return self._has_sessions and self.receiver.tolerance is not None
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
         """The values of rows with these key columns."""

@@ -23,7 +23,7 @@ from dpa.execution.emission import Emission
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.publishing import LastPublished, Publishes
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.rows import OneBatch, concatenated, plain
+from dpa.execution.rows import OneBatch, concatenated, plain, whole_of
 from dpa.execution.saving import TaskSaving
 from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.snapshots import TaskSnapshot
@@ -171,11 +171,10 @@ class ReduceTask:
         self.judge(until)
         with self._explained():
             share = self._states.close(until, self._stage.row_key)
-        if share is None:
+        if share is None or not share.table.num_rows:
             return ()
-        rows = plain(share.table).combine_chunks().to_batches()
-        named = self.receiver.completed(pa.Table.from_batches(rows)).to_batches() if rows else rows
-        return self._emit(rows[0], named[0]) if rows else ()
+        rows = whole_of(plain(share.table))
+        return self._emit(rows, whole_of(self.receiver.completed(pa.Table.from_batches([rows]))))
 
     def judge(self, until: int) -> None:
         """Records of windows that end at this time or before are late: others have closed them."""

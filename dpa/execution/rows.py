@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -177,13 +178,12 @@ def whole_of(table: pa.Table) -> pa.RecordBatch:
     Raises:
         ExecutorError: they are too many for one: Arrow has up to 2 GiB in an array of text.
     """
-    combined = table.combine_chunks()
-    batches = combined.to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    large = next((name for name in table.column_names if combined[name].num_chunks > 1), None)
-    if large is None:
-        return pa.RecordBatch.from_pylist([], table.schema)
+    batches: list[pa.RecordBatch] | None = None
+    with suppress(pa.ArrowInvalid):  # of a list or a struct with so much
+        batches = table.combine_chunks().to_batches()
+    if batches is not None and len(batches) <= 1:
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    large = max(table.column_names, key=lambda name: table[name].nbytes)
     kind, size = table.schema.field(large).type, table[large].nbytes / 2**30
     remedy = "use more tasks for the step, or a type such as `large_string`"
     raise ExecutorError(f"the column {large!r}, {kind}, has {size:.1f} GiB in one task, and may have 2: {remedy}")

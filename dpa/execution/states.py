@@ -7,7 +7,7 @@ which is what hot keys and the Spark baseline are computed from.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,7 +121,13 @@ class Reduced:
 
 
 class States(ABC):
-    """What a reducer task needs of its store."""
+    """What a reducer task needs of its store.
+
+    Attributes:
+        dead: the rows of the block that was reduced last on which user code raised, where that is tolerated.
+    """
+
+    dead: Collection[int] = ()
 
     @property
     @abstractmethod
@@ -251,5 +257,5 @@ def result_table(
     table = pa.table({**named, **results})
     if declared is None or not table.num_rows:
         return table
-    [rows] = table.to_batches()
-    return pa.Table.from_batches([declared.conformed(rows, f"{name_of(reducer)}.finish", list(named))])
+    giver, names = f"{name_of(reducer)}.finish", list(named)
+    return pa.Table.from_batches([declared.conformed(rows, giver, names) for rows in table.to_batches()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,7 @@ class Assign:
 
 def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bool = True) -> Block:
     """A block of a key column whose windows are sessions of one record each; `values` are beside it. Those that go
-    together are one, if `join`: which takes that each of the records is processed, and widens its session. Hashes are
-    those of keys without their sessions."""
+    together are one, unless `join` is False. Hashes are those of keys without their sessions."""
     if not join:
         sessions, of = encode(column)
         return Block(sessions, hash_column(without_window(sessions), seed), of, values)
@@ -104,6 +103,14 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
     of_session = codes[found.first]
     whole = with_windows(keys.take(pa.array(of_session)), column.type, found.starts, found.ends)
     return Block(whole, hash_column(keys, seed)[of_session], found.of.astype(np.int32), values)
+
+
+def joined_block(block: Block) -> Block:
+    """The same rows, where those sessions of the block that go together are one."""
+    keys, codes = encode(without_window(block.keys))
+    found = joined(codes, starts_of(block.keys), ends_of(block.keys))
+    whole = with_windows(keys.take(pa.array(codes[found.first])), block.keys.type, found.starts, found.ends)
+    return replace(block, keys=whole, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
 
 
 def note_late(windowing: Windowing, executor: object, block: Block, end: int) -> None:

@@ -7,7 +7,7 @@ key alone says which task has them, and its sessions move together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ import pyarrow as pa
 from dpa.execution._parts import combined, ends_of, starts_of, with_windows, without_window
 from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution._sizes import deep_size
-from dpa.execution.block import Block
+from dpa.execution._tolerant_calls import Tolerant
+from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode
 from dpa.execution.states import Reduced, StatePart, States
-from dpa.execution.windowing import note_late
+from dpa.execution.windowing import joined_block, note_late
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
@@ -63,23 +64,34 @@ class SessionStates(States):
         """Of a session that may still grow."""
         return min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
 
-    def reduce(self, block: Block) -> pa.RecordBatch | None:
-        late = None if self._closed is None else _last_ends(block) <= self._closed
-        if late is not None and late.any():
-            for is_late, own in block.by_key(late.astype(np.int32)):
-                if is_late:
-                    note_late(self._windowing, self._receiver.executor, own, int(ends_of(own.keys).max()))
-                else:
-                    self._reduce(own)
-        else:
-            self._reduce(block)
-        return None
-
-    def _reduce(self, block: Block) -> None:
+    def reduce(self, block: Block) -> None:
+        """Where errors are tolerated, records come apart: one on which user code raises joins no sessions, so what it
+        has come with is reduced once more without it."""
+        apart = self._receiver.tolerance is not None and not block.combined
+        whole = joined_block(block) if apart else block
+        if self._closed is not None and (late := ends_of(whole.keys) <= self._closed).any():
+            is_late = late[whole.codes]
+            own, rest = whole.take(np.flatnonzero(is_late)), np.flatnonzero(~is_late)
+            note_late(self._windowing, self._receiver.executor, own, int(ends_of(own.keys).max()))
+            block, whole = block.take(rest), whole.take(rest)
+        if not whole.rows:
+            return
+        again = self._copies(block) if apart else None
         store = self._receiver.own_store()
-        store.reduce(block)
-        if (part := store.snapshot()) is not None:
+        store.reduce(whole)
+        if again is not None and len(store.dead):
+            alive = np.setdiff1d(np.arange(block.rows), np.array([*store.dead]))
+            self.reduce(again().take(alive))
+        elif (part := store.snapshot()) is not None:
             self.merge(part)
+
+    def _copies(self, block: Block) -> Callable[[], Block]:
+        """What gives a block as it is now, whatever user code makes of its values."""
+        if not isinstance(block.values, np.ndarray):
+            return lambda: block
+        assert self._receiver.tolerance is not None
+        copies = Tolerant(self._receiver.executor, [], [], self._receiver.tolerance).copies([*block.values], "values")
+        return lambda: replace(block, values=object_array(copies()))
 
     def merge(self, part: StatePart) -> None:
         """Keep sessions for the next joining."""
@@ -171,13 +183,6 @@ class SessionStates(States):
         if part.hashes is not None:
             return part
         return replace(part, hashes=hash_column(without_window(part.keys), self._windowing.seed))
-
-
-def _last_ends(block: Block) -> npt.NDArray[np.int64]:
-    """When the session ends that each of a block's is in when those that go together are one, shape (keys,)."""
-    _, codes = encode(without_window(block.keys))
-    found = joined(codes, starts_of(block.keys), ends_of(block.keys))
-    return found.ends[found.of]
 
 
 def _hashes(part: StatePart) -> Hashes:

@@ -130,7 +130,10 @@ class BatchStates(States):
             self.merge(self._part(block))
             return
 
+        self.dead = found = []
+
         def dead(row: int, error: UserCodeError) -> None:
+            found.append(row)
             one = block.slice(row, row + 1)
             [key], [value] = to_python(one.keys), one.columns.to_pylist()
             on = f"key {in_words(key)} and value {shown(value)}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from builders import receiver, tables, written
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, plain
 from dpa.execution.spill.room import Room
 from dpa.execution.windowing import Assign, Windowing
+from dpa.executors import as_reducer
 from dpa.tolerance import Letters, Tolerance
 from dpa.windows.options import END, START, session, tumbling
 from dpa.windows.times import EventTime
@@ -170,25 +172,70 @@ seconds = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40), st.boole
 @settings(max_examples=60)
 @given(found=seconds, combine=st.booleans(), at_once=st.integers(1, 20))
 def test_a_dead_record_widens_no_session(found: list[tuple[str, int, bool]], combine: bool, at_once: int) -> None:
-    letters, windows = Letters(), session(5)
-    tolerance = Tolerance("sessions", letters, merges=True)
-    made = replace(receiver_of(Collected()), windowing=Windowing(windows), tolerance=tolerance)
-    edge = MapTask(None, KEY, ("value",), made, combine, seed=0, batch_records=at_once, step_seconds=1.0)
-    columns = {
-        "key": [key for key, _, _ in found],
-        "at": pa.array([at * SECOND for _, at, _ in found], pa.timestamp("us")),
-        "value": [place if good else -1 for place, (_, _, good) in enumerate(found)],
-    }
-    rows = Assign(windows, EventTime("at", "us"))(pa.record_batch(columns))
-    task = ReduceTask(ReduceStage(made, KEY, letters=letters), 0)
-    for step in edge.steps(OneBatch(rows), lambda: 0.0):
-        for _, block in step.blocks:
-            task.process(block)
+    values = [place if good else -1 for place, (_, _, good) in enumerate(found)]
+    events = [(key, at) for key, at, _ in found]
+    task, _ = in_sessions(events, values, Collected(), combine=combine, at_once=at_once)
     task.finish()
     task.conform(None)
     got = plain(task.share.table).to_pylist()
     assert {(row["key"], row[START].second, row[END].second, *row["value"]) for row in got} == sessions_of(found, 5)
     assert task.dead == sum(not good for *_, good in found)
+
+
+def positive(one: int, other: int) -> int:
+    """A sum, of two that are."""
+    if min(one, other) < 0:
+        raise ValueError(one, other)
+    return one + other
+
+
+@pytest.mark.parametrize("combine", [False, True])
+def test_what_raises_on_two_values_of_a_session_leaves_one_out_and_fails_nothing(combine: bool) -> None:
+    reducer, found = as_reducer(positive), [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+    task, letters = in_sessions(found, [1, 2, -1, 4], reducer, combine=combine)
+    task.finish()
+    task.conform(None)
+    assert plain(task.share.table)["value"].to_pylist() == [7]
+    assert letters.count == task.dead == 1
+
+
+def test_a_dead_record_keeps_no_late_one_from_being_late() -> None:
+    closed = 6 * SECOND
+    task, letters = in_sessions([("a", 0), ("a", 4)], [1, -1], Collected(), closed=closed)
+    assert task.first_open is None
+    failed = letters.take()
+    assert failed is not None and {letter.error for letter in failed.letters} == {"ValueError", "LateRecordError"}
+    task, letters = in_sessions([("a", 0), ("a", 4)], [1, 1], Collected(), closed=closed)
+    assert (task.first_open, letters.count) == (9 * SECOND, 0)
+
+
+def in_sessions(
+    found: list[tuple[str, int]],
+    values: list[int],
+    reducer: Any,
+    *,
+    combine: bool = False,
+    at_once: int = 100,
+    closed: int | None = None,
+) -> tuple[ReduceTask, Letters]:
+    """A task that has processed records of these keys and seconds, in blocks of `at_once`; `closed`: until when windows
+    were before."""
+    letters, windows = Letters(), session(5)
+    tolerance = Tolerance("sessions", letters, merges=True)
+    windowing = Windowing(windows, late=tolerance)
+    made = replace(receiver_of(reducer), windowing=windowing, tolerance=tolerance)
+    edge = MapTask(None, KEY, ("value",), made, combine, seed=0, batch_records=at_once, step_seconds=1.0)
+    at = pa.array([second * SECOND for _, second in found], pa.timestamp("us"))
+    rows = Assign(windows, EventTime("at", "us"))(
+        pa.record_batch({"key": [key for key, _ in found], "at": at, "value": values})
+    )
+    task = ReduceTask(ReduceStage(made, KEY, letters=letters), 0)
+    if closed is not None:
+        task.judge(closed)
+    for step in edge.steps(OneBatch(rows), lambda: 0.0):
+        for _, block in step.blocks:
+            task.process(block)
+    return task, letters
 
 
 def sessions_of(found: list[tuple[str, int, bool]], gap: int) -> set[tuple[Any, ...]]:
