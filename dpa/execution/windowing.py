@@ -16,7 +16,7 @@ from dpa.execution.keys import encode
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import in_words, to_python
 from dpa.tolerance import ErrorCount, Tolerance
-from dpa.windows.assignment import Times, assigned, joined
+from dpa.windows.assignment import Sessions, Times, assigned, joined
 from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime
 
@@ -95,22 +95,25 @@ class Assign:
 def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bool = True) -> Block:
     """A block of a key column whose windows are sessions of one record each; `values` are beside it. Those that go
     together are one, unless `join` is False. Hashes are those of keys without their sessions."""
-    if not join:
-        sessions, of = encode(column)
-        return Block(sessions, hash_column(without_window(sessions), seed), of, values)
-    keys, codes = encode(without_window(column))
-    found = joined(codes, starts_of(column), ends_of(column))
-    of_session = codes[found.first]
-    whole = with_windows(keys.take(pa.array(of_session)), column.type, found.starts, found.ends)
-    return Block(whole, hash_column(keys, seed)[of_session], found.of.astype(np.int32), values)
+    if join:
+        sessions, found = _joined(column)
+        codes = found.of.astype(np.int32)
+    else:
+        sessions, codes = encode(column)
+    return Block(sessions, hash_column(without_window(sessions), seed), codes, values)
 
 
 def joined_block(block: Block) -> Block:
     """The same rows, where those sessions of the block that go together are one."""
-    keys, codes = encode(without_window(block.keys))
-    found = joined(codes, starts_of(block.keys), ends_of(block.keys))
-    whole = with_windows(keys.take(pa.array(codes[found.first])), block.keys.type, found.starts, found.ends)
-    return replace(block, keys=whole, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
+    sessions, found = _joined(block.keys)
+    return replace(block, keys=sessions, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
+
+
+def _joined(column: pa.StructArray) -> tuple[pa.StructArray, Sessions]:
+    """Keys in sessions, where those that go together are one; and which these are."""
+    keys, codes = encode(without_window(column))
+    found = joined(codes, starts_of(column), ends_of(column))
+    return with_windows(keys.take(pa.array(codes[found.first])), column.type, found.starts, found.ends), found
 
 
 def note_late(windowing: Windowing, executor: object, block: Block, end: int) -> None:
