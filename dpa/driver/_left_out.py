@@ -93,23 +93,25 @@ class LeftOut:
         names = names_of(step.key)
         if not self.keys or any(name not in rows.column_names for name in names):
             return rows
-        keys = zip(*(rows[name].to_pylist() for name in names), strict=True)
-        own = len(names) - (len(WINDOW) if step.receiver.windowing else 0)
+        keys, own = zip(*(rows[name].to_pylist() for name in names), strict=True), _before_window(step)
         return rows.filter(pa.array([self.keys.isdisjoint({key, key[:own]}) for key in keys], pa.bool_()))
+
+
+NOTHING_LEFT_OUT = LeftOut()
 
 
 def _parts(key: Any, step: Step) -> tuple[Any, ...]:
     """A letter's key in parts, without its window where that says nothing: stores of one window do not know it, and
     sessions are others without a record. Empty: it is no key of the result."""
-    names, windowing = names_of(step.key), step.receiver.windowing
-    own = len(names) - (len(WINDOW) if windowing else 0)
-    parts = key if isinstance(key, tuple) else (key,)
-    if len(parts) not in (own, len(names)):
+    own, parts = _before_window(step), key if isinstance(key, tuple) else (key,)
+    if len(parts) not in (own, len(names_of(step.key))):
         return ()
-    return parts[:own] if windowing is not None and windowing.windows.is_session else parts
+    return parts[:own] if step.receiver.has_sessions else parts
 
 
-NOTHING_LEFT_OUT = LeftOut()
+def _before_window(step: Step) -> int:
+    """How many parts of the keys of a step's result are not those of a window."""
+    return len(names_of(step.key)) - (len(WINDOW) if step.receiver.windowing else 0)
 
 
 @dataclass(frozen=True)

@@ -321,7 +321,7 @@ class JobSpec:
             raise self.file.error(at, f"a `{step.word}` has no table that changes: publish what is `final`")
         if step.publishes == "changes" and (step.word != "reduce" or not step.receiver.has_row_a_key):
             raise self.file.error(at, "`changes` are of a `reduce` that has one row for each key: publish the `table`")
-        if step.publishes == "changes" and windowing is not None and windowing.windows.is_session:
+        if step.publishes == "changes" and step.receiver.has_sessions:
             raise self.file.error(at, "a session's bounds, which are in its key, change: publish what is `final`")
         taken = {CHANGE, EPOCH} & {*names_of(step.feeds[0].keying.key)}
         if step.publishes == "changes" and taken:

@@ -271,7 +271,7 @@ class _Result:
             seen.add(step.name)
             names += [feed.step for feed in step.feeds]
             windowing = step.receiver.windowing if step.feeds else None
-            if windowing is not None and windowing.windows.is_session:
+            if windowing is not None and step.receiver.has_sessions:
                 return None
             if windowing is None and step.feeds and step.receiver.keeps_states:
                 return None

@@ -32,7 +32,7 @@ from dpa.routing.keys import in_words
 from dpa.tolerance import Tolerance
 
 _Pairs: TypeAlias = "Iterator[tuple[int, Any]]"
-_Copies: TypeAlias = "Callable[[], list[Any]]"
+Copies: TypeAlias = "Callable[[], list[Any]]"
 
 _UNCHANGING = frozenset(
     {
@@ -81,7 +81,7 @@ class Tolerant:
             data = _pickled(before)
             self._merges = self._may_merge and (data is None or len(data) > _LARGE * block.rows)
         if not self._merges:
-            return _Work(self, block, touched, self._copies(before, data, "states")).done()
+            return _Work(self, block, touched, _copies(self.executor, before, data, "states")).done()
         for code in touched.known:
             self.states[code] = zero(self.executor, self.keys[code])
         found = _Work(self, block, touched, None).done()
@@ -92,19 +92,25 @@ class Tolerant:
         fold(self.executor, "merge", self.states, touched.known, made, self.keys)
         return found
 
-    def copies(self, objects: list[Any], what: str) -> _Copies:
-        """What gives objects as they are now, whatever user code makes of them."""
-        return self._copies(objects, _pickled(objects), what)
 
-    def _copies(self, objects: Sequence[Any], data: bytes | None, what: str) -> _Copies:
-        if data is not None:
-            return lambda: list(pickle.loads(data))
-        try:
-            kept = deepcopy(objects)  # such as objects of classes that the driver has defined
-        except Exception as error:  # whatever objects of the user's raise
-            needs = f"{what} must be such as `pickle` or `copy.deepcopy` can copy, for `on_error`"
-            raise ExecutorError(f"{name_of(self.executor)}: {needs}: {type(error).__name__}: {error}") from None
-        return lambda: list(deepcopy(kept))
+def copies(executor: object, objects: Sequence[Any], what: str) -> Copies:
+    """What gives objects of a block or a store as they are now, whatever the executor makes of them.
+
+    Raises:
+        ExecutorError: they cannot be copied; `what` they are, for the message.
+    """
+    return _copies(executor, objects, _pickled(objects), what)
+
+
+def _copies(executor: object, objects: Sequence[Any], data: bytes | None, what: str) -> Copies:
+    if data is not None:
+        return lambda: list(pickle.loads(data))
+    try:
+        kept = deepcopy(objects)  # such as objects of classes that the driver has defined
+    except Exception as error:  # whatever objects of the user's raise
+        needs = f"{what} must be such as `pickle` or `copy.deepcopy` can copy, for `on_error`"
+        raise ExecutorError(f"{name_of(executor)}: {needs}: {type(error).__name__}: {error}") from None
+    return lambda: list(deepcopy(kept))
 
 
 class _Work:
@@ -115,7 +121,7 @@ class _Work:
         dead: the rows that are left out.
     """
 
-    def __init__(self, of: Tolerant, block: Block, touched: Touched, before: _Copies | None) -> None:
+    def __init__(self, of: Tolerant, block: Block, touched: Touched, before: Copies | None) -> None:
         """`before` gives the states of the keys that the store had before; None: they are new, too."""
         self.made: list[Record] = []
         self.dead: set[int] = set()
@@ -123,11 +129,11 @@ class _Work:
         self._touched = touched
         self._values = block.objects()
         has_objects = isinstance(block.values, np.ndarray)
-        self._spare = of.copies(self._values, "values") if has_objects else block.objects
+        self._spare = copies(of.executor, self._values, "values") if has_objects else block.objects
         self._fresh: list[Any] | None = None
         self._before = before
         self._old: dict[int, Any] | None = None
-        self._marks: dict[int, tuple[int, _Copies]] = {}  # of a key: from which row on it is known, and its state there
+        self._marks: dict[int, tuple[int, Copies]] = {}  # of a key: from which row on it is known, and its state there
 
     def done(self) -> tuple[list[Record], set[int]]:
         """Process all records."""
@@ -182,14 +188,14 @@ class _Work:
             self._fresh = None
             self._leave_out(odd, error)
         with suppress(ExecutorError):  # if it cannot be copied, it is made anew from where it was known on
-            self._marks[code] = row + 1, self._of.copies([self._of.states[code]], "states")
+            self._marks[code] = row + 1, copies(self._of.executor, [self._of.states[code]], "states")
 
-    def _at_first(self, code: int) -> _Copies:
+    def _at_first(self, code: int) -> Copies:
         """The state of a key before the block."""
         if self._old is None:
             self._old = {} if self._before is None else dict(zip(self._touched.known, self._before(), strict=True))
         if code in self._old:
-            return self._of.copies([self._old[code]], "states")
+            return copies(self._of.executor, [self._old[code]], "states")
         return lambda: [zero(self._of.executor, self._of.keys[code])]
 
 

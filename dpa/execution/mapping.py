@@ -109,7 +109,7 @@ class MapTask:
         are noted."""
         sent = block
         if self.combine:
-            whole = joined_block(block) if self._comes_apart else block
+            whole = joined_block(block) if self.receiver.takes_apart else block
             codes = np.arange(len(whole.keys), dtype=np.int32)
             try:
                 states = self.receiver.combined(whole)
@@ -236,19 +236,9 @@ class MapTask:
 
     def _made(self, column: pa.Array, values: Values) -> Block:
         """A block of a key column and the values beside it."""
-        if self._has_sessions:
-            return session_block(column, values, self.seed, join=not self._comes_apart)
+        if self.receiver.has_sessions:
+            return session_block(column, values, self.seed, join=not self.receiver.takes_apart)
         return Block.of(column, values, self.seed, self.side)
-
-    @property
-    def _has_sessions(self) -> bool:
-        windowing = self.receiver.windowing
-        return windowing is not None and windowing.windows.is_session
-
-    @property
-    def _comes_apart(self) -> bool:
-        """Whether each record comes in a session of its own: one on which user code raises is not to join others."""
-        return self._has_sessions and self.receiver.tolerance is not None
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
         """The values of rows with these key columns."""

@@ -96,7 +96,7 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
     """A block of a key column whose windows are sessions of one record each; `values` are beside it. Those that go
     together are one, unless `join` is False. Hashes are those of keys without their sessions."""
     if join:
-        sessions, found = _joined(column)
+        sessions, found = joined_sessions(column)
         codes = found.of.astype(np.int32)
     else:
         sessions, codes = encode(column)
@@ -105,11 +105,11 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
 
 def joined_block(block: Block) -> Block:
     """The same rows, where those sessions of the block that go together are one."""
-    sessions, found = _joined(block.keys)
+    sessions, found = joined_sessions(block.keys)
     return replace(block, keys=sessions, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
 
 
-def _joined(column: pa.StructArray) -> tuple[pa.StructArray, Sessions]:
+def joined_sessions(column: pa.StructArray) -> tuple[pa.StructArray, Sessions]:
     """Keys in sessions, where those that go together are one; and which these are."""
     keys, codes = encode(without_window(column))
     found = joined(codes, starts_of(column), ends_of(column))

@@ -7,7 +7,7 @@ key alone says which task has them, and its sessions move together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,18 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.execution._parts import combined, ends_of, starts_of, with_windows, without_window
+from dpa.execution._parts import combined, ends_of, without_window
 from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution._sizes import deep_size
-from dpa.execution._tolerant_calls import Tolerant
+from dpa.execution._tolerant_calls import copies
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode
 from dpa.execution.states import Reduced, StatePart, States
-from dpa.execution.windowing import joined_block, note_late
+from dpa.execution.windowing import joined_block, joined_sessions, note_late
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
-from dpa.windows.assignment import joined
 
 if TYPE_CHECKING:
     from dpa.execution.receivers.base import Receiver
@@ -67,7 +66,7 @@ class SessionStates(States):
     def reduce(self, block: Block) -> None:
         """Where errors are tolerated, records come apart: one on which user code raises joins no sessions, so what it
         has come with is reduced once more without it."""
-        apart = self._receiver.tolerance is not None and not block.combined
+        apart = self._receiver.takes_apart and not block.combined
         whole = joined_block(block) if apart else block
         if self._closed is not None and (late := ends_of(whole.keys) <= self._closed).any():
             is_late = late[whole.codes]
@@ -76,22 +75,16 @@ class SessionStates(States):
             block, whole = block.take(rest), whole.take(rest)
         if not whole.rows:
             return
-        again = self._copies(block) if apart else None
+        values = None  # as they are now: user code may change objects
+        if apart and isinstance(block.values, np.ndarray):
+            values = copies(self._receiver.executor, [*block.values], "values")
         store = self._receiver.own_store()
         store.reduce(whole)
-        if again is not None and len(store.dead):
-            alive = np.setdiff1d(np.arange(block.rows), np.array([*store.dead]))
-            self.reduce(again().take(alive))
+        if apart and len(store.dead):
+            fresh = block if values is None else replace(block, values=object_array(values()))
+            self.reduce(fresh.take(np.setdiff1d(np.arange(block.rows), [*store.dead])))
         elif (part := store.snapshot()) is not None:
             self.merge(part)
-
-    def _copies(self, block: Block) -> Callable[[], Block]:
-        """What gives a block as it is now, whatever user code makes of its values."""
-        if not isinstance(block.values, np.ndarray):
-            return lambda: block
-        assert self._receiver.tolerance is not None
-        copies = Tolerant(self._receiver.executor, [], [], self._receiver.tolerance).copies([*block.values], "values")
-        return lambda: replace(block, values=object_array(copies()))
 
     def merge(self, part: StatePart) -> None:
         """Keep sessions for the next joining."""
@@ -166,13 +159,11 @@ class SessionStates(States):
     def _joined(self, parts: Sequence[StatePart]) -> StatePart:
         """Sessions of several parts as one part, in which those that overlap are one, with their states merged."""
         whole = combined(parts)
-        keys, codes = encode(without_window(whole.keys))
-        found = joined(codes, starts_of(whole.keys), ends_of(whole.keys))
+        sessions, found = joined_sessions(whole.keys)
         several = np.bincount(found.of)[found.of] > 1
         if not several.any():
             return whole
         rows = np.flatnonzero(several)
-        sessions = with_windows(keys.take(pa.array(codes[found.first])), whole.keys.type, found.starts, found.ends)
         store = self._receiver.own_store()
         store.merge(replace(whole.take(rows), keys=sessions.take(pa.array(found.of[rows]))))
         merged = store.snapshot()

@@ -131,11 +131,21 @@ class Receiver(ABC):
             ConfigError: the columns are not those declared, as far as they are known.
         """
 
+    @property
+    def has_sessions(self) -> bool:
+        """Whether its records are in sessions."""
+        return self.windowing is not None and self.windowing.windows.is_session
+
+    @property
+    def takes_apart(self) -> bool:
+        """Whether each record comes in a session of its own: one on which user code raises is not to join others."""
+        return self.has_sessions and self.tolerance is not None
+
     def store(self) -> States:
         """An empty store: one for each window, where records are in windows."""
         if self.windowing is None:
             return self.own_store()
-        return SessionStates(self) if self.windowing.windows.is_session else WindowStates(self)
+        return SessionStates(self) if self.has_sessions else WindowStates(self)
 
     @abstractmethod
     def own_store(self) -> States:
