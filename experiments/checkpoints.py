@@ -231,8 +231,11 @@ def _measured(options: argparse.Namespace) -> Findings:
         without, with_them = (statistics.median(of) for of in rates.values())
         cost = 1 - with_them / without
         written = sum(report.written for report in reports)
-        waited = sum(report.waited for report in reports) / max(1, written)
-        size = sum(report.size for report in reports) / max(1, written)
+        if not written:
+            raise ValueError(
+                f"{case.name}: no run was long enough for a checkpoint, so there is no cost: more --seconds"
+            )
+        waited, size = (sum(each) / written for each in zip(*((of.waited, of.size) for of in reports), strict=True))
         rows.append((case.name, case.keys, case.every, without, with_them, f"{cost:.1%}", waited, size / 2**20))
         targets.append(at_most(f"part of the rate that checkpoints cost: {case.name}", cost, case.cost))
     paced = Case("paced", 0.0, keys, every=every, seconds=2.0 if options.quick else 4 * EVERY)

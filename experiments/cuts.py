@@ -96,6 +96,7 @@ def plain(keys: pa.Array, strategy: str, queue_seconds: float | None, every: flo
     epochs = cluster.run().snapshot.epochs
     began, ended = cluster.coordinator.started_at, cluster.coordinator.stream_ended_at
     assert began is not None and ended is not None
+    _require_some(epochs.number)
     return Cuts(epochs.number, epochs.seconds / epochs.number, epochs.longest, ended - began)
 
 
@@ -133,6 +134,7 @@ class Aligned:
             self._emit()
             for each in range(REDUCERS):
                 self._work(each)
+        _require_some(len(self._found))
         return Cuts(len(self._found), float(np.mean(self._found)), max(self._found), self._now)
 
     def _cut(self) -> None:
@@ -210,6 +212,11 @@ def measure(options: argparse.Namespace) -> Findings:
         f"{1 / SERVICE_SECONDS:,.0f} a second; {MAPPERS} mappers, a cut {every:g} s after the one before. Virtual "
         "time.\n\n" + markdown_table(head, rows),
     )
+
+
+def _require_some(cuts: int) -> None:
+    if not cuts:
+        raise ValueError("the stream ended before a cut, so none can be measured: more --records")
 
 
 def _cuts(way: str, keys: pa.Array, queue_seconds: float | None, every: float, seed: int) -> Cuts:
