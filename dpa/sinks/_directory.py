@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from dpa._util import owned
 from dpa._util.disk import sync, why, writing
 from dpa._util.links import is_of_file_system
@@ -62,9 +64,10 @@ class DirectoryFiles:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
-        """A file; None if it is not there."""
+        """A file; None if it is not there. It is one of Arrow's own: what is read of Python's is freed by Arrow's threads,
+        and a process that ends just then is aborted."""
         try:
-            stream = (self._root / name).open("rb")
+            stream = pa.OSFile(str(self._root / name))
         except FileNotFoundError:
             yield None
         else:

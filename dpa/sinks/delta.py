@@ -169,8 +169,9 @@ class Delta(PackageSink):
             return pa.concat_tables([self._read_part(part.name) for part in staged])
 
     def _read_part(self, name: str) -> pa.Table:
-        with self._files.open_input_file(name) as file:
-            return pq.read_table(file)
+        """By this thread alone: what a file of Python's holds must not be freed by another as the process ends."""
+        with self._files.open_input_file(name) as file, pq.ParquetFile(file, pre_buffer=False) as part:
+            return part.read(use_threads=False)
 
     @property
     def _files(self) -> fs.FileSystem:

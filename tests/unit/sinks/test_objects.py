@@ -17,6 +17,7 @@ from output_samples import check_outputs, of, publication
 from dpa import Job, results
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
+from dpa.sinks._directory import DirectoryFiles
 from dpa.sinks.objects import ParquetObjects, _ResultObjects
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.parquet import parquet_table
@@ -311,6 +312,17 @@ def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
     with publication(file) as output:
         output.commit([output.sink.stage(pa.table({"value": [1]}), 0, 0)])
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_job.yaml", "part-00000.parquet"]
+
+
+def test_a_file_of_a_directory_is_read_without_what_python_would_have_to_free(tmp_path: Path) -> None:
+    """Arrow's threads free it when they come to it, and abort a process whose interpreter has ended by then."""
+    (tmp_path / "one").write_bytes(b"some")
+    files = DirectoryFiles(str(tmp_path))
+    with files.reading("one") as file, files.reading("two") as missing:
+        assert isinstance(file, pa.NativeFile)
+        assert not isinstance(file, pa.PythonFile)
+        assert file.read() == b"some"
+    assert missing is None
 
 
 def test_a_result_that_another_job_has_taken_over_fails_the_job(place: str) -> None:
