@@ -77,6 +77,17 @@ class LocalCluster:
         node = self._started.pop(name)
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def kill_raylet(self, name: str) -> None:
+        """Kill a node's raylet alone, as Ray's own crash or the kernel does; what else runs there is to notice. The
+        node is `remove`d as any other.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        raylet = self._started[name].all_processes["raylet"][0].process
+        raylet.kill()
+        raylet.wait()
+
     def __enter__(self) -> LocalCluster:
         keep_others_out()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

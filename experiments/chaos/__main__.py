@@ -1,6 +1,6 @@
 """Real jobs on Ray of which random processes are killed (SIGKILL), several times a run, at any moment, or while they
 start, write a checkpoint, recover, or end: a source task, an operator task, the load balancer, the coordinator, a node
-with all that is on it, the driver, which is resumed, and what stands before the object storage.
+with all that is on it, or its raylet alone, the driver, which is resumed, and what stands before the object storage.
 
 A word count with a hot key, of an input that ends and of one that does not, its windows, and a graph with two results;
 with states that are merged and that migrate, results in each of four places, and checkpoints in a directory, in object
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from dpa.spark import spark_session
 from experiments.chaos.jobs import HOT, OPERATORS, SOURCES, TOPOLOGIES, words
 from experiments.chaos.runs import BACKOFF, MEAN_SECONDS, TASKS, Chaos, Run, Way
-from experiments.chaos.world import NODE, SINKS, World, world
+from experiments.chaos.world import NODES, SINKS, World, world
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 def _findings(runs: list[Run], rows: int) -> Findings:
     exact, left = sum(run.is_exact for run in runs), [one for run in runs for one in run.left]
     ended = sum(run.drivers[-1] == "ended" for run in runs)
-    seconds = [[s for run in runs for what, s in run.flowed if (what == NODE) == is_node] for is_node in (False, True)]
+    seconds = [[s for run in runs for what, s in run.flowed if (what in NODES) == is_node] for is_node in (False, True)]
     of_task, of_node = ([float(np.quantile(found or [np.nan], q)) for q in (0.5, 0.99)] for found in seconds)
     flow = "seconds from a kill until records flow again"
     return Findings(
@@ -160,7 +160,7 @@ def _by_seconds(runs: list[Run]) -> list[tuple[Any, ...]]:
     for run in runs:
         for what, seconds in run.flowed:
             found[what].append(seconds)
-    return [(what, *_times(found[what])) for what in (*TASKS, NODE) if what in found]
+    return [(what, *_times(found[what])) for what in (*TASKS, *NODES) if what in found]
 
 
 def _by_phase(runs: list[Run]) -> list[tuple[Any, ...]]:

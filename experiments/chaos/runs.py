@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from experiments.chaos.driver import RECOVERY
 from experiments.chaos.jobs import TOPOLOGIES
-from experiments.chaos.world import DRIVER, NODE, STORAGE, Kill, World, kill, kind_of
+from experiments.chaos.world import DRIVER, NODES, STORAGE, Kill, World, kill, kind_of
 
 BACKOFF = "100ms"
 
@@ -176,10 +176,10 @@ class Chaos:
         self._since, self._due = time.monotonic(), self._draw.expovariate(1 / MEAN_SECONDS)
 
     def _plan(self, before: list[tuple[str, str]]) -> tuple[str, str]:
-        """What is to be killed, and when; the other node once."""
+        """What is to be killed, and when; the other node once, by its raylet or with all its processes."""
         kinds = [
             *TASKS,
-            *([] if any(what == NODE for what, _ in before) else [NODE]),
+            *([] if any(what in NODES for what, _ in before) else NODES),
             *([DRIVER] if self._store else []),
         ]
         if self._is_remote or self.run.way.sink == "objects":
@@ -210,6 +210,8 @@ class Chaos:
                 kill(self._driver.pid)
             case "another node":
                 self._world.kill_node()
+            case "its raylet":
+                self._world.kill_raylet()
             case "object storage":
                 self._world.kill_storage()
             case _:
@@ -248,7 +250,7 @@ class Chaos:
                     self._draw_next()
                 if line.strip() == "stream" and self._at != "startup" and self._killed_at:
                     killed, at = [what for what, _ in self._killed_at], self._killed_at[0][1]
-                    self.run.flowed.append((NODE if NODE in killed else killed[0], time.time() - at))
+                    self.run.flowed.append((next((what for what in killed if what in NODES), killed[0]), time.time() - at))
                     self._killed_at.clear()
                 self._at = line.strip()
 

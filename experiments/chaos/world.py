@@ -42,8 +42,11 @@ BUCKET = "chaos"
 AWAY_SECONDS = 1.5
 """For how long nobody reaches the object storage when what stands before it is killed."""
 
-DRIVER, NODE, STORAGE = "driver", "another node", "object storage"
+DRIVER, NODE, RAYLET, STORAGE = "driver", "another node", "its raylet", "object storage"
 """What is killed besides processes of the job."""
+
+NODES = (NODE, RAYLET)
+"""What ends all that is on another node."""
 
 SINKS = ("directory", "objects", "delta", "iceberg")
 
@@ -56,6 +59,7 @@ class World:
         self.directory = directory
         self._port = port
         self._proxy = proxy
+        self._is_headless = False
         self._catalog = {
             "type": "sql",
             "uri": f"sqlite:///{directory}/catalog.db",
@@ -151,6 +155,11 @@ class World:
         """End the other node with all its processes."""
         self.cluster.remove(OTHER)
 
+    def kill_raylet(self) -> None:
+        """End that of the other node alone; the node's other processes are to notice."""
+        self.cluster.kill_raylet(OTHER)
+        self._is_headless = True
+
     def kill_storage(self) -> None:
         """Cut all off from the object storage, for a while."""
         self._proxy.kill()
@@ -159,6 +168,9 @@ class World:
 
     def mend(self) -> None:
         """Have the other node again."""
+        if self._is_headless:
+            self.cluster.remove(OTHER)
+            self._is_headless = False
         if OTHER not in self.cluster.nodes:
             self.cluster.add(OTHER, PROCESSORS)
 
