@@ -76,6 +76,7 @@ class Generations:
                 return run_on(self._launched, generation, hooks, mailbox, store, self._machines)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
+            self._machines.check()
             before, newest = newest, max(newest, _newest(store, plan))
             wait = recoveries.after(death, has_progressed=newest > before)
             if wait is None:

@@ -13,6 +13,9 @@ from typing import Protocol
 SILENT_SECONDS = 8.0
 """For how long a machine that is lost has not answered."""
 
+_CHECK_SECONDS, _MOMENT = 0.25, 0.005
+"""How long machines may take to answer where a task has died, and how long to wait between two looks at them."""
+
 _MOST_COUNTED = 1.0
 """Seconds that count at most from one look to the next: who asks has not listened while it was stopped itself."""
 
@@ -42,6 +45,11 @@ class _Heard:
         """Listen, `passed` seconds after the last time."""
         self.silent = 0.0 if self.heartbeat.has_answered() else self.silent + passed
 
+    def rest(self) -> None:
+        """Listen no more, until the next time."""
+        self.heartbeat.end()
+        self.silent = 0.0
+
     @property
     def why_lost(self) -> str | None:
         """Why its machine is lost; None: it is not."""
@@ -53,23 +61,41 @@ class _Heard:
 class Heartbeats:
     """Those of the machines of a job, other than the one that asks. No clock of theirs matters."""
 
-    def __init__(self, of: Callable[[str], Heartbeat], clock: Callable[[], float] = time.monotonic) -> None:
-        """`of` gives what answers on the node of a number; `clock` gives seconds."""
-        self._new, self._clock = of, clock
+    def __init__(
+        self,
+        of: Callable[[str], Heartbeat],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`of` gives what answers on the node of a number; `clock` gives seconds, and `sleep` waits for some."""
+        self._new, self._clock, self._sleep = of, clock, sleep
         self._looked_at = clock()
         self._of: dict[str, _Heard] = {}
 
     def lost(self, nodes: Collection[str]) -> dict[str, str]:
-        """Why nodes are lost, for those of these that are; others are not asked from here on. Called often."""
+        """Why nodes are lost, for those of these that are; others are not asked until they are among them. Called
+        often."""
         now = self._clock()
         passed, self._looked_at = min(now - self._looked_at, _MOST_COUNTED), now
-        for node in [node for node in self._of if node not in nodes]:
-            self._of.pop(node).heartbeat.end()
+        for node, heard in self._of.items():
+            if node not in nodes:
+                heard.rest()
         for node in nodes:
             if node not in self._of:
                 self._of[node] = _Heard(self._new(node))
             self._of[node].look(passed)
-        return {node: why for node, heard in self._of.items() if (why := heard.why_lost) is not None}
+        return {node: why for node in nodes if (why := self._of[node].why_lost) is not None}
+
+    def ended(self, nodes: Collection[str]) -> set[str]:
+        """On which of these nodes that were asked before Ray has ended by now; waits a moment for their answers."""
+        until = self._clock() + _CHECK_SECONDS
+        waiting = {node: self._of[node].heartbeat for node in nodes if node in self._of}
+        for heartbeat in waiting.values():
+            heartbeat.has_answered()  # what it was asked before
+        while waiting and self._clock() < until:
+            self._sleep(_MOMENT)
+            waiting = {node: each for node, each in waiting.items() if not each.has_answered() and not each.has_ended}
+        return {node for node in nodes if node in self._of and self._of[node].heartbeat.has_ended}
 
 
 class Raylet:
@@ -85,6 +111,7 @@ class Raylet:
         self.has_ended = False
         self._address = address
         self._has_been_reached = False
+        self._asked: socket.socket | None = None
         self._ask()
 
     @classmethod
@@ -103,6 +130,9 @@ class Raylet:
 
     def has_answered(self) -> bool:
         """Whether it has since it was last asked, which it is again then."""
+        if self._asked is None:
+            self._ask()
+            return False
         try:
             self._asked.recv(1)
         except BlockingIOError:
@@ -117,5 +147,7 @@ class Raylet:
         return answers
 
     def end(self) -> None:
-        """Ask no more."""
-        self._asked.close()
+        """Ask no more, until it is next listened to."""
+        if self._asked is not None:
+            self._asked.close()
+            self._asked = None

@@ -108,6 +108,11 @@ class Machines:
                 if node in others:
                     self._leave(node, deadline, polled, running)
 
+    def check(self) -> None:
+        """Note on which Ray has ended, as a task has died: it may have died with its machine, which Ray may hold for
+        alive for a while. No task of the next generation is to begin there, and no process there is to be kept."""
+        self._lost |= self._heartbeats.ended([node for node in self._tasks if node not in self._lost | {self._here}])
+
     def end(self) -> None:
         """End what was started."""
         self._heartbeats.lost(())

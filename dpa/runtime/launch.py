@@ -81,22 +81,21 @@ class Launched:
         self._processes: dict[Address, TaskProcess] = {}
         self._closed: ObjectRef | None = None
         self._is_ended = False
-        self._others: list[Actor] = []
+        self._others: list[tuple[Actor, str | None]] = []  # and the node where one was placed
         self._spares: dict[str, Actor] = {}
         self.placed = placed
         kept = kept or KeptProcesses()
         _, self.coordinator = kept.actor(CoordinatorActor, here, **(named or {}))
-        balancer = kept.actor(LoadBalancerActor, here)
-        relays = {Address(RELAY, index): kept.actor(RelayActor, here) for index in range(relays_for(tasks))}
-        stages = {
-            Address(stage, index): kept.actor(StageActor, node)
-            for stage, nodes in ({} if placed is None else placed.nodes).items()
-            for index, node in enumerate(nodes)
-        }
+        waiting = {BALANCER: (kept.actor(LoadBalancerActor, here), here)}
+        for index in range(relays_for(tasks)):
+            waiting[Address(RELAY, index)] = kept.actor(RelayActor, here), here
+        for stage, nodes in ({} if placed is None else placed.nodes).items():
+            for index, node in enumerate(nodes):
+                waiting[Address(stage, index)] = kept.actor(StageActor, node), node
         idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
-        self._others, self._spares = [balancer, *relays.values(), *stages.values(), *idle], kept.spares
-        waiting = {BALANCER: balancer[1], **{address: actor for address, (_, actor) in {**relays, **stages}.items()}}
-        self.coordinator.prepare.remote(waiting, [actor for _, actor in idle], placed)
+        self._others, self._spares = [*waiting.values(), *((actor, None) for actor in idle)], kept.spares
+        handles = {address: actor for address, ((_, actor), _) in waiting.items()}
+        self.coordinator.prepare.remote(handles, [actor for _, actor in idle], placed)
 
     def begin(self, plan: RunPlan, store: CheckpointStore | None = None) -> None:
         """Let the actors be the tasks of a plan.
@@ -184,7 +183,7 @@ class Launched:
         try:
             with suppress(Exception):
                 self.close(why)
-                for _, handle in [*self._others, *self._spares.values()]:
+                for _, handle in [*(actor for actor, _ in self._others), *self._spares.values()]:
                     ray.kill(handle)
                 ray.get(self._closed, timeout=_CLOSE_SECONDS)
         finally:
@@ -207,11 +206,19 @@ class Launched:
         psutil.wait_procs(found, timeout=_CLOSE_SECONDS)
 
     def freed(self, generation: int, avoided: Collection[str]) -> KeptProcesses:
-        """What lives of all actors, for the next generation, but for what is on the nodes `avoided`."""
+        """What lives of all actors, for the next generation, but for what is on the nodes `avoided`: those that were
+        placed there are not waited for."""
+        import ray
+
         from dpa.runtime._coordinator_actor import CoordinatorActor
         from dpa.runtime._kept_processes import KeptProcesses
 
-        given = [(CoordinatorActor, self.coordinator), *self._others]
+        given: list[Actor] = [(CoordinatorActor, self.coordinator)]
+        for actor, node in self._others:
+            if node in avoided:
+                ray.kill(actor[1])
+            else:
+                given.append(actor)
         kept = KeptProcesses(given, generation, avoided, self._spares)
         self._is_ended = True
         self._others.clear()

@@ -64,8 +64,8 @@ class DirectoryFiles:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Any]:
-        """A file; None if it is not there. It is one of Arrow's own: what is read of Python's is freed by Arrow's threads,
-        and a process that ends just then is aborted."""
+        """A file; None if it is not there. It is one of Arrow's own: what is read of one of Python's is freed by
+        Arrow's threads, and a process that ends just then is aborted."""
         try:
             stream = pa.OSFile(str(self._root / name))
         except FileNotFoundError:

@@ -250,7 +250,8 @@ class Chaos:
                     self._draw_next()
                 if line.strip() == "stream" and self._at != "startup" and self._killed_at:
                     killed, at = [what for what, _ in self._killed_at], self._killed_at[0][1]
-                    self.run.flowed.append((next((what for what in killed if what in NODES), killed[0]), time.time() - at))
+                    first = next((what for what in killed if what in NODES), killed[0])
+                    self.run.flowed.append((first, time.time() - at))
                     self._killed_at.clear()
                 self._at = line.strip()
 

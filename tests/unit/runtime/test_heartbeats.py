@@ -17,6 +17,7 @@ class Process:
     is_asked: bool = True
 
     def has_answered(self) -> bool:
+        self.is_asked = True
         return self.answers
 
     def end(self) -> None:
@@ -29,11 +30,14 @@ class Cluster:
     def __init__(self) -> None:
         self.now = 100.0
         self.asked: dict[str, list[Process]] = {"a": [], "b": []}
-        self.heartbeats = Heartbeats(self.of, lambda: self.now)
+        self.heartbeats = Heartbeats(self.of, lambda: self.now, self.pass_by)
 
     def of(self, node: str) -> Process:
         self.asked[node].append(Process())
         return self.asked[node][-1]
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
 
     def lost_after(self, seconds: float, every: float = 0.5) -> dict[str, str]:
         for _ in range(round(seconds / every)):
@@ -71,6 +75,47 @@ def test_a_machine_is_lost_at_once_on_which_ray_has_ended_though_connections_are
     cluster.lost_after(1)
     cluster.asked["b"][0].has_ended = True
     assert cluster.lost_after(0.5) == {"b": "Ray has ended there"}
+
+
+def test_a_machine_that_has_no_tasks_for_a_while_is_not_asked_and_is_known_when_it_has_some_again() -> None:
+    """Else connections that it refuses would not be taken for its end."""
+    cluster = Cluster()
+    cluster.lost_after(1)
+    cluster.asked["a"][0].answers = False
+    cluster.lost_after(7)
+    assert cluster.heartbeats.lost(("b",)) == {}
+    assert not cluster.asked["a"][0].is_asked
+    assert not cluster.lost_after(7.5), "it is silent from here on"
+    assert len(cluster.asked["a"]) == 1
+
+
+def test_where_a_task_has_died_it_is_known_at_once_on_which_machines_ray_has_ended() -> None:
+    cluster = Cluster()
+    assert cluster.heartbeats.ended(("a", "b")) == set(), "they were never asked"
+    cluster.lost_after(1)
+    assert cluster.heartbeats.ended(("a", "b")) == set()
+    a, b = cluster.asked["a"][0], cluster.asked["b"][0]
+    a.answers, b.answers, b.has_ended = False, False, True
+    began = cluster.now
+    assert cluster.heartbeats.ended(("a", "b")) == {"b"}
+    assert cluster.now - began < 0.3, "one that is silent may be slow"
+    a.answers, b.has_ended = True, False
+    assert cluster.heartbeats.ended(("a",)) == set()
+
+
+def test_a_raylet_that_ends_after_it_was_asked_is_known_to_have_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        raylet = Raylet(server.getsockname())
+        heartbeats = Heartbeats({"a": raylet}.__getitem__)
+        heartbeats.lost(("a",))
+        for _ in range(2):
+            speak(server, b"\0")
+            while not raylet.has_answered():
+                pass
+        with server.accept()[0] as connection:
+            connection.sendall(b"\0")
+    assert heartbeats.ended(("a",)) == {"a"}, "what it said before it ended is no answer"
+    raylet.end()
 
 
 def answers(raylet: Raylet) -> bool:
