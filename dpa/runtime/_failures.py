@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import ray
 from ray.exceptions import (
+    ActorUnschedulableError,
     LocalRayletDiedError,
     NodeDiedError,
     ObjectLostError,
@@ -26,11 +27,22 @@ from dpa.protocol.wire.addresses import COORDINATOR, Address
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OURS = re.compile(r"dpa\.errors\.\w+: ")
 
-_DEATHS = (LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
+_DEATHS = (
+    ActorUnschedulableError,  # its node has died before it was up
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    WorkerCrashedError,
+)
 
 _KINDS_OF_DEATH = (
     (re.compile(r"too many heartbeats|health check failed"), "its machine has gone silent"),
-    (re.compile(r"node (?:was terminated|has died|is dead)|raylet died"), "its machine, or Ray's `raylet` there, died"),
+    (
+        re.compile(r"node (?:was terminated|has died|is dead|specified via \S+ doesn't exist)|raylet died"),
+        "its machine, or Ray's `raylet` there, died",
+    ),
     (re.compile(r"with an exit code (-?\d+)"), r"its process exited with status \1"),
     (re.compile(r"by a signal"), "a signal ended its process"),
     (re.compile(r"actor is killed|ray\.kill"), "it was ended by `ray.kill`"),

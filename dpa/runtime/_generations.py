@@ -38,6 +38,7 @@ class Generations:
         self._name = None if is_of_this_process() else free_name(job)
         self._writes = False
         self._machines = Machines()
+        self._machines.check()
         self._launched = self._launch(0)
 
     def __enter__(self) -> Generations:
@@ -76,7 +77,6 @@ class Generations:
                 return run_on(self._launched, generation, hooks, mailbox, store, self._machines)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
-            self._machines.check()
             before, newest = newest, max(newest, _newest(store, plan))
             wait = recoveries.after(death, has_progressed=newest > before)
             if wait is None:
@@ -97,6 +97,7 @@ class Generations:
         """Let the processes that live be of the next generation, start others for those that have died, and end what
         is left of this one meanwhile."""
         dying = self._launched
+        self._machines.check()
         kept = dying.freed(generation, self._machines.avoided())
         try:
             self._launched = self._launch(generation, kept)

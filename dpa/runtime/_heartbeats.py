@@ -24,7 +24,7 @@ class Heartbeat(Protocol):
     """What answers on a machine."""
 
     has_ended: bool
-    """Whether it answered before, and is known to have ended."""
+    """Whether it is known to have ended."""
 
     def has_answered(self) -> bool:
         """Whether it has since it was last asked, which it is again then."""
@@ -44,11 +44,6 @@ class _Heard:
     def look(self, passed: float) -> None:
         """Listen, `passed` seconds after the last time."""
         self.silent = 0.0 if self.heartbeat.has_answered() else self.silent + passed
-
-    def rest(self) -> None:
-        """Listen no more, until the next time."""
-        self.heartbeat.end()
-        self.silent = 0.0
 
     @property
     def why_lost(self) -> str | None:
@@ -73,29 +68,31 @@ class Heartbeats:
         self._of: dict[str, _Heard] = {}
 
     def lost(self, nodes: Collection[str]) -> dict[str, str]:
-        """Why nodes are lost, for those of these that are; others are not asked until they are among them. Called
-        often."""
+        """Why nodes are lost, for those of these that are; others are not asked from here on. Called often."""
         now = self._clock()
         passed, self._looked_at = min(now - self._looked_at, _MOST_COUNTED), now
-        for node, heard in self._of.items():
-            if node not in nodes:
-                heard.rest()
+        for node in [node for node in self._of if node not in nodes]:
+            self._of.pop(node).heartbeat.end()
         for node in nodes:
             if node not in self._of:
                 self._of[node] = _Heard(self._new(node))
             self._of[node].look(passed)
-        return {node: why for node in nodes if (why := self._of[node].why_lost) is not None}
+        return {node: why for node, heard in self._of.items() if (why := heard.why_lost) is not None}
 
     def ended(self, nodes: Collection[str]) -> set[str]:
-        """On which of these nodes that were asked before Ray has ended by now; waits a moment for their answers."""
+        """On which of these nodes Ray has ended by now; waits a moment for their answers."""
         until = self._clock() + _CHECK_SECONDS
-        waiting = {node: self._of[node].heartbeat for node in nodes if node in self._of}
-        for heartbeat in waiting.values():
-            heartbeat.has_answered()  # what it was asked before
+        for node in nodes:
+            if node in self._of:
+                self._of[node].heartbeat.has_answered()  # what it was asked before
+            else:
+                self._of[node] = _Heard(self._new(node))
+        asked = {node: self._of[node].heartbeat for node in nodes}
+        waiting = [*asked.values()]
         while waiting and self._clock() < until:
             self._sleep(_MOMENT)
-            waiting = {node: each for node, each in waiting.items() if not each.has_answered() and not each.has_ended}
-        return {node for node in nodes if node in self._of and self._of[node].heartbeat.has_ended}
+            waiting = [heartbeat for heartbeat in waiting if not heartbeat.has_answered() and not heartbeat.has_ended]
+        return {node for node, heartbeat in asked.items() if heartbeat.has_ended}
 
 
 class Raylet:
@@ -103,15 +100,13 @@ class Raylet:
     kernel alone, which accepts connections for a process that is stopped, does neither.
 
     Attributes:
-        has_ended: whether its machine refuses connections to its port, which it took before.
+        has_ended: whether its machine refuses connections to its port, which it takes for as long as Ray knows it.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
         """`address`: its host and port."""
         self.has_ended = False
         self._address = address
-        self._has_been_reached = False
-        self._asked: socket.socket | None = None
         self._ask()
 
     @classmethod
@@ -130,24 +125,18 @@ class Raylet:
 
     def has_answered(self) -> bool:
         """Whether it has since it was last asked, which it is again then."""
-        if self._asked is None:
-            self._ask()
-            return False
         try:
             self._asked.recv(1)
         except BlockingIOError:
             return False
         except OSError as error:
-            answers = False
-            self.has_ended = self._has_been_reached and isinstance(error, ConnectionRefusedError)
+            answers, self.has_ended = False, isinstance(error, ConnectionRefusedError)
         else:
-            answers = self._has_been_reached = True
+            answers, self.has_ended = True, False
         self.end()
         self._ask()
         return answers
 
     def end(self) -> None:
-        """Ask no more, until it is next listened to."""
-        if self._asked is not None:
-            self._asked.close()
-            self._asked = None
+        """Ask no more."""
+        self._asked.close()

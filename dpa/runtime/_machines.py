@@ -96,8 +96,13 @@ class Machines:
             self._tasks = {}
             for address, process in polled.processes.items():
                 self._tasks.setdefault(process.node, []).append(address)
-        else:  # the generation is starting, where that before had its tasks, but on no machine that drains
+        else:  # the generation is starting, where it is placed or that before had its tasks; on no machine that drains
             left |= self._drains.keys()
+            if running.placed is not None:
+                self._tasks = {}
+                for stage, nodes in running.placed.nodes.items():
+                    for index, node in enumerate(nodes):
+                        self._tasks.setdefault(node, []).append(Address(stage, index))
         others = [node for node in self._tasks if node not in left]
         if lost := self._heartbeats.lost(others):
             self._lost |= lost.keys()
@@ -109,9 +114,10 @@ class Machines:
                     self._leave(node, deadline, polled, running)
 
     def check(self) -> None:
-        """Note on which Ray has ended, as a task has died: it may have died with its machine, which Ray may hold for
-        alive for a while. No task of the next generation is to begin there, and no process there is to be kept."""
-        self._lost |= self._heartbeats.ended([node for node in self._tasks if node not in self._lost | {self._here}])
+        """Note on which machines Ray has ended, before a generation begins: Ray may hold one for alive for a while, and
+        a task is often known to have died before its machine is. No task is to begin there, and no process that is
+        still there is to be kept."""
+        self._lost |= self._heartbeats.ended([node.id for node in self.usable() if node.id != self._here])
 
     def end(self) -> None:
         """End what was started."""

@@ -126,6 +126,7 @@ class Chaos:
         self._at = ""
         self._killed_at: list[tuple[str, float]] = []
         self._said: list[str] = []
+        self._given_up: set[str] = set()  # jobs whose driver was killed before their first checkpoint
 
     @property
     def _is_remote(self) -> bool:
@@ -151,6 +152,8 @@ class Chaos:
         finally:
             self._driver.kill()
             self._driver.wait()
+        if self._given_up:
+            self._world.remove(self._store, self._given_up)
         self.run.seconds = round(time.monotonic() - began, 1)
         return self.run
 
@@ -227,6 +230,8 @@ class Chaos:
 
     def _start(self, *, resume: bool) -> None:
         self._world.mend()
+        if self._store and not resume:
+            self._given_up |= self._world.jobs(self._store)
         self._at, self._said = "", []
         self._killed_at.clear()
         self._draw_next()

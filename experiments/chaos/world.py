@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,10 +126,21 @@ class World:
     def has_checkpoint(self, place: str) -> bool:
         """Whether a job can go on behind one."""
         try:
-            store = CheckpointStore.open(place)
-            return any(store.chain(job).newest() is not None for job in store.jobs())
+            return any(CheckpointStore.open(place).chain(job).newest() is not None for job in self.jobs(place))
         except CheckpointError:
             return False
+
+    def jobs(self, place: str) -> set[str]:
+        """Those that have begun to write checkpoints there."""
+        try:
+            return {*CheckpointStore.open(place).jobs()}
+        except CheckpointError:
+            return set()
+
+    def remove(self, place: str, jobs: Iterable[str]) -> None:
+        """Remove what these have left there, as `python -m dpa.checkpoints PATH remove JOB` does."""
+        for job in jobs:
+            CheckpointStore.open(place).chain(job).remove()
 
     def left(self, name: str) -> list[str]:
         """What a job that has ended well should not have left: files of checkpoints, what was staged, processes."""

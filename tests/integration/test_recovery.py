@@ -17,6 +17,7 @@ import pytest
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
+    ActorUnschedulableError,
     NodeDiedError,
     OutOfMemoryError,
     RayTaskError,
@@ -326,5 +327,9 @@ def test_a_death_is_told_from_an_error_of_what_a_process_runs() -> None:
         ("another reason\nof Ray's.", "another reason of Ray's"),
     ):
         assert str(failure(task, NodeDiedError(text), "died")).startswith(f"reducer 1 died: {cause}"), text
+    gone = "The node specified via NodeAffinitySchedulingStrategy doesn't exist any more"
+    unscheduled = failure(task, ActorUnschedulableError(gone), "did not start")
+    assert isinstance(unscheduled, TaskDiedError), "there may be other nodes"
+    assert str(unscheduled) == "reducer 1 did not start: its machine, or Ray's `raylet` there, died"
     said = str(failure(task, OutOfMemoryError(memory), "died"))
     assert "Ray's memory monitor killed it, as its node is short of memory: Memory on the node (IP: 10.0.0.1)" in said
