@@ -11,6 +11,7 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Place
+from dpa.runtime._heartbeats import ENDED
 from dpa.runtime._kept_answers import RESTARTED, TOO_LATE
 from dpa.runtime._machines import Machines
 from dpa.runtime.cluster import is_of_this_process
@@ -77,6 +78,11 @@ class Generations:
                 return run_on(self._launched, generation, hooks, mailbox, store, self._machines)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
+            for machine in self._machines.check():
+                if machine == death.node:
+                    death = replace(death, cause=f"its machine is lost: {ENDED}")
+                else:
+                    hooks.warn(f"the machine {machine} is left out: {ENDED}")
             before, newest = newest, max(newest, _newest(store, plan))
             wait = recoveries.after(death, has_progressed=newest > before)
             if wait is None:
@@ -97,8 +103,7 @@ class Generations:
         """Let the processes that live be of the next generation, start others for those that have died, and end what
         is left of this one meanwhile."""
         dying = self._launched
-        self._machines.check()
-        kept = dying.freed(generation, self._machines.avoided())
+        kept = dying.freed(generation, self._machines.avoided(), self._machines.lost)
         try:
             self._launched = self._launch(generation, kept)
         except BaseException:

@@ -3,12 +3,17 @@ user code. Ray itself takes 15 to 65 s to notice that a machine is silent."""
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
+
+ENDED = "Ray has ended there"
 
 SILENT_SECONDS = 8.0
 """For how long a machine that is lost has not answered."""
@@ -26,12 +31,17 @@ class Heartbeat(Protocol):
     has_ended: bool
     """Whether it is known to have ended."""
 
+    def ask(self) -> None:
+        """Ask anew, whatever was asked before."""
+        ...
+
     def has_answered(self) -> bool:
         """Whether it has since it was last asked, which it is again then."""
         ...
 
     def end(self) -> None:
         """Ask no more."""
+        ...
 
 
 @dataclass
@@ -41,15 +51,17 @@ class _Heard:
     heartbeat: Heartbeat
     silent: float = 0.0
 
-    def look(self, passed: float) -> None:
-        """Listen, `passed` seconds after the last time."""
-        self.silent = 0.0 if self.heartbeat.has_answered() else self.silent + passed
+    def look(self, passed: float) -> bool:
+        """Listen, `passed` seconds after the last time; whether it is known how it is."""
+        answers = self.heartbeat.has_answered()
+        self.silent = 0.0 if answers else self.silent + passed
+        return answers or self.heartbeat.has_ended
 
     @property
     def why_lost(self) -> str | None:
         """Why its machine is lost; None: it is not."""
         if self.heartbeat.has_ended:
-            return "Ray has ended there"
+            return ENDED
         return f"it has not answered for {SILENT_SECONDS:g} s" if self.silent >= SILENT_SECONDS else None
 
 
@@ -81,62 +93,74 @@ class Heartbeats:
 
     def ended(self, nodes: Collection[str]) -> set[str]:
         """On which of these nodes Ray has ended by now; waits a moment for their answers."""
-        until = self._clock() + _CHECK_SECONDS
         for node in nodes:
             if node in self._of:
-                self._of[node].heartbeat.has_answered()  # what it was asked before
+                self._of[node].heartbeat.ask()
             else:
                 self._of[node] = _Heard(self._new(node))
-        asked = {node: self._of[node].heartbeat for node in nodes}
-        waiting = [*asked.values()]
+        until, waiting = self._clock() + _CHECK_SECONDS, [self._of[node] for node in nodes]
         while waiting and self._clock() < until:
             self._sleep(_MOMENT)
-            waiting = [heartbeat for heartbeat in waiting if not heartbeat.has_answered() and not heartbeat.has_ended]
-        return {node for node, heartbeat in asked.items() if heartbeat.has_ended}
+            waiting = [heard for heard in waiting if not heard.look(0.0)]
+        return {node for node in nodes if self._of[node].heartbeat.has_ended}
 
 
 class Raylet:
-    """Ray's own process on a node. It speaks first, as any server of HTTP/2 does, or else ends the connection; the
-    kernel alone, which accepts connections for a process that is stopped, does neither.
+    """Ray's own process on a node. It speaks first, as any server of HTTP/2 does, or, where Ray uses TLS, when it is
+    greeted; or else it ends the connection. The kernel alone, which accepts connections for a process that is stopped,
+    does none of this.
 
     Attributes:
         has_ended: whether its machine refuses connections to its port, which it takes for as long as Ray knows it.
+        has_been_reached: whether it has answered once.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
         """`address`: its host and port."""
-        self.has_ended = False
+        self.has_ended = self.has_been_reached = False
         self._address = address
-        self._ask()
+        self._start()
 
-    @classmethod
-    def of(cls, node: str) -> Raylet:
-        """That of the node of a number."""
-        import ray
-
-        [found] = [each for each in ray.nodes() if each["NodeID"] == node]
-        return cls((found["NodeManagerAddress"], found["NodeManagerPort"]))
-
-    def _ask(self) -> None:
-        self._asked = socket.socket()
+    def _start(self) -> None:
+        self._greeting = _greeting()
+        self._asked = socket.socket(socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET)
         self._asked.setblocking(False)
         with suppress(OSError):  # it is under way, or what is wrong is said where the answer is read
             self._asked.connect(self._address)
+
+    def ask(self) -> None:
+        """Ask anew, whatever was asked before."""
+        self.end()
+        self._start()
 
     def has_answered(self) -> bool:
         """Whether it has since it was last asked, which it is again then."""
         try:
             self._asked.recv(1)
         except BlockingIOError:
+            if self._greeting:
+                with suppress(OSError):  # not connected yet
+                    self._greeting = self._greeting[self._asked.send(self._greeting) :]
             return False
         except OSError as error:
             answers, self.has_ended = False, isinstance(error, ConnectionRefusedError)
         else:
-            answers, self.has_ended = True, False
-        self.end()
-        self._ask()
+            answers, self.has_ended, self.has_been_reached = True, False, True
+        self.ask()
         return answers
 
     def end(self) -> None:
         """Ask no more."""
         self._asked.close()
+
+
+@cache
+def _greeting() -> bytes:
+    """What a client says first."""
+    if os.environ.get("RAY_USE_TLS", "").lower() not in ("1", "true"):
+        return b""
+    context, said = ssl.create_default_context(), ssl.MemoryBIO()
+    context.set_alpn_protocols(["h2"])
+    with suppress(ssl.SSLWantReadError):  # who is there is Ray's to check; nothing but this is said to it
+        context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="raylet").do_handshake()
+    return said.read()

@@ -62,8 +62,9 @@ class Machines:
         import ray
 
         self._here: str = ray.get_runtime_context().get_node_id()
-        self._raylet = None if is_of_this_process() else Raylet.of(self._here)
-        self._heartbeats = Heartbeats(Raylet.of)
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._raylet = None if is_of_this_process() else self._raylet_of(self._here)
+        self._heartbeats = Heartbeats(self._raylet_of)
         self._tasks: dict[str, list[Address]] = {}  # by node
         self._lost: set[str] = set()
         self._drains: dict[str, _Drain] = {}
@@ -71,8 +72,12 @@ class Machines:
 
     def usable(self) -> list[BackendNode]:
         """Those that live and do not drain, and the driver's own."""
-        avoided = self.avoided()
-        return [node for node in alive_nodes() if node.id not in avoided]
+        return alive_nodes(without=self.avoided())
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """The numbers of those that are."""
+        return frozenset(self._lost)
 
     def avoided(self) -> frozenset[str]:
         """The numbers of those on which no task is to begin."""
@@ -88,7 +93,8 @@ class Machines:
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _LOOK_SECONDS
-        if self._raylet is not None and not self._raylet.has_answered() and self._raylet.has_ended:
+        here = self._raylet
+        if here is not None and not here.has_answered() and here.has_ended and here.has_been_reached:
             # soon it ends this process too
             raise JobFailedError("Ray's raylet on the machine of the driver has ended; without it no job can go on")
         left = self._lost | {self._here}
@@ -96,32 +102,54 @@ class Machines:
             self._tasks = {}
             for address, process in polled.processes.items():
                 self._tasks.setdefault(process.node, []).append(address)
-        else:  # the generation is starting, where it is placed or that before had its tasks; on no machine that drains
+        else:  # the generation is starting, on no machine that drains
             left |= self._drains.keys()
-            if running.placed is not None:
-                self._tasks = {}
-                for stage, nodes in running.placed.nodes.items():
-                    for index, node in enumerate(nodes):
-                        self._tasks.setdefault(node, []).append(Address(stage, index))
+            self._tasks = self._wanted(running)
         others = [node for node in self._tasks if node not in left]
         if lost := self._heartbeats.lost(others):
             self._lost |= lost.keys()
             node, why = next(iter(lost.items()))
-            raise TaskDiedError(Death(self._tasks[node][0], f"its machine is lost: {why}", _name(node)))
+            whose = (
+                "its machine" if polled.processes or running.placed else "a machine on which it may have been starting"
+            )
+            raise TaskDiedError(Death(self._tasks[node][0], f"{whose} is lost: {why}", _name(node)))
         if others and polled.processes:
             for node, deadline in draining_nodes().items():
                 if node in others:
                     self._leave(node, deadline, polled, running)
 
-    def check(self) -> None:
+    def check(self) -> list[str]:
         """Note on which machines Ray has ended, before a generation begins: Ray may hold one for alive for a while, and
         a task is often known to have died before its machine is. No task is to begin there, and no process that is
-        still there is to be kept."""
-        self._lost |= self._heartbeats.ended([node.id for node in self.usable() if node.id != self._here])
+        still there is to be kept. Returns their names."""
+        others = {node.id: node.name for node in self.usable() if node.id != self._here}
+        ended = self._heartbeats.ended(others)
+        self._lost |= ended
+        return sorted(others[node] for node in ended)
 
     def end(self) -> None:
         """End what was started."""
         self._heartbeats.lost(())
+
+    def _raylet_of(self, node: str) -> Raylet:
+        if node not in self._addresses:
+            import ray
+
+            self._addresses = {
+                each["NodeID"]: (each["NodeManagerAddress"], each["NodeManagerPort"]) for each in ray.nodes()
+            }
+        return Raylet(self._addresses[node])
+
+    def _wanted(self, running: Running) -> dict[str, list[Address]]:
+        """Where tasks are to start, by node; where Ray spreads them, that may be anywhere."""
+        if running.placed is None:
+            first = Address(running.plan.graph.stages[0].name, 0)
+            return {node.id: [first] for node in self.usable()}
+        found: dict[str, list[Address]] = {}
+        for stage, nodes in running.placed.nodes.items():
+            for index, node in enumerate(nodes):
+                found.setdefault(node, []).append(Address(stage, index))
+        return found
 
     def _leave(self, node: str, deadline: float, polled: Polled, running: Running) -> None:
         """Have no tasks on a machine that drains.

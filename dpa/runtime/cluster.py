@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import gettempdir
@@ -76,12 +76,12 @@ def ray_session(
         yield
 
 
-def alive_nodes() -> list[BackendNode]:
-    """The nodes of the Ray that this process is connected to, by name. Where two have one name, their addresses are
-    added."""
+def alive_nodes(without: Collection[str] = ()) -> list[BackendNode]:
+    """The nodes of the Ray that this process is connected to, by name, but for those of the numbers `without`. Where
+    two have one name, their addresses are added."""
     import ray
 
-    alive = [node for node in ray.nodes() if node["Alive"]]
+    alive = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in without]
     names = [node["NodeName"] for node in alive]
     started_here = {node["NodeID"] for node in alive} if is_of_this_process() else set()
     found = []

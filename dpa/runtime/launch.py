@@ -205,9 +205,9 @@ class Launched:
                     found.append(psutil.Process(process.pid))
         psutil.wait_procs(found, timeout=_CLOSE_SECONDS)
 
-    def freed(self, generation: int, avoided: Collection[str]) -> KeptProcesses:
-        """What lives of all actors, for the next generation, but for what is on the nodes `avoided`: those that were
-        placed there are not waited for."""
+    def freed(self, generation: int, avoided: Collection[str], lost: Collection[str]) -> KeptProcesses:
+        """What lives of all actors, for the next generation, but for what is on the nodes `avoided`; those that were
+        placed on the `lost` ones of these are not waited for."""
         import ray
 
         from dpa.runtime._coordinator_actor import CoordinatorActor
@@ -215,7 +215,7 @@ class Launched:
 
         given: list[Actor] = [(CoordinatorActor, self.coordinator)]
         for actor, node in self._others:
-            if node in avoided:
+            if node in lost:
                 ray.kill(actor[1])
             else:
                 given.append(actor)

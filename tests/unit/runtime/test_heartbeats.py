@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpa.runtime._heartbeats import Heartbeats, Raylet
+import pytest
+
+from dpa.runtime._heartbeats import Heartbeats, Raylet, _greeting
 
 
 @dataclass
@@ -18,6 +21,9 @@ class Process:
 
     def has_answered(self) -> bool:
         return self.answers
+
+    def ask(self) -> None:
+        self.is_asked = True
 
     def end(self) -> None:
         self.is_asked = False
@@ -38,10 +44,10 @@ class Cluster:
     def pass_by(self, seconds: float) -> None:
         self.now += seconds
 
-    def lost_after(self, seconds: float, every: float = 0.5) -> dict[str, str]:
+    def lost_after(self, seconds: float, every: float = 0.5, nodes: Sequence[str] = ("a", "b")) -> dict[str, str]:
         for _ in range(round(seconds / every)):
             self.now += every
-            if lost := self.heartbeats.lost(("a", "b")):
+            if lost := self.heartbeats.lost(nodes):
                 return lost
         return {}
 
@@ -84,8 +90,11 @@ def test_where_a_task_has_died_it_is_known_at_once_on_which_machines_ray_has_end
     began = cluster.now
     assert cluster.heartbeats.ended(("a", "b")) == {"b"}
     assert cluster.now - began < 0.3, "one that is silent may be slow"
-    a.answers, b.has_ended = True, False
+    assert not cluster.lost_after(7.5, nodes=("a",))
+    a.answers = True
     assert cluster.heartbeats.ended(("a",)) == set()
+    a.answers = False
+    assert not cluster.lost_after(7.5, nodes=("a",)), "it has answered meanwhile"
 
 
 def test_a_raylet_that_ends_after_it_was_asked_is_known_to_have_ended() -> None:
@@ -125,6 +134,35 @@ def test_a_raylet_answers_that_speaks_or_hangs_up_but_not_one_whose_kernel_alone
         speak(server, b"\0")
     assert answers(raylet)
     assert not answers(raylet) and raylet.has_ended
+    raylet.end()
+
+
+def test_where_ray_uses_tls_a_raylet_is_greeted_and_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    _greeting.cache_clear()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            raylet = Raylet(server.getsockname())
+            assert not answers(raylet)
+            with server.accept()[0] as connection:
+                assert not raylet.has_answered()
+                assert connection.recv(6)[::5] == b"\x16\x01", "a record of a handshake: a client's hello"
+                connection.sendall(b"\x16")
+                assert answers(raylet)
+    finally:
+        _greeting.cache_clear()
+    raylet.end()
+
+
+def test_a_raylet_with_an_address_of_the_sixth_version_answers() -> None:
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with server:
+        raylet = Raylet(server.getsockname()[:2])
+        speak(server, b"\0")
+        assert answers(raylet)
     raylet.end()
 
 
