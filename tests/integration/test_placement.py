@@ -24,8 +24,10 @@ import sys
 from dpa.testing import LocalCluster
 with LocalCluster({NODES}) as cluster:
     print(cluster.address, flush=True)
-    for name in sys.stdin:
-        cluster.remove(name.strip())
+    for line in sys.stdin:
+        what, name = line.split()
+        getattr(cluster, what)(name)
+        print("done", flush=True)
 """
 
 JOB = """
@@ -46,7 +48,8 @@ placement:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[subprocess.Popen[str]]:
-    """The process of a cluster of three nodes, which ends those whose names it reads."""
+    """The process of a cluster of three nodes, which reads what to do with one, such as `remove two`, and says when it
+    has."""
     environment = {**os.environ, "RAY_AUTH_MODE": "token"}
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -272,7 +275,7 @@ def test_a_job_goes_on_without_a_machine_that_dies_with_all_its_tasks(
     with started(str(job), "--address", address, "--progress", "plain", "--json") as running:
         assert running.stderr is not None and cluster.stdin is not None
         assert any("stream" in line for line in running.stderr)
-        print("two", file=cluster.stdin, flush=True)  # the last test: the cluster stays without it
+        print("remove two", file=cluster.stdin, flush=True)  # the cluster stays without it: the last tests
         assert any(" died: " in line for line in running.stderr)
         (tmp_path / "go").touch()
         said, warned = running.communicate(timeout=120)
@@ -282,3 +285,18 @@ def test_a_job_goes_on_without_a_machine_that_dies_with_all_its_tasks(
     assert len({task["node"] for stage in report["stages"] for task in stage["tasks"]}) == 2, "the others'"
     rows = pq.read_table(tmp_path / "sums").to_pylist()
     assert {row["key"]: row["value"] for row in rows} == {key: sum(range(key, ROWS, KEYS)) for key in range(KEYS)}
+
+
+def test_a_job_begins_where_ray_lives_though_ray_has_not_noticed_yet_that_it_ended_elsewhere(
+    cluster: subprocess.Popen[str], address: str, job_file: Path, tmp_path: Path
+) -> None:
+    assert cluster.stdin is not None and cluster.stdout is not None
+    assert cluster.stdout.readline() == "done\n"
+    print("kill_raylet three", file=cluster.stdin, flush=True)
+    assert cluster.stdout.readline() == "done\n"
+    with started(str(job_file), "--address", address, "--json", "--set", f"output.path={tmp_path / 'out'}") as running:
+        said, warned = running.communicate(timeout=120)
+    assert running.returncode == 0, warned
+    report = json.loads(said)
+    assert report["recoveries"] == []
+    assert len({task["node"] for stage in report["stages"] for task in stage["tasks"]}) == 1
