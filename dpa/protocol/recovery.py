@@ -8,6 +8,7 @@ again, so they fail the job at once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -138,6 +139,12 @@ class Recoveries:
         if len(self.deaths) > self.options.attempts:
             return None
         return float(self.options.backoff * 2 ** (len(self.deaths) - 1))
+
+    def waits(self) -> Iterator[float]:
+        """The seconds to wait before each further try of what the next beginning needs, such as the place of a result:
+        as long and as many as if each failure were a death."""
+        for number in range(len(self.deaths), self.options.attempts):
+            yield float(self.options.backoff * 2**number)
 
     def in_words(self) -> str:
         """Why the job failed: the last death, and those before it."""

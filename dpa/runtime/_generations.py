@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpa.errors import CheckpointError, ConfigError, JobFailedError
@@ -87,12 +89,12 @@ class Generations:
             wait = recoveries.after(death, has_progressed=newest > before)
             if wait is None:
                 raise JobFailedError(recoveries.in_words(), self._launched.last_events())
-            until = time.monotonic() + wait
+            until, waits = time.monotonic() + wait, recoveries.waits()
             try:
-                self._replace(recoveries.generation, mailbox)
+                _tried(partial(self._replace, recoveries.generation, mailbox), waits)
             except ConfigError as error:
                 raise JobFailedError(f"{death.in_words()}; the job cannot be begun again: {error}") from error
-            hooks.restart(death)
+            _tried(partial(hooks.restart, death), waits)
 
     def _wait(self, until: float, mailbox: Mailbox | None) -> None:
         """Wait until a moment on the monotonic clock, or until the job is cancelled, or the coordinator dies."""
@@ -119,6 +121,19 @@ class Generations:
     def _launch(self, generation: int, kept: KeptProcesses | None = None) -> Launched:
         placed = None if self._place is None else self._place(self._machines.usable())
         return Launched(self._tasks, placed, None if self._name is None else named(self._name, generation), kept)
+
+
+def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:
+    """Do what a beginning needs, and if it fails again behind each of these seconds: a machine may come back, and the
+    place of a result be in reach again."""
+    for wait in waits:
+        try:
+            begin()
+        except (ConfigError, JobFailedError):
+            time.sleep(wait)
+        else:
+            return
+    begin()
 
 
 def _newest(store: CheckpointStore | None, plan: RunPlan) -> int:

@@ -181,6 +181,7 @@ def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_results_of_all_sinks_are_committed_once_where_a_task_dies_while_they_are_staged(tmp_path: Path) -> None:
+    """And one of them is out of reach for a moment then."""
     keys, lines = [f"key {number % 40}" for number in range(500)], tmp_path / "lines.json"
     flow = Flow("sinks", recovery={"backoff": "100ms"})
     rows = flow.read(pa.table({"key": keys, "value": [1] * len(keys)})).key_by("key", value="value")
@@ -197,7 +198,7 @@ def test_results_of_all_sinks_are_committed_once_where_a_task_dies_while_they_ar
     found.append(pa.Table.from_pylist([json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]))
     for table in found:
         assert dict(zip(*table.to_pydict().values(), strict=True)) == Counter(keys)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["died", "lines.json", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["died", "died-away", "lines.json", "out"]
 
 
 def assert_each_change_is_there_once(found: Results, wanted: Counter[str]) -> None:

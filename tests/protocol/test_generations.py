@@ -19,6 +19,15 @@ def test_each_beginning_waits_twice_as_long_as_the_one_before_until_the_attempts
     assert [recoveries.generation, recoveries.after(ONE)] == [3, None]
 
 
+def test_what_a_beginning_needs_is_tried_as_often_as_deaths_are_left_and_waited_for_as_long() -> None:
+    recoveries = Recoveries(RecoveryOptions(attempts=3, backoff=0.5))
+    recoveries.after(ONE)
+    assert [*recoveries.waits()] == [1.0, 2.0]
+    recoveries.after(ONE)
+    recoveries.after(ONE)
+    assert [*recoveries.waits()] == []
+
+
 def test_a_death_that_is_planned_is_no_attempt_and_waits_for_nothing() -> None:
     recoveries, planned = Recoveries(RecoveryOptions(attempts=1, backoff=0.5)), replace(ONE, is_planned=True)
     assert [recoveries.after(death) for death in (planned, planned, ONE, planned, OTHER)] == [0, 0, 0.5, 0, None]
