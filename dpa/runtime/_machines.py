@@ -109,9 +109,7 @@ class Machines:
         if lost := self._heartbeats.lost(others):
             self._lost |= lost.keys()
             node, why = next(iter(lost.items()))
-            whose = (
-                "its machine" if polled.processes or running.placed else "a machine on which it may have been starting"
-            )
+            whose = "its machine" if polled.processes or running.placed else "a machine where it may be starting"
             raise TaskDiedError(Death(self._tasks[node][0], f"{whose} is lost: {why}", _name(node)))
         if others and polled.processes:
             for node, deadline in draining_nodes().items():
