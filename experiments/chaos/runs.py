@@ -168,7 +168,7 @@ class Chaos:
             self._end("ended" if status == 0 else "killed" if status < 0 else "failed")
             if status == 0 or len(self.run.drivers) == MOST_DRIVERS:
                 return False
-            self._start(resume=bool(self._store) and self._world.has_checkpoint(self._store))
+            self._start(resume=bool(self._store) and self._world.has_checkpoint(self._store, self._given_up))
         elif planned and self._is_time(planned[0][1]) and self._kill(planned[0][0]):
             del planned[0]
             self._draw_next()
@@ -232,6 +232,8 @@ class Chaos:
         self._world.mend()
         if self._store and not resume:
             self._given_up |= self._world.jobs(self._store)
+        elif self._given_up:  # one may have got its checkpoint behind the death of its driver
+            self._world.remove(self._store, self._given_up)
         self._at, self._said = "", []
         self._killed_at.clear()
         self._draw_next()

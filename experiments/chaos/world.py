@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +123,11 @@ class World:
         files = [int(number) for path in found for number in re.findall(r"/files/(\d+)-", path)]
         return max(files, default=-1) > max(slots, default=-1)
 
-    def has_checkpoint(self, place: str) -> bool:
-        """Whether a job can go on behind one."""
+    def has_checkpoint(self, place: str, without: Set[str]) -> bool:
+        """Whether a job other than these can go on behind one."""
         try:
-            return any(CheckpointStore.open(place).chain(job).newest() is not None for job in self.jobs(place))
+            jobs = self.jobs(place) - without
+            return any(CheckpointStore.open(place).chain(job).newest() is not None for job in jobs)
         except CheckpointError:
             return False
 
@@ -137,9 +138,9 @@ class World:
         except CheckpointError:
             return set()
 
-    def remove(self, place: str, jobs: Iterable[str]) -> None:
+    def remove(self, place: str, jobs: Set[str]) -> None:
         """Remove what these have left there, as `python -m dpa.checkpoints PATH remove JOB` does."""
-        for job in jobs:
+        for job in jobs & self.jobs(place):
             CheckpointStore.open(place).chain(job).remove()
 
     def left(self, name: str) -> list[str]:
