@@ -128,6 +128,17 @@ class TaskActor:
         if generation < self._generation:
             raise ProtocolError(f"generation {generation} has ended: this process is of generation {self._generation}")
 
+    def _leave_for(self, generation: int) -> None:
+        """Be no task of an earlier generation any more: it may have made one of a process that had only just begun, and
+        that nobody has reset.
+
+        Raises:
+            ProtocolError: the process was reset for a later generation.
+        """
+        self._require(generation)
+        if self._generation < generation:
+            self.reset(generation)
+
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles, generation: int) -> TaskProcess:
         """Learn the receivers of messages, relays among them, and begin; returns where that is."""
@@ -253,7 +264,7 @@ class StageActor(TaskActor):
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()
-        self._require(plan.generation)
+        self._leave_for(plan.generation)
         trial = Trials(packed, address) if address.stage in plan.tries else None
         if beginning is None:
             self._user_code = plan.user_code(address, time.perf_counter, trial=trial, room=partial(room_in, plan))

@@ -19,6 +19,7 @@ class LoadBalancerActor(TaskActor):
     @ray.method(concurrency_group="control")
     def become(self, plan: RunPlan) -> None:
         """Be the load balancer of a plan, of which nothing but the graph matters."""
+        self._leave_for(plan.generation)
         self._machine = load_balancer_of(plan.graph)
         self.host(self._machine, plan)
 

@@ -1,9 +1,10 @@
 """The processes of a generation that has ended, in which the next one goes on: to start one takes a processor about a
-second, and most of them live when another one has died."""
+second, and most of them live, or are being started, when another one has died."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import ray
@@ -17,14 +18,42 @@ from dpa.runtime._actors import TaskActor, create
 _RESET_SECONDS = 1.0
 """How long they may take together to be free; those that are not are ended."""
 
-Actor = tuple[type[TaskActor], ActorHandle]
+
+@dataclass(frozen=True)
+class Actor:
+    """One that the driver has created.
+
+    Attributes:
+        kind: its class.
+        handle: its handle.
+        node: where it is to be; None: where Ray starts it.
+        greeted: is answered once its process is up.
+    """
+
+    kind: type[TaskActor]
+    handle: ActorHandle
+    node: str | None
+    greeted: ObjectRef
+
+    @classmethod
+    def create(
+        cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str
+    ) -> Actor:
+        """A new one, which is not waited for, as `dpa.runtime._actors.create` makes it."""
+        handle = create(kind, node, avoided, **named)
+        return cls(kind, handle, node, handle.greet.remote())
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process has begun, whatever has become of it since."""
+        return bool(ray.wait([self.greeted], timeout=0)[0])
 
 
 class KeptProcesses:
     """Those that are free, each of which is taken once.
 
     Attributes:
-        taken: where those are that have been.
+        taken: where those are that have been, of those that were up.
         spares: those that nobody has taken of the ones that were never a task, by their node.
     """
 
@@ -35,49 +64,57 @@ class KeptProcesses:
         avoided: Collection[str] = (),
         spares: Mapping[str, Actor] = MappingProxyType({}),
     ) -> None:
-        """Free the processes of these actors for a generation that has none on the nodes `avoided`. `spares` may still
-        be starting."""
-        greeted = {node: spare.greet.remote() for node, (_, spare) in spares.items()}
+        """Free the processes of these actors for a generation that has none on the nodes `avoided`. Those that are
+        still being started, spares among them, are free as they are: to start others in their place takes longer."""
+        greeted = {node: spare.handle.greet.remote() for node, spare in spares.items()}
         self._avoided = avoided
-        calls = {actor.reset.remote(generation): (kind, actor) for kind, actor in actors}
+        up = [actor for actor in actors if actor.is_up]
+        calls = {actor.handle.reset.remote(generation): actor for actor in up}
         ended = ray.wait([*calls], num_returns=len(calls), timeout=_RESET_SECONDS)[0] if calls else ()
         self.taken: set[TaskProcess] = set()
-        self._free: list[tuple[Actor, TaskProcess]] = []
+        self._free: list[tuple[Actor, TaskProcess | None]] = []
         self.spares: dict[str, Actor] = {}
-        for node, (kind, actor) in spares.items():
+        for node, actor in spares.items():
             if node in avoided or _is_dead(greeted[node]):
-                ray.kill(actor)
+                ray.kill(actor.handle)
             else:
-                self.spares[node] = (kind, actor)
-        for call, (kind, actor) in calls.items():
+                self.spares[node] = actor
+        for call, actor in calls.items():
             process = _answer(call) if call in ended else None
             if process is None or process.node in avoided:
-                ray.kill(actor)
+                ray.kill(actor.handle)
             else:
-                self._free.append(((kind, actor), process))
+                self._free.append((replace(actor, node=process.node), process))
+        for actor in actors:
+            if actor not in up:
+                if actor.node in avoided or (actor.node is None and avoided):
+                    ray.kill(actor.handle)
+                else:
+                    self._free.append((actor, None))
 
     def actor(self, kind: type[TaskActor], node: str | None = None, **named: str) -> Actor:
         """One of a kind on this node, or anywhere if it does not matter: a free one, or else a new one, with Ray's name
         and namespace if it is to be found by them."""
         for place, (actor, process) in enumerate(self._free):
-            if actor[0] is kind and node in (None, process.node):
+            if actor.kind is kind and node in (None, actor.node):
                 del self._free[place]
-                self.taken.add(process)
+                if process is not None:
+                    self.taken.add(process)
                 return actor
         for at, spare in self.spares.items():
-            if spare[0] is kind and node in (None, at):
+            if spare.kind is kind and node in (None, at):
                 return self.spares.pop(at)
-        return kind, create(kind, node, self._avoided, **named)
+        return Actor.create(kind, node, self._avoided, **named)
 
     def end_others(self) -> None:
         """End those that nobody has taken."""
-        for (_, actor), _ in self._free:
-            ray.kill(actor)
+        for actor, _ in self._free:
+            ray.kill(actor.handle)
 
     def end_spares(self) -> None:
         """End those that no generation follows for."""
-        for _, actor in self.spares.values():
-            ray.kill(actor)
+        for actor in self.spares.values():
+            ray.kill(actor.handle)
 
 
 def _is_dead(greeted: ObjectRef) -> bool:

@@ -65,7 +65,7 @@ class RelayActor(TaskActor):
     @ray.method(concurrency_group="control")
     def serve(self, job: str, address: Address, coordinator: ActorHandle, generation: int) -> TaskProcess:
         """Be this relay of a job; returns where that is."""
-        self._require(generation)
+        self._leave_for(generation)
         name_process(job, str(address), generation)
         self._address, self._generation, self._gathered = address, generation, _Gathered()
         with self._lock:

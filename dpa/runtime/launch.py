@@ -24,6 +24,7 @@ from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from ray import ObjectRef
+    from ray.actor import ActorHandle
 
     from dpa.checkpoints import CheckpointStore
     from dpa.runtime._kept_processes import Actor, KeptProcesses
@@ -50,7 +51,6 @@ class Launched:
     user knows, and the coordinator lives to report it.
 
     Attributes:
-        coordinator: its handle.
         placed: the nodes of tasks; None: Ray spreads them.
     """
 
@@ -81,21 +81,26 @@ class Launched:
         self._processes: dict[Address, TaskProcess] = {}
         self._closed: ObjectRef | None = None
         self._is_ended = False
-        self._others: list[tuple[Actor, str | None]] = []  # and the node where one was placed
+        self._others: list[Actor] = []
         self._spares: dict[str, Actor] = {}
         self.placed = placed
         kept = kept or KeptProcesses()
-        _, self.coordinator = kept.actor(CoordinatorActor, here, **(named or {}))
-        waiting = {BALANCER: (kept.actor(LoadBalancerActor, here), here)}
+        self._coordinator = kept.actor(CoordinatorActor, here, **(named or {}))
+        waiting = {BALANCER: kept.actor(LoadBalancerActor, here)}
         for index in range(relays_for(tasks)):
-            waiting[Address(RELAY, index)] = kept.actor(RelayActor, here), here
+            waiting[Address(RELAY, index)] = kept.actor(RelayActor, here)
         for stage, nodes in ({} if placed is None else placed.nodes).items():
             for index, node in enumerate(nodes):
-                waiting[Address(stage, index)] = kept.actor(StageActor, node), node
+                waiting[Address(stage, index)] = kept.actor(StageActor, node)
         idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
-        self._others, self._spares = [*waiting.values(), *((actor, None) for actor in idle)], kept.spares
-        handles = {address: actor for address, ((_, actor), _) in waiting.items()}
-        self.coordinator.prepare.remote(handles, [actor for _, actor in idle], placed)
+        self._others, self._spares = [*waiting.values(), *idle], kept.spares
+        handles = {address: actor.handle for address, actor in waiting.items()}
+        self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed)
+
+    @property
+    def coordinator(self) -> ActorHandle:
+        """The coordinator's handle."""
+        return self._coordinator.handle
 
     def begin(self, plan: RunPlan, store: CheckpointStore | None = None) -> None:
         """Let the actors be the tasks of a plan.
@@ -144,11 +149,12 @@ class Launched:
 
     def keep_spares(self) -> None:
         """Have a process more on each node with tasks, which takes the place of one that dies there."""
-        from dpa.runtime._actors import StageActor, create
+        from dpa.runtime._actors import StageActor
+        from dpa.runtime._kept_processes import Actor
 
         nodes = {process.node for task, process in self._processes.items() if task.stage not in RESERVED}
         for node in nodes - self._spares.keys():
-            self._spares[node] = (StageActor, create(StageActor, node))
+            self._spares[node] = Actor.create(StageActor, node)
 
     def last_events(self) -> dict[str, bytes]:
         """The files of events of all tasks that give theirs in time, by name. Nothing that goes wrong here may hide the
@@ -183,14 +189,14 @@ class Launched:
         try:
             with suppress(Exception):
                 self.close(why)
-                for _, handle in [*(actor for actor, _ in self._others), *self._spares.values()]:
-                    ray.kill(handle)
+                for actor in [*self._others, *self._spares.values()]:
+                    ray.kill(actor.handle)
                 ray.get(self._closed, timeout=_CLOSE_SECONDS)
         finally:
             ray.kill(self.coordinator)
             self._others.clear()
             self._spares.clear()
-            del self.coordinator, self._closed
+            del self._coordinator, self._closed
 
     def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
         """Wait a few seconds until all processes on this machine but those that are kept are gone, once they are to
@@ -210,13 +216,12 @@ class Launched:
         placed on the `lost` ones of these are not waited for."""
         import ray
 
-        from dpa.runtime._coordinator_actor import CoordinatorActor
         from dpa.runtime._kept_processes import KeptProcesses
 
-        given: list[Actor] = [(CoordinatorActor, self.coordinator)]
-        for actor, node in self._others:
-            if node in lost:
-                ray.kill(actor[1])
+        given = [self._coordinator]
+        for actor in self._others:
+            if actor.node in lost:
+                ray.kill(actor.handle)
             else:
                 given.append(actor)
         kept = KeptProcesses(given, generation, avoided, self._spares)

@@ -1,0 +1,86 @@
+"""Processes of a generation that has ended: which of them the next one takes, those among them that have just begun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from dpa.errors import ProtocolError
+from dpa.protocol.wire.addresses import RELAY, Address
+from dpa.runtime._actors import TaskActor
+from dpa.runtime._balancer_actor import LoadBalancerActor
+from dpa.runtime._kept_processes import Actor, KeptProcesses
+from dpa.runtime._relay_actor import RelayActor
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+@contextmanager
+def two_of_a_kind(gate: Path) -> Iterator[tuple[Actor, Actor]]:
+    """One that is not up before this file is there, and one that is."""
+
+    class Waiting(TaskActor):
+        """A class of a function, as workers cannot import this module."""
+
+        def __init__(self, gate: str = str(gate)) -> None:
+            while not Path(gate).exists():
+                time.sleep(0.01)
+            super().__init__()
+
+    gate.touch()
+    up = Actor.create(Waiting)
+    ray.get(up.greeted)
+    gate.unlink()
+    starting = Actor.create(Waiting)
+    try:
+        yield starting, up
+    finally:
+        for actor in (starting, up):
+            ray.kill(actor.handle)
+
+
+def test_processes_that_are_still_being_started_are_taken_behind_those_that_are_up(tmp_path: Path) -> None:
+    with two_of_a_kind(tmp_path / "gate") as (starting, up):
+        kept = KeptProcesses([starting, up], generation=1)
+        assert [kept.actor(up.kind).handle for _ in range(2)] == [up.handle, starting.handle]
+        assert [process.node for process in kept.taken] == [ray.get_runtime_context().get_node_id()]
+        assert not starting.is_up
+        (tmp_path / "gate").touch()
+        assert ray.get(starting.handle.reset.remote(2), timeout=60).pid
+
+
+def test_where_a_node_is_avoided_nothing_is_kept_that_may_be_starting_there(tmp_path: Path) -> None:
+    with two_of_a_kind(tmp_path / "gate") as (starting, up):
+        kept = KeptProcesses([starting, up], generation=1, avoided={"another"})
+        assert kept.actor(up.kind).handle == up.handle
+        (tmp_path / "gate").touch()
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(starting.handle.greet.remote(), timeout=60)
+
+
+def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had not begun when the others were reset, and was asked for by both."""
+    relay, balancer, coordinator = RelayActor(), LoadBalancerActor(), SimpleNamespace()
+    monkeypatch.setattr("dpa.runtime._relay_actor.name_process", lambda *given: None)
+    for generation in (0, 1):
+        before = relay._is_over
+        relay.serve("job", Address(RELAY, 0), coordinator, generation)
+        assert before.is_set() == (generation > 0), "or its thread would pass on what is said to the earlier one"
+    with pytest.raises(ProtocolError, match="generation 0 has ended: this process is of generation 1"):
+        relay.serve("job", Address(RELAY, 0), coordinator, 0)
+    relay.reset(2)
+    monkeypatch.setattr("dpa.runtime._balancer_actor.load_balancer_of", lambda graph: SimpleNamespace(graph=graph))
+    ended: list[int] = []
+    monkeypatch.setattr(balancer, "host", lambda machine, plan: setattr(balancer, "_generation", plan.generation))
+    monkeypatch.setattr(balancer, "reset", ended.append)
+    for generation in (0, 1):
+        balancer.become(SimpleNamespace(generation=generation, graph=None))
+    assert ended == [1]
