@@ -56,6 +56,21 @@ class Way:
     checkpoints: str
 
 
+@dataclass(frozen=True)
+class Flowed:
+    """Records flow behind a kill, by the same driver.
+
+    Attributes:
+        what: was killed; of several, the first, or that of a node.
+        seconds: since the first of them.
+        again: whether they flowed before; or else a job was killed that was starting.
+    """
+
+    what: str
+    seconds: float
+    again: bool
+
+
 @dataclass
 class Run:
     """What became of a run.
@@ -65,8 +80,8 @@ class Run:
         kills: what was killed.
         drivers: how each ended: `killed`, `failed`, or `ended`.
         resumed: how many drivers went on behind a checkpoint.
-        flowed: what was killed, and the seconds until records flowed again by the same driver; of several kills
-            before that, the first, or that of a node, from the first on.
+        flowed: each time that records flowed behind a kill.
+        starts: seconds from the start of the tasks until records flowed, of drivers of which nothing was killed before.
         recoveries: of the last driver, as its report has them.
         seconds: that it took.
         errors: of drivers that failed.
@@ -78,7 +93,8 @@ class Run:
     kills: list[Kill] = field(default_factory=list)
     drivers: list[str] = field(default_factory=list)
     resumed: int = 0
-    flowed: list[tuple[str, float]] = field(default_factory=list)
+    flowed: list[Flowed] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
     recoveries: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
@@ -123,7 +139,7 @@ class Chaos:
             "sections": sections,
             "write": {step: world.write(way.sink, self._place(step), self._topology.publishes) for step in self._steps},
         }
-        self._at = ""
+        self._at, self._has_flowed, self._starts = "", False, 0.0
         self._killed_at: list[tuple[str, float]] = []
         self._said: list[str] = []
         self._given_up: set[str] = set()  # jobs whose driver was killed before their first checkpoint
@@ -234,7 +250,7 @@ class Chaos:
             self._given_up |= self._world.jobs(self._store)
         elif self._given_up:  # one may have got its checkpoint behind the death of its driver
             self._world.remove(self._store, self._given_up)
-        self._at, self._said = "", []
+        self._at, self._has_flowed, self._said = "", False, []
         self._killed_at.clear()
         self._draw_next()
         self.run.resumed += resume
@@ -253,14 +269,24 @@ class Chaos:
             if line.startswith("["):
                 self.run.recoveries = json.loads(line)
             else:
-                if line.strip() == "stream" and self._at == "startup":
-                    self._draw_next()
-                if line.strip() == "stream" and self._at != "startup" and self._killed_at:
-                    killed, at = [what for what, _ in self._killed_at], self._killed_at[0][1]
-                    first = next((what for what in killed if what in NODES), killed[0])
-                    self.run.flowed.append((first, time.time() - at))
-                    self._killed_at.clear()
+                if line.strip() == "startup":
+                    self._starts = time.time()
+                if line.strip() == "stream":
+                    self._note_flow()
                 self._at = line.strip()
+
+    def _note_flow(self) -> None:
+        """Records flow: for the first time of a driver, or again."""
+        if self._at == "startup":
+            self._draw_next()
+            if not self._killed_at:
+                self.run.starts.append(time.time() - self._starts)
+        elif self._killed_at:
+            killed, at = [what for what, _ in self._killed_at], self._killed_at[0][1]
+            first = next((what for what in killed if what in NODES), killed[0])
+            self.run.flowed.append(Flowed(first, time.time() - at, self._has_flowed))
+            self._killed_at.clear()
+        self._has_flowed = True
 
     def _keep(self, driver: subprocess.Popen[str]) -> None:
         assert driver.stderr is not None
