@@ -136,8 +136,8 @@ class TaskActor:
             ProtocolError: the process was reset for a later generation.
         """
         self._require(generation)
-        if self._generation < generation:
-            self.reset(generation)
+        if self._generation < generation and self.reset(generation) is None:
+            os._exit(1)  # user code does not return: another process takes the place of this one
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles, generation: int) -> TaskProcess:

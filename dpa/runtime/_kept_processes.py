@@ -27,12 +27,14 @@ class Actor:
         kind: its class.
         handle: its handle.
         node: where it is to be; None: where Ray starts it.
-        greeted: is answered once its process is up.
+        avoided: nodes on which Ray does not.
+        greeted: is answered once its process is up, whatever it does then.
     """
 
     kind: type[TaskActor]
     handle: ActorHandle
     node: str | None
+    avoided: frozenset[str]
     greeted: ObjectRef
 
     @classmethod
@@ -41,12 +43,18 @@ class Actor:
     ) -> Actor:
         """A new one, which is not waited for, as `dpa.runtime._actors.create` makes it."""
         handle = create(kind, node, avoided, **named)
-        return cls(kind, handle, node, handle.greet.remote())
+        # What it is to become takes the thread of `control`.
+        greeted = handle.greet.options(concurrency_group="watch").remote()
+        return cls(kind, handle, node, frozenset(avoided), greeted)
 
     @property
     def is_up(self) -> bool:
         """Whether its process has begun, whatever has become of it since."""
         return bool(ray.wait([self.greeted], timeout=0)[0])
+
+    def may_be_on(self, nodes: Collection[str]) -> bool:
+        """Whether it is, or Ray may have started it, on one of these."""
+        return self.node in nodes if self.node is not None else not self.avoided.issuperset(nodes)
 
 
 class KeptProcesses:
@@ -68,11 +76,15 @@ class KeptProcesses:
         still being started, spares among them, are free as they are: to start others in their place takes longer."""
         greeted = {node: spare.handle.greet.remote() for node, spare in spares.items()}
         self._avoided = avoided
-        up = [actor for actor in actors if actor.is_up]
+        up: list[Actor] = []
+        starting: list[Actor] = []
+        for actor in actors:
+            (up if actor.is_up else starting).append(actor)
         calls = {actor.handle.reset.remote(generation): actor for actor in up}
         ended = ray.wait([*calls], num_returns=len(calls), timeout=_RESET_SECONDS)[0] if calls else ()
         self.taken: set[TaskProcess] = set()
-        self._free: list[tuple[Actor, TaskProcess | None]] = []
+        self._free: list[tuple[Actor, TaskProcess]] = []
+        self._starting: list[Actor] = []
         self.spares: dict[str, Actor] = {}
         for node, actor in spares.items():
             if node in avoided or _is_dead(greeted[node]):
@@ -85,12 +97,11 @@ class KeptProcesses:
                 ray.kill(actor.handle)
             else:
                 self._free.append((replace(actor, node=process.node), process))
-        for actor in actors:
-            if actor not in up:
-                if actor.node in avoided or (actor.node is None and avoided):
-                    ray.kill(actor.handle)
-                else:
-                    self._free.append((actor, None))
+        for actor in starting:
+            if actor.may_be_on(avoided) or _is_dead(actor.greeted):
+                ray.kill(actor.handle)
+            else:
+                self._starting.append(actor)
 
     def actor(self, kind: type[TaskActor], node: str | None = None, **named: str) -> Actor:
         """One of a kind on this node, or anywhere if it does not matter: a free one, or else a new one, with Ray's name
@@ -98,17 +109,19 @@ class KeptProcesses:
         for place, (actor, process) in enumerate(self._free):
             if actor.kind is kind and node in (None, actor.node):
                 del self._free[place]
-                if process is not None:
-                    self.taken.add(process)
+                self.taken.add(process)
                 return actor
         for at, spare in self.spares.items():
             if spare.kind is kind and node in (None, at):
                 return self.spares.pop(at)
+        for place, actor in enumerate(self._starting):
+            if actor.kind is kind and node in (None, actor.node):
+                return self._starting.pop(place)
         return Actor.create(kind, node, self._avoided, **named)
 
     def end_others(self) -> None:
         """End those that nobody has taken."""
-        for actor, _ in self._free:
+        for actor in [*(actor for actor, _ in self._free), *self._starting]:
             ray.kill(actor.handle)
 
     def end_spares(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import ray
 
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import RELAY, Address
-from dpa.runtime._actors import TaskActor
+from dpa.runtime._actors import StageActor, TaskActor
 from dpa.runtime._balancer_actor import LoadBalancerActor
 from dpa.runtime._kept_processes import Actor, KeptProcesses
 from dpa.runtime._relay_actor import RelayActor
@@ -32,6 +33,11 @@ def two_of_a_kind(gate: Path) -> Iterator[tuple[Actor, Actor]]:
             while not Path(gate).exists():
                 time.sleep(0.01)
             super().__init__()
+
+        @ray.method(concurrency_group="control")
+        def wait_for(self, gate: str) -> None:
+            while not Path(gate).exists():
+                time.sleep(0.01)
 
     gate.touch()
     up = Actor.create(Waiting)
@@ -55,6 +61,27 @@ def test_processes_that_are_still_being_started_are_taken_behind_those_that_are_
         assert ray.get(starting.handle.reset.remote(2), timeout=60).pid
 
 
+def test_a_process_that_has_died_while_it_was_started_is_not_taken(tmp_path: Path) -> None:
+    with two_of_a_kind(tmp_path / "gate") as (starting, up):
+        ray.kill(starting.handle)
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(starting.greeted, timeout=60)
+        another = KeptProcesses([starting], generation=1).actor(up.kind)
+        assert another.handle not in (starting.handle, up.handle)
+        ray.kill(another.handle)
+
+
+def test_a_process_that_becomes_a_task_for_long_is_not_one_that_starts(tmp_path: Path) -> None:
+    """Or the next generation would wait for what it becomes of the one before."""
+    with two_of_a_kind(tmp_path / "gate") as (_, up):
+        up.handle.wait_for.remote(str(tmp_path / "never"))
+        later = replace(up, greeted=up.handle.greet.options(concurrency_group="watch").remote())
+        ray.get(later.greeted, timeout=60)
+        another = KeptProcesses([later], generation=1).actor(up.kind)
+        assert another.handle != up.handle
+        ray.kill(another.handle)
+
+
 def test_where_a_node_is_avoided_nothing_is_kept_that_may_be_starting_there(tmp_path: Path) -> None:
     with two_of_a_kind(tmp_path / "gate") as (starting, up):
         kept = KeptProcesses([starting, up], generation=1, avoided={"another"})
@@ -62,6 +89,9 @@ def test_where_a_node_is_avoided_nothing_is_kept_that_may_be_starting_there(tmp_
         (tmp_path / "gate").touch()
         with pytest.raises(ray.exceptions.ActorDiedError):
             ray.get(starting.handle.greet.remote(), timeout=60)
+        elsewhere = replace(starting, avoided=frozenset({"another"}))
+        assert not elsewhere.may_be_on({"another"}) and elsewhere.may_be_on({"another", "a third"})
+        assert not replace(starting, node="one").may_be_on({"another"})
 
 
 def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_it(
@@ -80,7 +110,14 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     monkeypatch.setattr("dpa.runtime._balancer_actor.load_balancer_of", lambda graph: SimpleNamespace(graph=graph))
     ended: list[int] = []
     monkeypatch.setattr(balancer, "host", lambda machine, plan: setattr(balancer, "_generation", plan.generation))
-    monkeypatch.setattr(balancer, "reset", ended.append)
+    monkeypatch.setattr(balancer, "reset", lambda generation: ended.append(generation) or object())
     for generation in (0, 1):
         balancer.become(SimpleNamespace(generation=generation, graph=None))
     assert ended == [1]
+    task, made = StageActor(), []
+    monkeypatch.setattr(task, "reset", lambda generation: ended.append(generation) or object())
+    monkeypatch.setattr("dpa.runtime._actors.ray.get", lambda given: given)
+    plan = SimpleNamespace(generation=3, tries=(), user_code=lambda *given, **more: made.append(given))
+    with pytest.raises(AttributeError, match="graph"):  # all that it is to be
+        task.become(Address("reducer", 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
+    assert ended == [1, 3] and made
