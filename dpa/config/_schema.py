@@ -51,8 +51,8 @@ class SparkConfig(Section):
     conf: dict[str, SparkText] = {}
     """Further Spark configuration."""
     stage_dir: str | None = None
-    """Directory in which inputs are staged; on a cluster one that all machines share; null: the machine's temporary
-    one."""
+    """Directory in which inputs are staged, text of any size too; on a cluster one that all machines share; null: the
+    machine's temporary one."""
 
 
 class RayConfig(Section):

@@ -19,6 +19,7 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import CheckpointError, ConfigError
 from dpa.logical.step import Step
 from dpa.protocol.recovery import CheckpointOptions, SavedJob
+from dpa.sources.lines import LinesSplit
 from dpa.sources.paths import locate, resolved
 from dpa.sources.splits import ParquetSplit
 from dpa.spark import Kept
@@ -247,7 +248,7 @@ def _about_step(spec: JobSpec, step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def _about_input(opened: OpenedInput) -> dict[str, Any]:
-    files = {(split.path, split.size) for split in opened.splits if isinstance(split, ParquetSplit)}
+    files = {(split.path, split.size) for split in opened.splits if isinstance(split, ParquetSplit | LinesSplit)}
     digest = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
     columns = "" if opened.schema is None else ", ".join(f"{field.name}: {field.type}" for field in opened.schema)
     return {"columns": columns, "rows": opened.rows, "files": len(files), "digest": digest}

@@ -38,6 +38,7 @@ from dpa.spark import (
     Source,
     StreamSource,
     as_table,
+    frame_of,
     generated_frame,
     input_table,
     load,
@@ -223,17 +224,17 @@ class _Input:
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed
             drawn = RowSample(self._drawn.fraction, self._drawn.by, seed)
-        if stage or reads_in_place(source, drawn):
-            return self._as_parquet(stack, spark, source, drawn)
+        if stage or reads_in_place(source, drawn, config.spark.stage_dir):
+            return self._as_table(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))
         return OpenedInput(
             (), schema_of(spark, source), frame, lambda rows, _=never: sample_rows(frame(), rows, config.seed)
         )
 
-    def _as_parquet(
+    def _as_table(
         self, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: RowSample | None
     ) -> OpenedInput:
-        """An input that tasks read as Parquet, in place or as Spark has staged it."""
+        """An input that tasks read in place, or as Spark has staged it."""
         config, split_rows = self._spec.config, self._spec.config.limits.split_records
         to_stage = input_table(
             spark,
@@ -247,9 +248,10 @@ class _Input:
         )
         table = stack.enter_context(to_stage)
         wanted, repeated = self._columns_read(table.schema)
-        if isinstance(table, ParquetTable):
-            read = Source("parquet", table.paths)
-            return self._opened(replace(table, columns=wanted, dictionary=repeated), cache(lambda: load(spark(), read)))
+        if not isinstance(table, MicroBatches):
+            read = replace(table, columns=wanted)
+            read = replace(read, dictionary=repeated) if isinstance(read, ParquetTable) else read
+            return self._opened(read, cache(lambda: frame_of(spark(), table)))
         staged = f"{table.place}/.."
         opened = self._open_feed(
             replace(table, columns=wanted, dictionary=repeated),

@@ -22,7 +22,7 @@ TEXT = pa.schema([("value", pa.string())])
 """The columns of a text file."""
 
 _SPLIT_BYTES = 8 * 2**20
-"""Most bytes of a split, unless a single line has more: where splits begin is found when the feed is polled."""
+"""Most bytes of a split, unless it is asked for others: where splits begin is found when the feed is polled."""
 
 _FIRST_BYTES = 2**20
 """Of the bytes at the beginning of a file, how many may hold its header, or show its columns."""
@@ -142,14 +142,22 @@ class LinesFile:
     size: int
 
     def splits(
-        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
+        self,
+        split_rows: int,
+        start: int,
+        columns: tuple[str, ...] | None,
+        dictionary: tuple[str, ...] = (),
+        split_bytes: int | None = None,
     ) -> Iterator[tuple[Split, int]]:
-        """The splits from the byte `start` on, each with the byte where it ends."""
+        """The splits from the byte `start` on, each with the byte where it ends. `split_bytes`: most bytes of one,
+        unless a single line has more."""
+        wanted = split_bytes or _SPLIT_BYTES
         at, path, size = max(start, self.begin), self.location.name, self.size
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
                 while at < size:
-                    first, (at, rows) = at, _cut(file, at, size, split_rows, with_blank=self.format.name == "text")
+                    first = at
+                    at, rows = _cut(file, at, size, split_rows, wanted, is_text=self.format.name == "text")
                     if rows:
                         yield LinesSplit(path, self.format, self.names, self.schema, columns, first, at, size, rows), at
         except OSError as error:
@@ -188,13 +196,27 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
 
 def _lines_of(data: bytes) -> pa.Array:
     """Lines without their ends; what is not UTF-8 in them is replaced by U+FFFD."""
-    data = data.decode(errors="replace").encode()
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
-    if not data.endswith(b"\n"):
-        ends = np.append(ends, len(data))
+    if not data.isascii():
+        data = data.decode(errors="replace").encode()
+    ends = _ends_of_text(np.frombuffer(data, np.uint8), is_whole=True)
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     lines = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
     return pc.ascii_rtrim(lines, "\r\n").cast(pa.string())
+
+
+def _ends_of_text(data: np.ndarray, *, is_whole: bool) -> np.ndarray:
+    """Behind which bytes the lines of a text end: newlines, and returns before none, as for Spark. `is_whole`: nothing
+    follows, so the last byte is such an end too."""
+    is_end = data == _NEWLINE
+    is_return = data == _RETURN
+    if is_return.any():
+        is_return[:-1] &= ~is_end[1:]
+        is_return[-1:] &= is_whole
+        is_end |= is_return
+    ends = np.flatnonzero(is_end) + 1
+    if is_whole and len(data) and not (len(ends) and ends[-1] == len(data)):
+        ends = np.append(ends, len(data))
+    return ends
 
 
 def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
@@ -207,22 +229,31 @@ def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
     return TEXT if kind.name == "text" else pa.schema([(name, pa.string()) for name in names])
 
 
-def _cut(file: Any, start: int, size: int, split_rows: int, *, with_blank: bool) -> tuple[int, int]:
-    """Where a split that begins at the byte `start` ends, and how many records it has."""
-    wanted = _SPLIT_BYTES
+def _cut(file: Any, start: int, size: int, split_rows: int, wanted: int, *, is_text: bool) -> tuple[int, int]:
+    """Where a split that begins at the byte `start` ends, and how many records it has; `wanted`: bytes."""
     while True:
         data = np.frombuffer(file.read_at(min(wanted, size - start), start), np.uint8)
         if not len(data):
             raise OSError(f"it ends at byte {start:,}, and had {size:,}")
-        ends = np.flatnonzero(data == _NEWLINE) + 1
-        if start + len(data) == size and not (len(ends) and ends[-1] == len(data)):
-            ends = np.append(ends, len(data))
+        is_whole = start + len(data) == size
+        ends = _ends_of_text(data, is_whole=is_whole) if is_text else _ends_of_records(data, is_whole=is_whole)
         if len(ends):
             break
         wanted *= 2
-    last = ends - 1 - (data[ends - 1] == _NEWLINE)  # byte of each line, that of the line before if it is empty
-    content = last + 1 - np.concatenate([[0], ends[:-1]])
-    is_record = with_blank | (content > 1) | ((content == 1) & (data[last] != _RETURN))
-    records = np.cumsum(is_record)
+    records = np.arange(1, len(ends) + 1) if is_text else np.cumsum(_are_records(data, ends))
     lines = int(np.searchsorted(records, split_rows, side="right"))
     return start + int(ends[lines - 1]), int(records[lines - 1])
+
+
+def _ends_of_records(data: np.ndarray, *, is_whole: bool) -> np.ndarray:
+    """The same where a line ends with a newline alone."""
+    ends = np.flatnonzero(data == _NEWLINE) + 1
+    return np.append(ends, len(data)) if is_whole and not (len(ends) and ends[-1] == len(data)) else ends
+
+
+def _are_records(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Whether each line has more than its end."""
+    last = ends - 1 - (data[ends - 1] == _NEWLINE)  # byte of each line, that of the line before if it is empty
+    content = last + 1 - np.concatenate([[0], ends[:-1]])
+    found: np.ndarray = (content > 1) | ((content == 1) & (data[last] != _RETURN))
+    return found

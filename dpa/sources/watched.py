@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dpa.errors import TableError
-from dpa.sources._lines import LineFormat, lines_file
 from dpa.sources.columns import first_difference, listed, require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page
+from dpa.sources.lines import LineFormat, lines_file
 from dpa.sources.parquet import ParquetFile, ParquetTable, parquet_file
 from dpa.sources.paths import Location, is_below, is_hidden, locate, prefix_of
 from dpa.sources.splits import Split

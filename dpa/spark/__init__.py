@@ -11,7 +11,7 @@ from dpa.spark._reference import check_reference, compute
 from dpa.spark._sample import RowSample, sample_rows, sampled
 from dpa.spark._session import spark_session
 from dpa.spark._source import Source, load, reads_in_place
-from dpa.spark._stage import Kept, input_table, schema_of, staged
+from dpa.spark._stage import Kept, frame_of, input_table, schema_of, staged
 from dpa.spark._streaming import StreamSource, stream_schema, streamed
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "as_table",
     "check_reference",
     "compute",
+    "frame_of",
     "generated_frame",
     "input_table",
     "load",

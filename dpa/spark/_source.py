@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpa.errors import TableError
 from dpa.sources.columns import listed
 from dpa.sources.paths import (
+    Location,
     for_hadoop,
     found,
     is_partitioned,
@@ -22,6 +23,7 @@ from dpa.sources.paths import (
     pruned,
     resolved,
 )
+from dpa.sources.text import large_text
 from dpa.spark._errors import as_table_error
 from dpa.spark._sample import RowSample, sampled
 from dpa.spark._session_state import SharedSetting, temporary_view
@@ -89,16 +91,24 @@ def require_paths(source: Source) -> None:
             found(path)
 
 
-def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
-    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed.
+def reads_in_place(source: Source, sample: RowSample | None = None, stage_dir: str | None = None) -> bool:
+    """Whether the input is Parquet or large text, wanted as it is, where pyarrow can read it: then no Spark is needed.
 
-    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names.
+    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names. So is
+    text where there is a `stage_dir` that mappers on other machines see: they may not see the text.
     """
-    if source.format != "parquet" or source.select or source.where or source.options or sample:
+    if source.format not in ("parquet", "text") or source.select or source.where or source.options or sample:
         return False
     if not all(is_readable_by_arrow(path) for path in [*source.paths, source.glob or ""]):
         return False
-    return source.recursive or not any(is_partitioned(path) for path in source.paths)
+    if not source.recursive and any(is_partitioned(path) for path in source.paths):
+        return False
+    return source.format == "parquet" or (stage_dir is None and bool(text_in_place(source)))
+
+
+def text_in_place(source: Source) -> list[Location]:
+    """The files of an input that is text, if it is read in place, as `dpa.sources.text.large_text` finds them."""
+    return large_text(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
 
 
 def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -> DataFrame:

@@ -26,12 +26,13 @@ from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.sources.micro_batches import MicroBatches
 from dpa.sources.parquet import ParquetTable, parquet_table
-from dpa.sources.paths import Location, locate, resolved
+from dpa.sources.paths import Location, for_hadoop, locate, resolved
+from dpa.sources.text import TextTable, text_table
 from dpa.spark import _hand_over, _leftovers
 from dpa.spark._errors import as_table_error, quoted, tidying_up
 from dpa.spark._sample import RowSample
 from dpa.spark._session_state import SharedSetting
-from dpa.spark._source import Source, load, reads_in_place, require_paths
+from dpa.spark._source import Source, load, reads_in_place, require_paths, text_in_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,12 +61,12 @@ def input_table(
     kept: Kept | None = None,
     look: Callable[[list[str]], None] | None = None,
     early: bool = False,
-) -> Iterator[ParquetTable | MicroBatches]:
-    """Yield the input as Parquet, whose `splits` stay readable until the block is left.
+) -> Iterator[ParquetTable | TextTable | MicroBatches]:
+    """Yield the input as Parquet, or as text that is read in place, whose splits stay readable until the block is left.
 
     Args:
         spark: returns the session, and is called only if one is needed.
-        source: what to read. Parquet without `select`, `where`, options or a sample is read in place.
+        source: what to read. Parquet and large text without `select`, `where`, options or a sample are read in place.
         split_rows: most rows in one row group of a staged file, so that splits can be as small.
         stage_dir: where to stage, as in `staged`.
         kept: a place for what is staged to stay at; None: it goes with the block.
@@ -76,7 +77,7 @@ def input_table(
     Raises:
         TableError: the input cannot be read.
     """
-    table = _in_place(source, sample)
+    table = _in_place(source, sample, stage_dir)
     if table is not None:
         yield table
         return
@@ -119,11 +120,20 @@ class Kept:
         return _hand_over.is_complete(locate(self.place))
 
 
-def _in_place(source: Source, sample: RowSample | None = None) -> ParquetTable | None:
+def _in_place(source: Source, sample: RowSample | None, stage_dir: str | None) -> ParquetTable | TextTable | None:
     require_paths(source)
-    if not reads_in_place(source, sample):
+    if not reads_in_place(source, sample, stage_dir):
         return None
+    if source.format == "text":
+        return text_table(text_in_place(source))
     return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+
+
+def frame_of(spark: SparkSession, table: ParquetTable | TextTable) -> DataFrame:
+    """The rows of a table that tasks read, as a DataFrame."""
+    if isinstance(table, TextTable):
+        return _valid_text(load(spark, Source("text", [for_hadoop(path) for path in table.paths])))
+    return load(spark, Source("parquet", table.paths))
 
 
 def _valid_text(frame: DataFrame) -> DataFrame:
@@ -272,7 +282,7 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     Raises:
         TableError: the input cannot be read.
     """
-    table = _in_place(source)
+    table = _in_place(source, None, None)
     if table is not None:
         return table.schema
     with as_table_error("the input"):

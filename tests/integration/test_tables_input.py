@@ -1,5 +1,6 @@
 import gzip
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from dpa import Job
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError, TableError
+from dpa.sources.parquet import ParquetTable
 from dpa.sources.splits import total_rows
-from dpa.spark import RowSample, Source, input_table, load, sampled, schema_of, staged
+from dpa.spark import RowSample, Source, frame_of, input_table, load, sampled, schema_of, staged
 from dpa.testing import LocalBackend
 
 WORDS = ["the", "quick", "brown", "the"]
@@ -222,6 +224,50 @@ def test_bytes_that_are_no_text_are_replaced_when_staged(spark, tmp_path) -> Non
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     with input_table(lambda: spark, Source("text", "latin.txt", base=str(tmp_path))) as table:
         assert rows_of(table.splits(10)) == [{"value": "caf\ufffd"}]
+
+
+def test_large_text_is_read_in_place_with_the_lines_that_spark_finds(spark, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("dpa.sources.text._LARGE_BYTES", 0)
+    monkeypatch.setattr("dpa.sources.text._SPLIT_BYTES", 5)
+    parts = [
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"a",
+        b"bb",
+        "\u00e9".encode(),
+        "\u2028".encode(),
+        b"\xff",
+        b"\xe2\x82",
+        b"\0",
+        b"\x85",
+    ]
+    draw = random.Random(0)
+    for number in range(300):
+        content = b"".join(draw.choices(parts, k=draw.randint(0, 12)))
+        (tmp_path / f"{number:03}.txt").write_bytes([b"", b"\xef\xbb\xbf"][number % 5 == 0] + content)
+    source = Source("text", str(tmp_path))
+    with input_table(None, source) as table:
+        found = rows_of(table.poll(3).splits)
+        assert schema_of(None, source) == table.schema
+        expected = frame_of(spark, table).collect()
+    assert Counter(row["value"] for row in found) == Counter(row["value"] for row in expected)
+    assert len(found) > 600
+    with input_table(lambda: spark, source, stage_dir=str(tmp_path / "stage")) as table:
+        assert isinstance(table, ParquetTable)  # that mappers on other machines see
+        assert Counter(row["value"] for row in rows_of(table.splits(9))) == Counter(row["value"] for row in found)
+    for other in (replace(source, where="value > ''"), replace(source, options={"lineSep": "a"})):
+        with input_table(lambda: spark, other) as table:
+            assert isinstance(table, ParquetTable)
+
+
+def test_a_job_that_reads_text_in_place_needs_no_spark(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("dpa.sources.text._LARGE_BYTES", 0)
+    monkeypatch.setattr("dpa.driver.sessions.spark_session", None)
+    (tmp_path / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    job = Job(name="words", input={"format": "text", "path": str(tmp_path / "words.txt")}, key="value", reducer="count")
+    result = job.run(backend=LocalBackend())
+    assert {row["value"]: row["count"] for row in result.table().to_pylist()} == Counter(WORDS)
 
 
 def test_staged_row_groups_are_as_small_as_splits_are_wanted(spark, tmp_path) -> None:

@@ -18,14 +18,16 @@ import pytest
 from kafka_broker import make_topic, produce
 
 from dpa.errors import TableError
-from dpa.sources._lines import LineFormat
 from dpa.sources.feed import Feed, Page
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable, Generator, ReadRate
 from dpa.sources.kafka import KafkaFeed
 from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.lines import LineFormat
 from dpa.sources.memory import MemoryFeed
 from dpa.sources.parquet import parquet_table
+from dpa.sources.paths import data_files
 from dpa.sources.poller import PolledRows, Poller
+from dpa.sources.text import text_table
 from dpa.sources.watched import WatchedFiles
 from dpa.testing import FeedError, check_feed
 from jobs.text_files import Lines, TextFiles
@@ -104,6 +106,11 @@ def text_files(directory: Path) -> Feed:
     return TextFiles(str(directory))
 
 
+def text(directory: Path) -> Feed:
+    text_files(directory)
+    return text_table(data_files(str(directory)))
+
+
 GENERATED = GeneratedTable(Squares(), BLOCK_ROWS + ROWS)
 IDS = pa.table({"id": pa.array(range(BLOCK_ROWS + ROWS), pa.int64())})
 
@@ -124,6 +131,7 @@ FEEDS: dict[str, tuple[Callable[[Path], Feed], pa.Table]] = {
         partial(watched_lines, LineFormat("text")),
         TABLE.select(["line"]).rename_columns(["value"]),
     ),
+    "text": (text, TABLE.select(["line"]).rename_columns(["value"])),
     "fetched": (lambda _: PolledRows(Fetched(), "fetched", clock=no_time), TABLE),
     "topic": (topic, TABLE.slice(0, 60).select(["line"]).rename_columns(["value"])),
     "generated": (lambda _: GENERATED, IDS),

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpa.errors import TableError
-from dpa.sources import _lines, watched
-from dpa.sources._lines import LineFormat
+from dpa.sources import lines, watched
 from dpa.sources.feed import Page, table_of
+from dpa.sources.lines import LineFormat
 from dpa.sources.splits import MemorySplit, NumberedSplit, whole
 from dpa.sources.watched import Seen, WatchedFiles
 from experiments.s3_server import client, uri_of
@@ -126,10 +126,10 @@ def test_a_page_may_end_within_a_file(tmp_path: Path) -> None:
 
 
 def test_files_of_lines_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_lines, "_SPLIT_BYTES", 10)
-    lines = ["", "a", "bb\r", "c" * 25, "", "d", "ü" * 4, "", "", "e"]
-    put(tmp_path / "a", "\ufeff" + "\n".join(lines))
-    expected = [line.rstrip("\r") for line in lines]
+    monkeypatch.setattr(lines, "_SPLIT_BYTES", 10)
+    texts = ["", "a", "bb\r", "c" * 25, "", "d", "ü" * 4, "", "", "e"]
+    put(tmp_path / "a", "\ufeff" + "\n".join(texts))
+    expected = [line.rstrip("\r") for line in texts]
     page = watching(tmp_path).poll(2)
     assert rows(page) == expected
     assert max(split.rows for split in page.splits) == 2
