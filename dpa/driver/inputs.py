@@ -224,7 +224,7 @@ class _Input:
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed
             drawn = RowSample(self._drawn.fraction, self._drawn.by, seed)
-        if stage or reads_in_place(source, drawn, config.spark.stage_dir):
+        if stage or reads_in_place(source, drawn):
             return self._as_table(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))
         return OpenedInput(

@@ -115,7 +115,8 @@ class LinesSplit:
             with location.filesystem.open_input_file(location.path) as file:
                 if file.size() != self.size:
                     changed = f"it has {file.size():,} bytes now, and had {self.size:,}"
-                    raise TableError(f"{shown}: was changed while the job was running: {changed}")
+                    mend = "what is read in place must stay as it is"
+                    raise TableError(f"{shown}: was changed while the job was running: {changed}; {mend}")
                 lines = file.read_at(self.stop - self.start, self.start)
             table = self.format.parsed(lines, self.names, pa.schema(read))
         except FileNotFoundError:
@@ -151,17 +152,34 @@ class LinesFile:
     ) -> Iterator[tuple[Split, int]]:
         """The splits from the byte `start` on, each with the byte where it ends. `split_bytes`: most bytes of one,
         unless a single line has more."""
-        wanted = split_bytes or _SPLIT_BYTES
-        at, path, size = max(start, self.begin), self.location.name, self.size
+        at, path, size, schema = max(start, self.begin), self.location.name, self.size, self.schema
+        kind, names = self.format, self.names
+        is_text, wanted = kind.name == "text", split_bytes or _SPLIT_BYTES
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
                 while at < size:
-                    first = at
-                    at, rows = _cut(file, at, size, split_rows, wanted, is_text=self.format.name == "text")
-                    if rows:
-                        yield LinesSplit(path, self.format, self.names, self.schema, columns, first, at, size, rows), at
+                    ends, records = _lines_from(file, at, size, wanted, is_text=is_text)
+                    for end, rows in _cuts(ends, records, split_rows):
+                        first, at = at, end
+                        if rows:
+                            yield LinesSplit(path, kind, names, schema, columns, first, at, size, rows), at
         except OSError as error:
             raise TableError(f"{prefix_of(path)}: cannot be read: {error}") from None
+
+    def lines_within(self, start: int, most: int) -> pa.Table:
+        """The records of a text that begin and end within `most` bytes from `start` on.
+
+        Raises:
+            TableError: it cannot be read.
+        """
+        try:
+            with self.location.filesystem.open_input_file(self.location.path) as file:
+                data = _read(file, start, min(most, self.size - start), self.size)
+        except OSError as error:
+            raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
+        ends = _ends_of_text(np.frombuffer(data, np.uint8), is_whole=start + len(data) == self.size)
+        first = 0 if start <= self.begin else int(ends[0]) if len(ends) else len(data)
+        return self.format.parsed(data[first : int(ends[-1]) if len(ends) else first], self.names, self.schema)
 
 
 def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None) -> LinesFile:
@@ -229,20 +247,35 @@ def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
     return TEXT if kind.name == "text" else pa.schema([(name, pa.string()) for name in names])
 
 
-def _cut(file: Any, start: int, size: int, split_rows: int, wanted: int, *, is_text: bool) -> tuple[int, int]:
-    """Where a split that begins at the byte `start` ends, and how many records it has; `wanted`: bytes."""
+def _lines_from(
+    file: Any, start: int, size: int, wanted: int, *, is_text: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Where the lines end that begin at the byte `start` of a file: of about `wanted` bytes, and one line at least.
+    Behind each, how many records there are; None where each line is one."""
     while True:
-        data = np.frombuffer(file.read_at(min(wanted, size - start), start), np.uint8)
-        if not len(data):
-            raise OSError(f"it ends at byte {start:,}, and had {size:,}")
+        data = np.frombuffer(_read(file, start, min(wanted, size - start), size), np.uint8)
         is_whole = start + len(data) == size
         ends = _ends_of_text(data, is_whole=is_whole) if is_text else _ends_of_records(data, is_whole=is_whole)
         if len(ends):
-            break
+            return start + ends, None if is_text else np.cumsum(_are_records(data, ends))
         wanted *= 2
-    records = np.arange(1, len(ends) + 1) if is_text else np.cumsum(_are_records(data, ends))
-    lines = int(np.searchsorted(records, split_rows, side="right"))
-    return start + int(ends[lines - 1]), int(records[lines - 1])
+
+
+def _cuts(ends: np.ndarray, records: np.ndarray | None, split_rows: int) -> list[tuple[int, int]]:
+    """Where splits of these lines end, and how many records each has."""
+    total = len(ends) if records is None else int(records[-1])
+    counts = [*range(split_rows, total, split_rows), total]
+    lines = counts if records is None else np.searchsorted(records, counts, side="right")
+    return [
+        (int(ends[line - 1]), count - before) for line, count, before in zip(lines, counts, [0, *counts], strict=False)
+    ]
+
+
+def _read(file: Any, start: int, wanted: int, size: int) -> bytes:
+    data: bytes = file.read_at(wanted, start)
+    if len(data) < wanted:
+        raise OSError(f"it ends at byte {start + len(data):,}, and had {size:,}")
+    return data
 
 
 def _ends_of_records(data: np.ndarray, *, is_whole: bool) -> np.ndarray:

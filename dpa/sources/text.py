@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
-from dpa.sources.feed import Feed, Page
+from dpa.sources.feed import Feed, Page, never
 from dpa.sources.lines import TEXT, LineFormat, LinesFile, lines_file
-from dpa.sources.paths import Location, data_files, is_surely_local
+from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local
 from dpa.sources.splits import Split
 
 _LARGE_BYTES = 8 * 2**20
@@ -26,6 +28,9 @@ _SPLIT_BYTES = 32 * 2**20
 
 _FILES_AT_A_TIME = 4
 """Files whose lines are counted at the same time."""
+
+_SAMPLED, _SAMPLED_BYTES = 64, 2**20
+"""From how many places of a large text a sample is drawn, and the bytes of each."""
 
 _COMPRESSED = {".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".xz", ".zst", ".zstd"}
 """How names end of files that Spark decompresses."""
@@ -54,12 +59,44 @@ class TextTable(Feed):
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
         require_columns(TEXT.names, self.columns or (), f"the input {self.paths[0]}")
+        is_over = threading.Event()
         with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
-            found = pool.map(partial(self._splits, split_rows), self.files)
-            return Page([split for splits in found for split in splits])
+            try:
+                found = pool.map(partial(self._splits, split_rows, is_over), self.files)
+                return Page([split for splits in found for split in splits])
+            finally:
+                is_over.set()
 
-    def _splits(self, split_rows: int, file: LinesFile) -> list[Split]:
-        return [split for split, _ in file.splits(split_rows, 0, self.columns, split_bytes=_SPLIT_BYTES)]
+    def _splits(self, split_rows: int, is_over: threading.Event, file: LinesFile) -> list[Split]:
+        splits: list[Split] = []
+        for split, _ in file.splits(split_rows, 0, self.columns, split_bytes=_SPLIT_BYTES):
+            if is_over.is_set():
+                break
+            splits.append(split)
+        return splits
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """Lines from some places of the text, drawn at random. Only where it is small, or has no line that is as short
+        as such a place, its lines are counted for it."""
+        random, sizes = np.random.default_rng(seed), np.cumsum([file.size - file.begin for file in self.files])
+        places = int(sizes[-1]) // _SAMPLED_BYTES
+        if places <= _SAMPLED:
+            return super().sample(max_rows, seed, enough)
+        drawn = np.sort(random.choice(places, _SAMPLED, replace=False)) * _SAMPLED_BYTES
+        found: dict[int, pa.Table] = {}
+        for place in random.permutation(_SAMPLED).tolist():
+            number = int(np.searchsorted(sizes, drawn[place], side="right"))
+            file, before = self.files[number], int(sizes[number - 1]) if number else 0
+            lines = file.lines_within(file.begin + int(drawn[place]) - before, _SAMPLED_BYTES)
+            if lines.num_rows:
+                found[place] = lines
+            if found and enough():
+                break
+        if not found:
+            return super().sample(max_rows, seed, enough)
+        table = pa.concat_tables(found[place] for place in sorted(found))
+        rows = random.choice(table.num_rows, min(max_rows, table.num_rows), replace=False, shuffle=False)
+        return table.take(pa.array(np.sort(rows)))
 
 
 def text_table(files: Sequence[Location]) -> TextTable:
@@ -78,15 +115,20 @@ def large_text(
     paths: Sequence[str], *, glob: str | None = None, recursive: bool = False, exclude: Sequence[str] = ()
 ) -> list[Location]:
     """The files of text that paths name, as `dpa.sources.paths.data_files` finds them, if it is worth while to read
-    them in place, and all are on this machine and not compressed; else none."""
-    if not all(is_surely_local(path) for path in paths):
+    them in place, and all are on this machine, not compressed, and found by Spark too; else none."""
+    if not all(is_surely_local(path) for path in [*paths, glob or ""]):
         return []
     try:
-        found = [file for path in paths for file in data_files(path, glob, recursive, exclude)]
-    except TableError:
+        files = [file for path in paths for file in data_files(path, glob, recursive, exclude)]
+    except (TableError, OSError, UnicodeDecodeError):
         return []  # Spark says what is wrong, or makes an empty table of nothing
-    files = list({file.name: file for file in found}.values())
-    sizes = [file.filesystem.get_file_info(file.path).size or 0 for file in files]
-    if not files or sum(sizes) < len(files) * _LARGE_BYTES:
+    if not files or not all(map(_is_plain, files)) or len({file.name for file in files}) < len(files):
         return []
-    return [] if any(PurePosixPath(file.path).suffix.lower() in _COMPRESSED for file in files) else files
+    sizes = (file.filesystem.get_file_info(file.path).size or 0 for file in files)
+    return files if sum(sizes) >= len(files) * _LARGE_BYTES else []
+
+
+def _is_plain(file: Location) -> bool:
+    """Whether Spark reads a file, and as it is."""
+    path = PurePosixPath(file.path)
+    return not (is_hidden(path.name) or path.name.endswith("._COPYING_") or path.suffix.lower() in _COMPRESSED)

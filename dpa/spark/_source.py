@@ -91,24 +91,31 @@ def require_paths(source: Source) -> None:
             found(path)
 
 
-def reads_in_place(source: Source, sample: RowSample | None = None, stage_dir: str | None = None) -> bool:
-    """Whether the input is Parquet or large text, wanted as it is, where pyarrow can read it: then no Spark is needed.
+def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
+    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed.
 
-    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names. So is
-    text where there is a `stage_dir` that mappers on other machines see: they may not see the text.
+    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names.
     """
-    if source.format not in ("parquet", "text") or source.select or source.where or source.options or sample:
+    return source.format == "parquet" and _is_wanted_as_it_is(source, sample)
+
+
+def text_in_place(source: Source, sample: RowSample | None = None) -> list[Location]:
+    """The files of an input that is text, if it is wanted as it is, and as `dpa.sources.text.large_text` finds it worth
+    while; else none."""
+    try:
+        if source.format != "text" or not _is_wanted_as_it_is(source, sample):
+            return []
+    except (OSError, UnicodeDecodeError):
+        return []  # Spark says what is wrong
+    return large_text(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+
+
+def _is_wanted_as_it_is(source: Source, sample: RowSample | None) -> bool:
+    if source.select or source.where or source.options or sample:
         return False
     if not all(is_readable_by_arrow(path) for path in [*source.paths, source.glob or ""]):
         return False
-    if not source.recursive and any(is_partitioned(path) for path in source.paths):
-        return False
-    return source.format == "parquet" or (stage_dir is None and bool(text_in_place(source)))
-
-
-def text_in_place(source: Source) -> list[Location]:
-    """The files of an input that is text, if it is read in place, as `dpa.sources.text.large_text` finds them."""
-    return large_text(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+    return source.recursive or not any(is_partitioned(path) for path in source.paths)
 
 
 def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -> DataFrame:

@@ -120,13 +120,15 @@ class Kept:
         return _hand_over.is_complete(locate(self.place))
 
 
-def _in_place(source: Source, sample: RowSample | None, stage_dir: str | None) -> ParquetTable | TextTable | None:
+def _in_place(
+    source: Source, sample: RowSample | None = None, stage_dir: str | None = None
+) -> ParquetTable | TextTable | None:
+    """The input, if it is read in place. Text is not where there is a `stage_dir`: who sees that may not see it."""
     require_paths(source)
-    if not reads_in_place(source, sample, stage_dir):
-        return None
-    if source.format == "text":
-        return text_table(text_in_place(source))
-    return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+    if reads_in_place(source, sample):
+        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+    files = text_in_place(source, sample) if stage_dir is None else []
+    return text_table(files) if files else None
 
 
 def frame_of(spark: SparkSession, table: ParquetTable | TextTable) -> DataFrame:
@@ -282,7 +284,7 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     Raises:
         TableError: the input cannot be read.
     """
-    table = _in_place(source, None, None)
+    table = _in_place(source)
     if table is not None:
         return table.schema
     with as_table_error("the input"):

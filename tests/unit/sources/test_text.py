@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpa.errors import TableError
-from dpa.sources import text
+from dpa.sources import lines, text
 from dpa.sources.feed import table_of
+from dpa.sources.lines import LinesFile
 from dpa.sources.paths import data_files, locate
 from dpa.sources.text import large_text, text_table
 
@@ -44,7 +47,11 @@ def test_text_is_read_in_place_where_files_are_large_here_and_not_compressed(
     large.write_text("a line\n" * 20)
     (tmp_path / "large" / "_hidden").write_text("")
     assert [file.path for file in large_text([str(tmp_path / "large")])] == [str(large)]
-    assert large_text([str(large), str(large)]) == large_text([str(large)])
+    assert large_text([str(large), str(large.parent)]) == [], "Spark reads it twice"
+    for passed_over in ("_a.txt", ".a.txt", "a.txt._COPYING_"):
+        (tmp_path / passed_over).write_text("a line\n" * 20)
+        assert large_text([str(tmp_path / passed_over)]) == []
+    assert large_text([str(large.parent)], glob="[^a].txt") == [], "Hadoop's globs are others"
     (tmp_path / "small.txt").write_text("a line\n")
     packed = tmp_path / "packed.txt.gz"
     packed.write_bytes(gzip.compress(bytes(range(256)) * 9))
@@ -56,13 +63,80 @@ def test_text_is_read_in_place_where_files_are_large_here_and_not_compressed(
     assert large_text([str(large)]) == []
 
 
+def test_each_byte_is_read_once_to_count_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("ab\n" * 200)
+    read: list[int] = []
+    one = lines._read
+    monkeypatch.setattr(
+        lines, "_read", lambda file, start, wanted, size: read.append(wanted) or one(file, start, wanted, size)
+    )
+    splits = text_table(data_files(str(tmp_path))).poll(5).splits
+    assert sum(split.rows for split in splits) == 200
+    assert sum(read) < 700  # and what follows the last line of a part twice
+
+
+def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [f"{number} {line}" for number in range(2) for line in range(3_000)]
+    for number in range(2):
+        mine = "".join(f"{line}\n" for line in written if line.startswith(f"{number} "))
+        (tmp_path / f"{number}.txt").write_text(mine)
+    table = text_table(data_files(str(tmp_path)))
+    small = table.sample(10_000)
+    assert small["value"].to_pylist() == written
+    monkeypatch.setattr(text, "_SAMPLED_BYTES", 100)
+    monkeypatch.setattr(type(table), "poll", None)
+    sample = table.sample(100, seed=1)["value"].to_pylist()
+    assert len(set(sample)) == 100 and set(sample) <= set(written)
+    assert [written.index(line) for line in sample] == sorted(written.index(line) for line in sample)
+    for part in range(4):
+        assert 5 < sum(part * 1_500 <= written.index(line) < (part + 1) * 1_500 for line in sample) < 55
+    assert 0 < table.sample(100, enough=lambda: True).num_rows < 30
+    assert table.sample(100, seed=1)["value"].to_pylist() == sample
+    monkeypatch.undo()
+    monkeypatch.setattr(text, "_SAMPLED_BYTES", 10)
+    (tmp_path / "long.txt").write_text("x" * 5_000)
+    assert text_table(data_files(str(tmp_path / "long.txt"))).sample(9)["value"].to_pylist() == ["x" * 5_000]
+
+
+def test_lines_are_counted_no_further_where_that_is_interrupted_or_a_file_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("a line\n" * 100 + "b" * 300)
+    other = tmp_path / "b.txt"
+    other.write_text("")
+    table = text_table(data_files(str(tmp_path)))
+    counted: list[int] = []
+    made = LinesFile.splits
+
+    def interrupted(file: LinesFile, *given: Any, **more: Any) -> Any:
+        if file.location.path == str(other):
+            while not counted:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+        for each in made(file, *given, **more):
+            counted.append(1)
+            time.sleep(0.05)
+            yield each
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LinesFile, "splits", interrupted)
+        replace(table, files=table.files[::-1]).poll(1)
+    assert 0 < len(counted) < 20
+    file.write_text("a line\n" * 100 + "b")
+    with pytest.raises(TableError, match="it ends at byte 701, and had 1,000"):
+        table.poll(1_000)
+
+
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("a line\n" * 20)
     splits = text_table(data_files(str(file))).poll(5).splits
     with file.open("a") as more:
         more.write("another\n")
-    with pytest.raises(TableError, match=r"was changed while the job was running: it has 148 bytes now, and had 140"):
+    with pytest.raises(TableError, match="it has 148 bytes now, and had 140; what is read in place must stay as it is"):
         table_of(splits)
     file.unlink()
     with pytest.raises(TableError, match="was removed while the job was running"):
