@@ -104,8 +104,8 @@ class KeptProcesses:
                 self._starting.append(actor)
 
     def actor(self, kind: type[TaskActor], node: str | None = None, **named: str) -> Actor:
-        """One of a kind on this node, or anywhere if it does not matter: a free one, or else a new one, with Ray's name
-        and namespace if it is to be found by them."""
+        """One of a kind on this node, or anywhere if it does not matter: a free one, those that are up first, or else a
+        new one, with Ray's name and namespace if it is to be found by them."""
         for place, (actor, process) in enumerate(self._free):
             if actor.kind is kind and node in (None, actor.node):
                 del self._free[place]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -266,12 +267,16 @@ def _cuts(ends: np.ndarray, records: np.ndarray | None, split_rows: int) -> list
     total = len(ends) if records is None else int(records[-1])
     counts = [*range(split_rows, total, split_rows), total]
     lines = counts if records is None else np.searchsorted(records, counts, side="right")
-    return [
-        (int(ends[line - 1]), count - before) for line, count, before in zip(lines, counts, [0, *counts], strict=False)
-    ]
+    parts = pairwise([0, *counts])
+    return [(int(ends[line - 1]), count - before) for line, (before, count) in zip(lines, parts, strict=True)]
 
 
 def _read(file: Any, start: int, wanted: int, size: int) -> bytes:
+    """As many bytes as are wanted of a file that had `size`.
+
+    Raises:
+        OSError: it has become shorter.
+    """
     data: bytes = file.read_at(wanted, start)
     if len(data) < wanted:
         raise OSError(f"it ends at byte {start + len(data):,}, and had {size:,}")

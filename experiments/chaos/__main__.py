@@ -46,6 +46,7 @@ _ROWS = [
     *((what, when) for what in (*TASKS, *NODES) for when in ("records flow", "the job starts")),
     ("nothing", "the job starts"),
 ]
+"""What may be killed, and while what, in the order of the table."""
 
 STORES = ("directory", "objects", "directory", "")
 """Of checkpoints."""

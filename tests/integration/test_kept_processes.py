@@ -121,3 +121,15 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     with pytest.raises(AttributeError, match="graph"):  # all that it is to be
         task.become(Address("reducer", 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
     assert ended == [1, 3] and made
+
+
+def test_a_process_whose_user_code_does_not_return_ends_rather_than_be_of_two_generations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    balancer, ended = LoadBalancerActor(), []
+    monkeypatch.setattr(balancer, "reset", lambda generation: None)
+    monkeypatch.setattr("dpa.runtime._actors.os._exit", ended.append)
+    balancer._leave_for(0)
+    assert not ended, "it is of this generation"
+    balancer._leave_for(1)
+    assert ended == [1]
