@@ -113,6 +113,7 @@ EXPORTED = {
         "as_table",
         "check_reference",
         "compute",
+        "frame_of",
         "generated_frame",
         "input_table",
         "load",
