@@ -23,7 +23,10 @@ TEXT = pa.schema([("value", pa.string())])
 """The columns of a text file."""
 
 _SPLIT_BYTES = 8 * 2**20
-"""Most bytes of a split, unless it is asked for others: where splits begin is found when the feed is polled."""
+"""Most bytes of a split, unless a single line has more: where splits begin is found when the feed is polled."""
+
+_PIECE_BYTES = 2**20
+"""Bytes among which ends of lines are looked for at a time: they fit the cache of a processor."""
 
 _FIRST_BYTES = 2**20
 """Of the bytes at the beginning of a file, how many may hold its header, or show its columns."""
@@ -149,23 +152,45 @@ class LinesFile:
         start: int,
         columns: tuple[str, ...] | None,
         dictionary: tuple[str, ...] = (),
-        split_bytes: int | None = None,
     ) -> Iterator[tuple[Split, int]]:
-        """The splits from the byte `start` on, each with the byte where it ends. `split_bytes`: most bytes of one,
-        unless a single line has more."""
-        at, path, size, schema = max(start, self.begin), self.location.name, self.size, self.schema
-        kind, names = self.format, self.names
-        is_text, wanted = kind.name == "text", split_bytes or _SPLIT_BYTES
+        """The splits from the byte `start` on, each with the byte where it ends."""
+        at, size, is_text = max(start, self.begin), self.size, self.format.name == "text"
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
                 while at < size:
-                    ends, records = _lines_from(file, at, size, wanted, is_text=is_text)
+                    ends, records = _lines_from(file, at, size, is_text=is_text)
                     for end, rows in _cuts(ends, records, split_rows):
                         first, at = at, end
                         if rows:
-                            yield LinesSplit(path, kind, names, schema, columns, first, at, size, rows), at
+                            yield self.split(first, at, rows, columns), at
         except OSError as error:
-            raise TableError(f"{prefix_of(path)}: cannot be read: {error}") from None
+            raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
+
+    def split(self, start: int, stop: int, rows: int, columns: tuple[str, ...] | None) -> LinesSplit:
+        """The split of these bytes, which are so many records."""
+        path = self.location.name
+        return LinesSplit(path, self.format, self.names, self.schema, columns, start, stop, self.size, rows)
+
+    def cuts_within(self, start: int, stop: int, split_rows: int) -> list[tuple[int, int]]:
+        """Where splits of a text end between two bytes, the last one with the last line that ends there; and how many
+        lines of those that end there each has.
+
+        Raises:
+            TableError: it cannot be read.
+        """
+        found: list[np.ndarray] = []
+        try:
+            with self.location.filesystem.open_input_file(self.location.path) as file:
+                for at in range(start, stop, _PIECE_BYTES):
+                    end = min(at + _PIECE_BYTES, stop)
+                    # A byte more: whether a return ends a line depends on what follows.
+                    data = _read(file, at, min(end + 1, self.size) - at, self.size)
+                    ends = at + _ends_of_text(data, is_whole=at + len(data) == self.size)
+                    found.append(ends[: np.searchsorted(ends, end, side="right")])
+        except OSError as error:
+            raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
+        ends = np.concatenate(found)
+        return _cuts(ends, None, split_rows) if len(ends) else []
 
     def lines_within(self, start: int, most: int) -> pa.Table:
         """The records of a text that begin and end within `most` bytes from `start` on.
@@ -178,7 +203,7 @@ class LinesFile:
                 data = _read(file, start, min(most, self.size - start), self.size)
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
-        ends = _ends_of_text(np.frombuffer(data, np.uint8), is_whole=start + len(data) == self.size)
+        ends = _ends_of_text(data, is_whole=start + len(data) == self.size)
         first = 0 if start <= self.begin else int(ends[0]) if len(ends) else len(data)
         return self.format.parsed(data[first : int(ends[-1]) if len(ends) else first], self.names, self.schema)
 
@@ -217,25 +242,36 @@ def _lines_of(data: bytes) -> pa.Array:
     """Lines without their ends; what is not UTF-8 in them is replaced by U+FFFD."""
     if not data.isascii():
         data = data.decode(errors="replace").encode()
-    ends = _ends_of_text(np.frombuffer(data, np.uint8), is_whole=True)
+    ends = _ends_of_text(data, is_whole=True)
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     lines = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
     return pc.ascii_rtrim(lines, "\r\n").cast(pa.string())
 
 
-def _ends_of_text(data: np.ndarray, *, is_whole: bool) -> np.ndarray:
+def _ends_of_text(data: bytes, *, is_whole: bool) -> np.ndarray:
     """Behind which bytes the lines of a text end: newlines, and returns before none, as for Spark. `is_whole`: nothing
     follows, so the last byte is such an end too."""
-    is_end = data == _NEWLINE
-    is_return = data == _RETURN
-    if is_return.any():
+    array = np.frombuffer(data, np.uint8)
+    if _RETURN in data:
+        is_end, is_return = array == _NEWLINE, array == _RETURN
         is_return[:-1] &= ~is_end[1:]
         is_return[-1:] &= is_whole
-        is_end |= is_return
-    ends = np.flatnonzero(is_end) + 1
-    if is_whole and len(data) and not (len(ends) and ends[-1] == len(data)):
-        ends = np.append(ends, len(data))
-    return ends
+        ends = np.flatnonzero(is_end | is_return) + 1
+    else:
+        ends = _ends_of_lines(array)
+    return _with_last(ends, len(data)) if is_whole else ends
+
+
+def _ends_of_lines(data: np.ndarray) -> np.ndarray:
+    """Behind which bytes there is a newline."""
+    pieces = range(0, len(data), _PIECE_BYTES)
+    ends = [np.flatnonzero(data[first : first + _PIECE_BYTES] == _NEWLINE) + (first + 1) for first in pieces]
+    return np.concatenate(ends) if ends else np.empty(0, np.int64)
+
+
+def _with_last(ends: np.ndarray, size: int) -> np.ndarray:
+    """The end of the last line with the others, where nothing ends it but its file."""
+    return np.append(ends, size) if size and not (len(ends) and ends[-1] == size) else ends
 
 
 def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
@@ -248,17 +284,21 @@ def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
     return TEXT if kind.name == "text" else pa.schema([(name, pa.string()) for name in names])
 
 
-def _lines_from(
-    file: Any, start: int, size: int, wanted: int, *, is_text: bool
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Where the lines end that begin at the byte `start` of a file: of about `wanted` bytes, and one line at least.
-    Behind each, how many records there are; None where each line is one."""
+def _lines_from(file: Any, start: int, size: int, *, is_text: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """Where the lines end that begin at the byte `start` of a file: of about as many bytes as a split has, and one line
+    at least. Behind each, how many records there are; None where each line is one."""
+    wanted = _SPLIT_BYTES
     while True:
-        data = np.frombuffer(_read(file, start, min(wanted, size - start), size), np.uint8)
+        data = _read(file, start, min(wanted, size - start), size)
         is_whole = start + len(data) == size
-        ends = _ends_of_text(data, is_whole=is_whole) if is_text else _ends_of_records(data, is_whole=is_whole)
+        if is_text:
+            ends, records = _ends_of_text(data, is_whole=is_whole), None
+        else:
+            array = np.frombuffer(data, np.uint8)
+            ends = _with_last(_ends_of_lines(array), len(data)) if is_whole else _ends_of_lines(array)
+            records = np.cumsum(_are_records(array, ends))
         if len(ends):
-            return start + ends, None if is_text else np.cumsum(_are_records(data, ends))
+            return start + ends, records
         wanted *= 2
 
 
@@ -281,12 +321,6 @@ def _read(file: Any, start: int, wanted: int, size: int) -> bytes:
     if len(data) < wanted:
         raise OSError(f"it ends at byte {start + len(data):,}, and had {size:,}")
     return data
-
-
-def _ends_of_records(data: np.ndarray, *, is_whole: bool) -> np.ndarray:
-    """The same where a line ends with a newline alone."""
-    ends = np.flatnonzero(data == _NEWLINE) + 1
-    return np.append(ends, len(data)) if is_whole and not (len(ends) and ends[-1] == len(data)) else ends
 
 
 def _are_records(data: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,10 +23,11 @@ _LARGE_BYTES = 8 * 2**20
 """From this mean size on, files are read in place: of many small ones Spark makes few."""
 
 _SPLIT_BYTES = 32 * 2**20
-"""Most bytes of a split, unless a single line has more. In a larger one keys come more often, and each is sent once."""
+"""About the most bytes of a split, unless a single line has more. In a larger one keys come more often, and each is
+sent once."""
 
-_FILES_AT_A_TIME = 4
-"""Files whose lines are counted at the same time."""
+_PARTS_AT_A_TIME = 4
+"""Parts of the text whose lines are counted at the same time."""
 
 _SAMPLED, _SAMPLED_BYTES = 64, 2**20
 """From how many places of a large text a sample is drawn, and the bytes of each."""
@@ -59,21 +59,26 @@ class TextTable(Feed):
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
         require_columns(TEXT.names, self.columns or (), f"the input {self.paths[0]}")
+        parts = [(file, at) for file in self.files for at in range(file.begin, file.size, _SPLIT_BYTES)]
         is_over = threading.Event()
-        with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
+
+        def look_through(part: tuple[LinesFile, int]) -> list[tuple[int, int]]:
+            file, start = part
+            stop = min(start + _SPLIT_BYTES, file.size)
+            return [] if is_over.is_set() else file.cuts_within(start, stop, split_rows)
+
+        splits: list[Split] = []
+        at = 0  # a line may begin in one part, and end in another
+        with ThreadPoolExecutor(_PARTS_AT_A_TIME) as pool:
             try:
-                found = pool.map(partial(self._splits, split_rows, is_over), self.files)
-                return Page([split for splits in found for split in splits])
+                for (file, start), cuts in zip(parts, pool.map(look_through, parts), strict=True):
+                    at = start if start == file.begin else at
+                    for end, rows in cuts:
+                        splits.append(file.split(at, end, rows, self.columns))
+                        at = end
             finally:
                 is_over.set()
-
-    def _splits(self, split_rows: int, is_over: threading.Event, file: LinesFile) -> list[Split]:
-        splits: list[Split] = []
-        for split, _ in file.splits(split_rows, 0, self.columns, split_bytes=_SPLIT_BYTES):
-            if is_over.is_set():
-                break
-            splits.append(split)
-        return splits
+        return Page(splits)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """Lines from some places of the text, drawn at random. Only where it is small, or has no line that is as short
