@@ -49,7 +49,7 @@ class LineFormat:
     header: bool = False
     separator: str = ","
 
-    def parsed(self, data: bytes, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+    def parsed(self, data: pa.Buffer, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
         """The records of some lines, with the columns of `schema`; `names`: of all columns of CSV.
 
         Raises:
@@ -60,7 +60,7 @@ class LineFormat:
         if self.name == "json":
             from pyarrow import json
 
-            block = json.ReadOptions(use_threads=False, block_size=max(len(data), 1))
+            block = json.ReadOptions(use_threads=False, block_size=max(data.size, 1))
             options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
             return json.read_json(pa.BufferReader(data), block, options)
         from pyarrow import csv
@@ -69,7 +69,7 @@ class LineFormat:
             column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=True
         )
         convert.quoted_strings_can_be_null = False
-        read = csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1)
+        read = csv.ReadOptions(column_names=names, use_threads=False, block_size=data.size + 1)
         return csv.read_csv(pa.BufferReader(data), read, csv.ParseOptions(delimiter=self.separator), convert)
 
     def columns_of(self, first: bytes) -> list[str]:
@@ -121,7 +121,7 @@ class LinesSplit:
                     changed = f"it has {file.size():,} bytes now, and had {self.size:,}"
                     mend = "what is read in place must stay as it is"
                     raise TableError(f"{shown}: was changed while the job was running: {changed}; {mend}")
-                lines = file.read_at(self.stop - self.start, self.start)
+                lines = _read(file, self.start, self.stop - self.start, self.size)
             table = self.format.parsed(lines, self.names, pa.schema(read))
         except FileNotFoundError:
             why = "it was removed while the job was running, or the mapper's machine cannot see it"
@@ -167,7 +167,7 @@ class LinesFile:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
 
     def split(self, start: int, stop: int, rows: int, columns: tuple[str, ...] | None) -> LinesSplit:
-        """The split of these bytes, which are so many records."""
+        """The split of these bytes, which are `rows` records."""
         path = self.location.name
         return LinesSplit(path, self.format, self.names, self.schema, columns, start, stop, self.size, rows)
 
@@ -185,7 +185,7 @@ class LinesFile:
                     end = min(at + _PIECE_BYTES, stop)
                     # A byte more: whether a return ends a line depends on what follows.
                     data = _read(file, at, min(end + 1, self.size) - at, self.size)
-                    ends = at + _ends_of_text(data, is_whole=at + len(data) == self.size)
+                    ends = at + _ends_of_text(data, is_whole=at + data.size == self.size)
                     found.append(ends[: np.searchsorted(ends, end, side="right")])
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
@@ -203,8 +203,8 @@ class LinesFile:
                 data = _read(file, start, min(most, self.size - start), self.size)
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
-        ends = _ends_of_text(data, is_whole=start + len(data) == self.size)
-        first = 0 if start <= self.begin else int(ends[0]) if len(ends) else len(data)
+        ends = _ends_of_text(data, is_whole=start + data.size == self.size)
+        first = 0 if start <= self.begin else int(ends[0]) if len(ends) else data.size
         return self.format.parsed(data[first : int(ends[-1]) if len(ends) else first], self.names, self.schema)
 
 
@@ -238,35 +238,33 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
     return LinesFile(location, kind, tuple(names), schema, begin, size)
 
 
-def _lines_of(data: bytes) -> pa.Array:
+def _lines_of(data: pa.Buffer) -> pa.StringArray:
     """Lines without their ends; what is not UTF-8 in them is replaced by U+FFFD."""
-    if not data.isascii():
-        data = data.decode(errors="replace").encode()
+    whole = pa.LargeStringArray.from_buffers(1, pa.py_buffer(np.array([0, data.size])), data)
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid:
+        data = pa.py_buffer(data.to_pybytes().decode(errors="replace").encode())
     ends = _ends_of_text(data, is_whole=True)
-    offsets = np.concatenate([[0], ends]).astype(np.int64)
-    lines = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
+    lines = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(np.concatenate([[0], ends])), data)
     return pc.ascii_rtrim(lines, "\r\n").cast(pa.string())
 
 
-def _ends_of_text(data: bytes, *, is_whole: bool) -> np.ndarray:
+def _ends_of_text(data: pa.Buffer, *, is_whole: bool) -> np.ndarray:
     """Behind which bytes the lines of a text end: newlines, and returns before none, as for Spark. `is_whole`: nothing
     follows, so the last byte is such an end too."""
-    array = np.frombuffer(data, np.uint8)
-    if _RETURN in data:
-        is_end, is_return = array == _NEWLINE, array == _RETURN
-        is_return[:-1] &= ~is_end[1:]
-        is_return[-1:] &= is_whole
-        ends = np.flatnonzero(is_end | is_return) + 1
-    else:
-        ends = _ends_of_lines(array)
-    return _with_last(ends, len(data)) if is_whole else ends
-
-
-def _ends_of_lines(data: np.ndarray) -> np.ndarray:
-    """Behind which bytes there is a newline."""
-    pieces = range(0, len(data), _PIECE_BYTES)
-    ends = [np.flatnonzero(data[first : first + _PIECE_BYTES] == _NEWLINE) + (first + 1) for first in pieces]
-    return np.concatenate(ends) if ends else np.empty(0, np.int64)
+    array, found = np.frombuffer(data, np.uint8), [np.empty(0, np.int64)]
+    for first in range(0, len(array), _PIECE_BYTES):
+        piece = array[first : first + _PIECE_BYTES]
+        is_end, is_return = piece == _NEWLINE, piece == _RETURN
+        if is_return.any():
+            following = array[first + 1 : first + 1 + len(piece)]
+            is_return[: len(following)] &= following != _NEWLINE
+            is_return[len(following) :] &= is_whole
+            is_end |= is_return
+        found.append(np.flatnonzero(is_end) + (first + 1))
+    ends = np.concatenate(found)
+    return _with_last(ends, len(array)) if is_whole else ends
 
 
 def _with_last(ends: np.ndarray, size: int) -> np.ndarray:
@@ -290,12 +288,13 @@ def _lines_from(file: Any, start: int, size: int, *, is_text: bool) -> tuple[np.
     wanted = _SPLIT_BYTES
     while True:
         data = _read(file, start, min(wanted, size - start), size)
-        is_whole = start + len(data) == size
+        is_whole = start + data.size == size
         if is_text:
             ends, records = _ends_of_text(data, is_whole=is_whole), None
         else:
             array = np.frombuffer(data, np.uint8)
-            ends = _with_last(_ends_of_lines(array), len(data)) if is_whole else _ends_of_lines(array)
+            ends = np.flatnonzero(array == _NEWLINE) + 1
+            ends = _with_last(ends, data.size) if is_whole else ends
             records = np.cumsum(_are_records(array, ends))
         if len(ends):
             return start + ends, records
@@ -311,15 +310,17 @@ def _cuts(ends: np.ndarray, records: np.ndarray | None, split_rows: int) -> list
     return [(int(ends[line - 1]), count - before) for line, (before, count) in zip(lines, parts, strict=True)]
 
 
-def _read(file: Any, start: int, wanted: int, size: int) -> bytes:
-    """As many bytes as are wanted of a file that had `size`.
+def _read(file: pa.NativeFile, start: int, wanted: int, size: int) -> pa.Buffer:
+    """As many bytes as are wanted of a file that had `size`. They stay in Arrow's memory, which is used again, where
+    `read_at` has the system give it anew each time.
 
     Raises:
         OSError: it has become shorter.
     """
-    data: bytes = file.read_at(wanted, start)
-    if len(data) < wanted:
-        raise OSError(f"it ends at byte {start + len(data):,}, and had {size:,}")
+    file.seek(start)
+    data = file.read_buffer(wanted)
+    if data.size < wanted:
+        raise OSError(f"it ends at byte {start + data.size:,}, and had {size:,}")
     return data
 
 
