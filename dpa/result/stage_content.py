@@ -132,7 +132,8 @@ def compared(reference: ReferenceReport) -> Fact:
     rows = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
     verdict = words[reference.matches if reference.checked else None]
     if reference.left_out:
-        verdict += f", without {plural(reference.left_out, 'record')} that were left out"
+        were = "was" if reference.left_out == 1 else "were"
+        verdict += f", without {plural(reference.left_out, 'record')} that {were} left out"
     return Fact("reference", verdict, one_line(reference.why_not) if reference.why_not else rows)
 
 

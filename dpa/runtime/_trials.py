@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -32,14 +33,25 @@ _OF_MEMORY = 0.5
 
 
 class Trials:
-    """Tries work of one task; the process that forks is started with the first, and ends with this one."""
+    """Tries work of one task; the process that forks is started with the first, and ends with this one.
+
+    Attributes:
+        seconds: how long has been waited for what became of it.
+    """
 
     def __init__(self, packed: PackedPlan, address: Address) -> None:
+        self.seconds = 0.0
         self._begin = (packed, address)
         self._server: subprocess.Popen[bytes] | None = None
 
     def __call__(self, work: Work) -> str | None:
         """Returns how the process died that tried the work; None if it did not."""
+        began = time.perf_counter()
+        died = self._tried(work)
+        self.seconds += time.perf_counter() - began
+        return died
+
+    def _tried(self, work: Work) -> str | None:
         if self._server is None:
             command = [sys.executable, "-c", "from dpa.runtime._trials import serve; serve()"]
             paths = os.pathsep.join(path for path in sys.path if path)

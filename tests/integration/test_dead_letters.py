@@ -119,6 +119,21 @@ class Fatal(Reducer[list[int], int]):
 TABLE = pa.table({"key": [f"key {number % 7}" for number in range(2_000)], "value": [*range(2_000)]})
 
 
+class Noted(Fatal):
+    """Notes the processes that it runs in, and how many times it was called there."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def reduce(self, state: list[int], value: int) -> list[int]:
+        with Path(self.directory, str(os.getpid())).open("ab") as noted:
+            noted.write(b".")
+        return super().reduce(state, value)
+
+    def finish(self, state: list[int]) -> int:
+        return len(state)
+
+
 def killers(place: Path, reducer: Any) -> Flow:
     limits = {"batch_records": 200, "split_records": 500}
     recovery = {"attempts": 2, "backoff": "50ms"}
@@ -139,6 +154,28 @@ def test_a_record_that_ends_its_process_every_time_is_found(tmp_path: Path) -> N
     assert not letters
     assert sum(result.table().column("count").to_pylist()) == 1_998
     assert len(result.report.recoveries) == 2
+
+
+def test_many_records_are_tried_together_to_find_one_that_ends_the_process_of_a_reducer(tmp_path: Path) -> None:
+    rows = 6_000
+    noted = tmp_path / "noted"
+    noted.mkdir()
+    result = Job(
+        name="tried",
+        input=pa.table({"key": [f"key {number % 1_000}" for number in range(rows)], "value": [*range(rows)]}),
+        key="key",
+        value="value",
+        reducer=Noted(str(noted)),
+        parallelism={"mappers": 1, "reducers": 2},
+        limits={"queue_seconds": 0.01},  # about what a trial takes
+        recovery={"backoff": "50ms"},
+        on_error="dead_letter",
+        dead_letters=str(tmp_path / "dead"),
+    ).run()
+    letters = pq.read_table(tmp_path / "dead").to_pylist()
+    assert {letter["record"]: letter["error"] for letter in letters} == {"777": "ProcessDied", "778": "ValueError"}
+    assert sum(result.table()["value"].to_pylist()) == rows - 2
+    assert len([*noted.iterdir()]) < 600
 
 
 def test_a_value_that_ends_the_process_of_a_reducer_is_found_by_halves(tmp_path: Path) -> None:
