@@ -49,11 +49,8 @@ def fill(servers: str, topic: str, rows: Iterator[dict[str, Any]], rate: float |
     """
     from confluent_kafka import Producer
 
-    producer, began, number = (
-        Producer({"bootstrap.servers": servers, "linger.ms": "20", **options}),
-        time.monotonic(),
-        0,
-    )
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": "20", **options})
+    began, number = time.monotonic(), 0
     for number, row in enumerate(rows, start=1):
         while True:
             try:
@@ -61,8 +58,10 @@ def fill(servers: str, topic: str, rows: Iterator[dict[str, Any]], rate: float |
                 break
             except BufferError:
                 producer.poll(0.1)
-        if number % 1_000 == 0:
-            producer.poll(0 if rate is None else max(0.0, began + number / rate - time.monotonic()))
+        if number % 100 == 0:
+            producer.poll(0)
+            if rate is not None:
+                time.sleep(max(0.0, began + number / rate - time.monotonic()))
     if producer.flush(60):
         raise TimeoutError(f"{servers} has not taken all records within 60 s")
     return number

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pyarrow as pa
+import pytest
 from topologies import CONFIGS, in_order, revenue
 
 from dpa import Job
@@ -33,3 +35,11 @@ def test_the_job_joins_the_orders_with_which_a_topic_was_filled(kafka: str) -> N
     )
     expected = revenue(pa.Table.from_pylist(placed), customers)
     assert in_order(result.table("revenue").to_pylist()) == in_order(expected)
+
+
+def test_a_topic_is_filled_no_faster_than_asked_for(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, placed, slept = f"t{uuid4().hex}", list(orders(2_000, customers=40, seed=1)), [0.0]
+    monkeypatch.setattr("jobs.orders_to_kafka.time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    make_topic(kafka, topic, partitions=1)
+    assert fill(kafka, topic, iter(placed), 4_000, **{"batch.num.messages": "1"}) == 2_000
+    assert sum(slept) == pytest.approx(0.5)
