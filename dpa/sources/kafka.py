@@ -47,7 +47,7 @@ _READER = {
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
     "group.id": "dpa",
-    "fetch.wait.max.ms": "10",
+    "fetch.wait.max.ms": "50",  # a broker may take more than 10 to look for what it has, and answers with nothing
     "fetch.queue.backoff.ms": "10",
     "queued.max.messages.kbytes": "16384",
     "max.poll.interval.ms": "86400000",
