@@ -27,6 +27,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa._util.logs import log_to_stderr
 from dpa.errors import ProtocolError
+from dpa.execution.trials import Work
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
@@ -265,7 +266,8 @@ class StageActor(TaskActor):
             import polars_hash  # noqa: F401
         plan = packed.unpack()
         self._leave_for(plan.generation)
-        self._trials = trial = Trials(packed, address) if address.stage in plan.tries else None
+        self._trials = Trials(packed, address) if address.stage in plan.tries else None
+        trial = None if self._trials is None else self._try
         if beginning is None:
             self._user_code = plan.user_code(address, time.perf_counter, trial=trial, room=partial(room_in, plan))
         else:
@@ -283,7 +285,9 @@ class StageActor(TaskActor):
         process: TaskProcess | None = super().reset(generation)
         if process is not None and hasattr(self, "_slowness"):
             self._slowness.end()
-            del self._user_code, self._slowness
+            if self._trials is not None:
+                self._trials.close()
+            del self._user_code, self._slowness, self._trials
         return process
 
     @ray.method(concurrency_group="control")
@@ -307,27 +311,35 @@ class StageActor(TaskActor):
         return False
 
     def work(self, instruction: Instruction) -> Event | None:
-        """Run user code, and measure the time that it takes here. Trials do not count: one takes as long for a record
-        as for very many, so records would seem slow, and ever fewer be tried together."""
+        """Run user code, and measure the time that it takes."""
         if self._core_wait is None:
             self._core_wait = CoreWait()  # of this thread
-        trials = 0.0 if self._trials is None else self._trials.seconds
+        self._tried = self._waited_tried = 0.0
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, ProcessBlock):
-            self._slowness.prolong(time.perf_counter() - began)
+            self._slowness.prolong(time.perf_counter() - began - self._tried)
         if isinstance(event, FinishDone):
             self._slowness.end()
         if isinstance(event, SnapshotMarked):
             self._shell.aside(self._user_code.write_snapshot)
         if isinstance(event, StepDone | ProcessDone | ExtractDone | PublishDone):
-            trials = 0.0 if self._trials is None else self._trials.seconds - trials
-            event = replace(event, seconds=time.perf_counter() - began - trials)
+            event = replace(event, seconds=time.perf_counter() - began)
         if isinstance(event, StepDone | ProcessDone):
             event = replace(event, ran=time.thread_time() - ran)
         if isinstance(event, ProcessDone):
-            event = replace(event, waited=self._core_wait.seconds - waited)
+            waited = self._core_wait.seconds - waited - self._waited_tried
+            event = replace(event, waited=waited, tried=self._tried)
         return event
+
+    def _try(self, work: Work) -> str | None:
+        """Try work, and note how long that takes."""
+        assert self._trials is not None and self._core_wait is not None
+        began, waited = time.perf_counter(), self._core_wait.seconds
+        died = self._trials(work)
+        self._tried += time.perf_counter() - began
+        self._waited_tried += self._core_wait.seconds - waited
+        return died
 
 
 def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str) -> ActorHandle:

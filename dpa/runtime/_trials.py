@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -33,25 +32,14 @@ _OF_MEMORY = 0.5
 
 
 class Trials:
-    """Tries work of one task; the process that forks is started with the first, and ends with this one.
-
-    Attributes:
-        seconds: how long has been waited for what became of it.
-    """
+    """Tries work of one task; the process that forks is started with the first, and ends with this one."""
 
     def __init__(self, packed: PackedPlan, address: Address) -> None:
-        self.seconds = 0.0
         self._begin = (packed, address)
         self._server: subprocess.Popen[bytes] | None = None
 
     def __call__(self, work: Work) -> str | None:
         """Returns how the process died that tried the work; None if it did not."""
-        began = time.perf_counter()
-        died = self._tried(work)
-        self.seconds += time.perf_counter() - began
-        return died
-
-    def _tried(self, work: Work) -> str | None:
         if self._server is None:
             command = [sys.executable, "-c", "from dpa.runtime._trials import serve; serve()"]
             paths = os.pathsep.join(path for path in sys.path if path)
@@ -62,6 +50,12 @@ class Trials:
         self._send(pickled(work))
         assert self._server.stdout is not None
         return _received(self._server.stdout).decode() or None
+
+    def close(self) -> None:
+        """End the process that forks, when it tries nothing."""
+        if self._server is not None:
+            self._server.communicate()
+            self._server = None
 
     def _send(self, content: bytes) -> None:
         assert self._server is not None and self._server.stdin is not None

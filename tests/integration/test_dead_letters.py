@@ -181,7 +181,8 @@ def test_many_records_are_tried_together_to_find_one_that_ends_the_process_of_a_
 def test_a_value_that_ends_the_process_of_a_reducer_is_found_by_halves(tmp_path: Path) -> None:
     plan = killers(tmp_path / "dead", Fatal()).job().spec.plan({"rows": (MemorySplit(TABLE),)}, {"rows": TABLE.schema})
     address = Address("total", 0)
-    code = plan.user_code(address, time.perf_counter, trial=Trials(PackedPlan.pack(plan), address))
+    trials = Trials(PackedPlan.pack(plan), address)
+    code = plan.user_code(address, time.perf_counter, trial=trials)
     dead, found = 0, []
     for start in (0, 500):
         part = TABLE.slice(start, 500).combine_chunks()
@@ -190,6 +191,7 @@ def test_a_value_that_ends_the_process_of_a_reducer_is_found_by_halves(tmp_path:
         assert isinstance(event, ProcessDone)
         dead += event.dead
         found += [] if event.failed is None else event.failed.letters
+    trials.close()
     assert dead == 2
     assert [(letter.error, letter.record, letter.key) for letter in found] == [
         ("ProcessDied", "777", '"key 0"'),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wires import OperatorWire, mapper, pushed, sent
+from wires import OperatorWire, mapper, processing, pushed, sent
 
 from dpa.protocol.task.credit import ActiveSenders
 from dpa.protocol.wire.events import ProcessDone
@@ -53,6 +53,18 @@ def test_the_window_follows_the_service_time() -> None:
     assert fast == pytest.approx(50, abs=1)
     assert slower is not None and slow is not None
     assert 50 > slower > slow >= 1
+
+
+def test_trials_make_no_window_and_no_quantum_smaller_but_a_task_busy() -> None:
+    wire = OperatorWire(most=100, queue_seconds=0.5)
+    given = [*processing(wire.push("a" * 16)), *processing(wire.push("b" * 16)), *processing(wire.push("c" * 16))]
+    for _ in range(3):
+        found = wire.task.handle(ProcessDone(1.05, tried=1.0), 1.0)
+        given += processing(found)
+        [(_, ack)] = sent(found, Ack)
+    assert given == [key * 16 for key in "abc"]
+    assert ack.window == pytest.approx(160, abs=3), "a record takes 3 ms"
+    assert wire.task.busy_seconds == pytest.approx(3.15)
 
 
 def test_the_window_is_a_record_at_least_and_the_bound_in_records_at_most() -> None:

@@ -80,10 +80,11 @@ class LoadReporter:
         """User code is done with a block, with `queue` records waiting, these included."""
         records, seconds = block.rows, done.seconds
         self._service_time.observe(records, seconds)
-        self.pace.observe(records, seconds, done.waited)
+        own = seconds - done.tried
+        self.pace.observe(records, own, done.waited)
         self._busy.ended(now, done.waited)
         if self._costs is not None and records <= _MEASURED_RECORDS:
-            self._costs.observe(block.hashes, block.counts().astype(np.float64), seconds - done.waited)
+            self._costs.observe(block.hashes, block.counts().astype(np.float64), own - done.waited)
         if self._delegation is not None:
             self._delegation.worked(records, seconds)
             self._delegation.advance(now, queue)

@@ -268,7 +268,7 @@ class OperatorMachine(TaskMachine):
         if push is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows
-        self._quantum.observe(rows, event.seconds)
+        self._quantum.observe(rows, event.seconds - event.tried)  # else ever fewer are tried together
         self._reporter.processed(push.block, event, self.queue.length, self.now)
         self._reporter.took(push, self._work_began, self.now)
         self._reporter.dequeued(rows)

@@ -184,7 +184,8 @@ class ProcessDone(UserCodeDone):
 
     Attributes:
         blocks: records that were emitted meanwhile, each block with the position of its edge.
-        waited: how many of the seconds user code waited for a processor.
+        tried: how many of the seconds it was tried in another process, which takes long for one record too.
+        waited: how many of the others user code waited for a processor.
         ran: how many of them it was on one.
         dead: how many of its records were left out, as user code raised on them.
         failed: what user code has failed on, if it has.
@@ -198,6 +199,7 @@ class ProcessDone(UserCodeDone):
     dead: int = 0
     failed: Failed | None = None
     opens: int | None = None
+    tried: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
