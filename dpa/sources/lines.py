@@ -178,19 +178,22 @@ class LinesFile:
         Raises:
             TableError: it cannot be read.
         """
-        found: list[np.ndarray] = []
+        cuts: list[tuple[int, int]] = []
+        last = lines = 0  # where the last line ends, and how many there are behind the last cut
+        step = _PIECE_BYTES - 1
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
-                for at in range(start, stop, _PIECE_BYTES):
-                    end = min(at + _PIECE_BYTES, stop)
+                for at in range(start, stop, step):
+                    end = min(at + step, stop)
                     # A byte more: whether a return ends a line depends on what follows.
                     data = _read(file, at, min(end + 1, self.size) - at, self.size)
                     ends = at + _ends_of_text(data, is_whole=at + data.size == self.size)
-                    found.append(ends[: np.searchsorted(ends, end, side="right")])
+                    ends = ends[: np.searchsorted(ends, end, side="right")]
+                    cuts += [(int(cut), split_rows) for cut in ends[split_rows - lines - 1 :: split_rows]]
+                    last, lines = int(ends[-1]) if len(ends) else last, (lines + len(ends)) % split_rows
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
-        ends = np.concatenate(found)
-        return _cuts(ends, None, split_rows) if len(ends) else []
+        return [*cuts, (last, lines)] if lines else cuts
 
     def lines_within(self, start: int, most: int) -> pa.Table:
         """The records of a text that begin and end within `most` bytes from `start` on.
@@ -289,15 +292,14 @@ def _lines_from(file: Any, start: int, size: int, *, is_text: bool) -> tuple[np.
     while True:
         data = _read(file, start, min(wanted, size - start), size)
         is_whole = start + data.size == size
+        array = np.frombuffer(data, np.uint8)
         if is_text:
-            ends, records = _ends_of_text(data, is_whole=is_whole), None
+            ends = _ends_of_text(data, is_whole=is_whole)
         else:
-            array = np.frombuffer(data, np.uint8)
             ends = np.flatnonzero(array == _NEWLINE) + 1
             ends = _with_last(ends, data.size) if is_whole else ends
-            records = np.cumsum(_are_records(array, ends))
         if len(ends):
-            return start + ends, records
+            return start + ends, None if is_text else np.cumsum(_are_records(array, ends))
         wanted *= 2
 
 
@@ -311,14 +313,13 @@ def _cuts(ends: np.ndarray, records: np.ndarray | None, split_rows: int) -> list
 
 
 def _read(file: pa.NativeFile, start: int, wanted: int, size: int) -> pa.Buffer:
-    """As many bytes as are wanted of a file that had `size`. They stay in Arrow's memory, which is used again, where
+    """As many bytes as are wanted of a file that had `size`, and no more, in Arrow's memory, which is used again:
     `read_at` has the system give it anew each time.
 
     Raises:
         OSError: it has become shorter.
     """
-    file.seek(start)
-    data = file.read_buffer(wanted)
+    data = file.get_stream(start, wanted).read_buffer(wanted)
     if data.size < wanted:
         raise OSError(f"it ends at byte {start + data.size:,}, and had {size:,}")
     return data

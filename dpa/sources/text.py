@@ -68,14 +68,15 @@ class TextTable(Feed):
             return [] if is_over.is_set() else file.cuts_within(start, stop, split_rows)
 
         splits: list[Split] = []
-        at = 0  # a line may begin in one part, and end in another
         with ThreadPoolExecutor(_PARTS_AT_A_TIME) as pool:
             try:
-                for (file, start), cuts in zip(parts, pool.map(look_through, parts), strict=True):
-                    at = start if start == file.begin else at
-                    for end, rows in cuts:
-                        splits.append(file.split(at, end, rows, self.columns))
-                        at = end
+                found = pool.map(look_through, parts)
+                for file in self.files:
+                    begin = file.begin
+                    for _ in range(file.begin, file.size, _SPLIT_BYTES):
+                        for end, rows in next(found):
+                            splits.append(file.split(begin, end, rows, self.columns))
+                            begin = end  # a line may begin in one part, and end in another
             finally:
                 is_over.set()
         return Page(splits)
