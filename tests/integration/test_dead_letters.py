@@ -191,7 +191,9 @@ def test_a_value_that_ends_the_process_of_a_reducer_is_found_by_halves(tmp_path:
         assert isinstance(event, ProcessDone)
         dead += event.dead
         found += [] if event.failed is None else event.failed.letters
+    server = trials._server
     trials.close()
+    assert server is not None and server.poll() == 0
     assert dead == 2
     assert [(letter.error, letter.record, letter.key) for letter in found] == [
         ("ProcessDied", "777", '"key 0"'),
