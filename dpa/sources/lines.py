@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -154,15 +153,25 @@ class LinesFile:
         dictionary: tuple[str, ...] = (),
     ) -> Iterator[tuple[Split, int]]:
         """The splits from the byte `start` on, each with the byte where it ends."""
-        at, size, is_text = max(start, self.begin), self.size, self.format.name == "text"
+        begin = max(start, self.begin)
+        for end, rows in self._cuts_from(begin, split_rows):
+            if rows:
+                yield self.split(begin, end, rows, columns), end
+            begin = end
+
+    def _cuts_from(self, start: int, split_rows: int) -> Iterator[tuple[int, int]]:
+        """Where splits end, and how many records each has."""
+        if self.format.name == "text":
+            for at in range(start, self.size, _SPLIT_BYTES):
+                yield from self.cuts_within(at, min(at + _SPLIT_BYTES, self.size), split_rows)
+            return
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
-                while at < size:
-                    ends, records = _lines_from(file, at, size, is_text=is_text)
-                    for end, rows in _cuts(ends, records, split_rows):
-                        first, at = at, end
-                        if rows:
-                            yield self.split(first, at, rows, columns), at
+                at = start
+                while at < self.size:
+                    ends, records = _lines_from(file, at, self.size)
+                    yield from _cuts(ends, records, split_rows)
+                    at = int(ends[-1])
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
 
@@ -285,29 +294,25 @@ def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
     return TEXT if kind.name == "text" else pa.schema([(name, pa.string()) for name in names])
 
 
-def _lines_from(file: Any, start: int, size: int, *, is_text: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Where the lines end that begin at the byte `start` of a file: of about as many bytes as a split has, and one line
-    at least. Behind each, how many records there are; None where each line is one."""
+def _lines_from(file: pa.NativeFile, start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the lines of CSV or JSON end that begin at the byte `start` of a file: of about as many bytes as a split
+    has, and one line at least. Behind each, how many records there are."""
     wanted = _SPLIT_BYTES
     while True:
-        data = _read(file, start, min(wanted, size - start), size)
-        is_whole = start + data.size == size
-        array = np.frombuffer(data, np.uint8)
-        if is_text:
-            ends = _ends_of_text(data, is_whole=is_whole)
-        else:
-            ends = np.flatnonzero(array == _NEWLINE) + 1
-            ends = _with_last(ends, data.size) if is_whole else ends
+        data = np.frombuffer(_read(file, start, min(wanted, size - start), size), np.uint8)
+        ends = np.flatnonzero(data == _NEWLINE) + 1
+        if start + len(data) == size:
+            ends = _with_last(ends, len(data))
         if len(ends):
-            return start + ends, None if is_text else np.cumsum(_are_records(array, ends))
+            return start + ends, np.cumsum(_are_records(data, ends))
         wanted *= 2
 
 
-def _cuts(ends: np.ndarray, records: np.ndarray | None, split_rows: int) -> list[tuple[int, int]]:
+def _cuts(ends: np.ndarray, records: np.ndarray, split_rows: int) -> list[tuple[int, int]]:
     """Where splits of these lines end, and how many records each has."""
-    total = len(ends) if records is None else int(records[-1])
+    total = int(records[-1])
     counts = [*range(split_rows, total, split_rows), total]
-    lines = counts if records is None else np.searchsorted(records, counts, side="right")
+    lines = np.searchsorted(records, counts, side="right")
     parts = pairwise([0, *counts])
     return [(int(ends[line - 1]), count - before) for line, (before, count) in zip(lines, parts, strict=True)]
 
