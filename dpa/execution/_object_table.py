@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -135,13 +135,11 @@ class ObjectTable:
             ProtocolError: it has one of them.
         """
         before = self.size
-        places = self.add_part(part)
-        assert isinstance(part.states, list)
+        assert isinstance(part.states, list) and part.hashes is not None
+        places = self.add(part.keys, part.hashes, part.records, part.mapped, part.states)
         if len(places) and int(places.min()) < before:
             twice = in_words(self.keys[int(places.min())])
             raise ProtocolError(f"there are two states of one key on one task, {twice}, which are not to be merged")
-        for place, state in zip(places.tolist(), part.states, strict=True):
-            self.states[place] = state
 
     def add_part(self, part: StatePart) -> npt.NDArray[np.intp]:
         """Count the records that made states of another table's. Returns the position of each one's key."""
@@ -149,20 +147,28 @@ class ObjectTable:
         return self.add(part.keys, part.hashes, part.records, part.mapped)
 
     def add(
-        self, keys: pa.Array, hashes: Hashes, records: npt.NDArray[np.int64], mapped: npt.NDArray[np.int64]
+        self,
+        keys: pa.Array,
+        hashes: Hashes,
+        records: npt.NDArray[np.int64],
+        mapped: npt.NDArray[np.int64],
+        states: Sequence[Any] | None = None,
     ) -> npt.NDArray[np.intp]:
-        """Count records of keys. Returns the position of each key, shape (keys,); new ones get a state of zero.
+        """Count records of keys. Returns the position of each key, shape (keys,); new ones get one of `states`, shape
+        (keys,), or where there are none, zero.
 
         Raises:
             KeyTypeError: keys before were of a type that does not go with these.
         """
         self._type = one_type([self._type, keys.type])
-        found, before = [], self.size
-        for key in to_python(keys):
-            place = self._places.setdefault(key, self.size)
-            if place == self.size:
-                self.states.append(self._zero(key))
+        found, size = [], self.size
+        before = size
+        for number, key in enumerate(to_python(keys)):
+            place = self._places.setdefault(key, size)
+            if place == size:
+                self.states.append(self._zero(key) if states is None else states[number])
                 self.keys.append(key)
+                size += 1
             found.append(place)
         with self._guard:
             while self.size > len(self._counts):

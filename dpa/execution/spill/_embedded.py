@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import pickle
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain, islice, pairwise, takewhile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util.garbage import without_collections
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError
 from dpa.execution.spill._shelf import BINS, Shelf, bins_of
@@ -37,8 +37,10 @@ _BUFFER_BYTES = (2**19, 2**24)
 _BLOOM_BITS = 10
 """Bits a key by which it is known, in 99 cases of 100, that a file lacks it."""
 
-_Entry = list[tuple[Any, Any, int, int]]
-"""Keys of one hash, each with its state, its records and its mapped records."""
+_FIELDS = 4
+"""An entry is a list: of each of its keys the key, its state, its records and its mapped records."""
+
+_BIG_ENDIAN = np.dtype(">u4")
 
 
 class Embedded(Shelf):
@@ -71,52 +73,49 @@ class Embedded(Shelf):
             self._put(part.take(order[start:end]))
             start = end
 
+    @without_collections()
     def _put(self, part: StatePart) -> None:
         """Take in states in the order of their hashes, and all that there are of each."""
         assert isinstance(part.states, list) and part.hashes is not None
         columns = (to_python(part.keys), part.states, part.records.tolist(), part.mapped.tolist())
-        rows = zip(part.hashes.tolist(), *columns, strict=True)
-        some = [(hashed, [row[1:] for row in of_hash]) for hashed, of_hash in groupby(rows, itemgetter(0))]
-        batch, values = self._batch(raw_mode=True), [self._room.pickled(entry) for _, entry in some]
-        for (hashed, _), value in zip(some, values, strict=True):
-            batch.put(_name(hashed), value)
-        with self._room.writing(Exception):
-            self._store.write(batch)
-        self.written += self._count(some, values, 1)
+        flat = list(chain.from_iterable(zip(*columns, strict=True)))
+        starts = np.flatnonzero(np.diff(part.hashes, prepend=~part.hashes[:1]))
+        ends = np.append(starts, len(part.hashes))
+        values = [self._room.pickled(flat[start:end]) for start, end in pairwise((ends * _FIELDS).tolist())]
+        hashes, batch = part.hashes[starts], self._batch(raw_mode=True)
+        for name, value in zip(_names(hashes), values, strict=True):
+            batch.put(name, value)
+        self._write(batch)
+        self.written += self._count(part.hashes, hashes, values, 1)
 
     def read(self, interval: Interval = ALL_HASHES) -> Iterator[StatePart]:
-        found: list[tuple[int, _Entry]] = []
-        for name, value in self._store.items(from_key=_name(interval[0])):
-            hashed = int.from_bytes(name, "big")
-            if hashed > interval[1]:
-                break
-            found.append((hashed, pickle.loads(value)))
-            if len(found) == _AT_ONCE:
-                yield self._part(found)
-                found = []
-        if found:
-            yield self._part(found)
+        first, last = _names(np.array(interval, dtype=np.uint32))
+        entries = takewhile(lambda entry: entry[0] <= last, self._store.items(from_key=first))
+        while some := list(islice(entries, _AT_ONCE)):
+            yield self._part(*zip(*some, strict=True))
 
     def drop(self, interval: Interval) -> None:
         """Forget the states of all keys in these stretches, as `cuts` gives them."""
-        first, last = bins_of(np.array(interval, dtype=np.uint32)).tolist()
-        self._store.delete_range(_name(interval[0]), _name(interval[1]) + b"\0")
-        self._known[:, first : last + 1] = 0
+        ends = np.array(interval, dtype=np.uint32)
+        (first, last), bins = _names(ends), bins_of(ends).tolist()
+        self._store.delete_range(first, last + b"\0")
+        self._known[:, bins[0] : bins[1] + 1] = 0
         self.keys, self.bytes = self._known.sum(axis=1).tolist()
 
+    @without_collections()
     def recall(self, hashes: Hashes) -> StatePart | None:
-        numbers = np.unique(hashes).tolist()
-        values = self._store.get([_name(hashed) for hashed in numbers])
-        stored = [(hashed, value) for hashed, value in zip(numbers, values, strict=True) if value is not None]
+        names, batch = _names(np.unique(hashes)), self._batch(raw_mode=True)
+        stored = [pair for pair in zip(names, self._store.get(names), strict=True) if pair[1] is not None]
         if not stored:
             return None
-        found, batch = [(hashed, pickle.loads(value)) for hashed, value in stored], self._batch(raw_mode=True)
-        for hashed, _ in stored:
-            batch.delete(_name(hashed))
-        with self._room.writing(Exception):
-            self._store.write(batch)
-        self._count(found, [value for _, value in stored], -1)
-        return self._part(found)
+        for name, _ in stored:
+            batch.delete(name)
+        self._write(batch)
+        found, values = zip(*stored, strict=True)
+        part = self._part(found, values)
+        assert part.hashes is not None
+        self._count(part.hashes, _hashes(found), values, -1)
+        return part
 
     def close(self) -> None:
         self._end()
@@ -132,6 +131,7 @@ class Embedded(Shelf):
         buffer = int(np.clip(self._room.memory // _BUFFER_SHARE, *_BUFFER_BYTES))
         options.set_write_buffer_size(buffer)
         options.set_max_write_buffer_number(2)
+        options.set_allow_mmap_reads(True)
         options.set_compression_type(DBCompressionType.none())
         blocks.set_block_cache(Cache(buffer))
         blocks.set_bloom_filter(_BLOOM_BITS, False)
@@ -142,20 +142,29 @@ class Embedded(Shelf):
         store.set_write_options(writes)
         return store, WriteBatch
 
-    def _part(self, found: Iterable[tuple[int, _Entry]]) -> StatePart:
-        rows = [(hashed, *row) for hashed, entry in found for row in entry]
-        hashes, keys, states, records, mapped = zip(*rows, strict=True)
-        counts = np.array([records, mapped], dtype=np.int64)
-        return StatePart(to_arrow(keys, self._type), list(states), counts[0], counts[1], np.array(hashes, np.uint32))
+    def _write(self, batch: Any) -> None:
+        with self._room.writing(Exception):
+            self._store.write(batch)
 
-    def _count(self, entries: list[tuple[int, _Entry]], values: list[bytes], sign: int) -> int:
-        """Count entries that have come or gone; returns their bytes."""
-        bins = bins_of(np.array([hashed for hashed, _ in entries], dtype=np.uint32))
-        amounts = np.array([[len(entry) for _, entry in entries], [*map(len, values)]], dtype=np.int64)
-        for known, amount in zip(self._known, amounts, strict=True):
-            np.add.at(known, bins, sign * amount)
-        self.keys, self.bytes = self._known.sum(axis=1).tolist()
-        return int(amounts[1].sum())
+    @without_collections()
+    def _part(self, names: Sequence[bytes], values: Sequence[bytes]) -> StatePart:
+        """The states in some entries."""
+        entries = [pickle.loads(value) for value in values]
+        flat = list(chain.from_iterable(entries))
+        keys, states, *counts = (flat[field::_FIELDS] for field in range(_FIELDS))
+        records, mapped = np.array(counts, dtype=np.int64)
+        hashes = np.repeat(_hashes(names), [len(entry) // _FIELDS for entry in entries])
+        return StatePart(to_arrow(keys, self._type), states, records, mapped, hashes)
+
+    def _count(self, keys: Hashes, entries: Hashes, values: Sequence[bytes], sign: int) -> int:
+        """Count the keys with these hashes, in these entries, that have come or gone; returns the entries' bytes."""
+        sizes = np.array([*map(len, values)])
+        self._known[0] += sign * np.bincount(bins_of(keys), minlength=BINS)
+        self._known[1] += sign * np.bincount(bins_of(entries), sizes, BINS).astype(np.int64)
+        total = int(sizes.sum())
+        self.keys += sign * len(keys)
+        self.bytes += sign * total
+        return total
 
     def _sizes(self) -> npt.NDArray[np.float64]:
         sizes: npt.NDArray[np.float64] = self._known[1].astype(np.float64)
@@ -170,6 +179,12 @@ def _end(store: Any, directory: OwnedDirectory) -> None:
     directory.release()
 
 
-def _name(hashed: int) -> bytes:
-    """The name of the entry of a hash: ordered as hashes are."""
-    return hashed.to_bytes(4, "big")
+def _names(hashes: Hashes) -> list[bytes]:
+    """The names of the entries of hashes: ordered as hashes are."""
+    names: list[bytes] = hashes.astype(_BIG_ENDIAN).view("V4").tolist()
+    return names
+
+
+def _hashes(names: Iterable[bytes]) -> Hashes:
+    """The inverse of `_names`."""
+    return np.frombuffer(b"".join(names), _BIG_ENDIAN).astype(np.uint32)
