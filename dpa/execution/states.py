@@ -23,7 +23,7 @@ from dpa.execution.block import Block, copied
 from dpa.execution.keys import cast, key_columns
 from dpa.execution.rows import concatenated
 from dpa.executors import name_of
-from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import Owning, RoutingTable
 
@@ -52,7 +52,12 @@ class StatePart:
     def nbytes(self) -> int:
         """Bytes of columns."""
         assert isinstance(self.states, pa.RecordBatch)
-        return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes)
+        hashes = 0 if self.hashes is None else self.hashes.nbytes
+        return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes + hashes)
+
+    def hashed(self, seed: int) -> Hashes:
+        """The hashes of the keys, also where it has none; shape (keys,)."""
+        return hash_column(self.keys, seed) if self.hashes is None else self.hashes
 
     def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
         """The states of the keys at some positions, of no join."""

@@ -8,6 +8,7 @@ multiple of the number of distinct keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS, UserCodeError, halved, shown, tolerated
-from dpa.execution.keys import cast, encode, key_columns
+from dpa.execution.keys import Codes, cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known, as_declared
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
-from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import KeyName, in_words, names_of, one_type, to_python
 from dpa.routing.table import Owning, RoutingTable
 
@@ -163,13 +164,14 @@ class BatchStates(States):
         whole = self._fold()
         if whole is None:
             return [ALL_HASHES]
-        return of_columns(hash_column(whole.keys, table.seed), whole.records, table, keep, most)
+        return of_columns(whole.hashed(table.seed), whole.records, table, keep, most)
 
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         whole = self._fold()
         if whole is None:
             return {}
-        owners = owners_within(table, hash_column(whole.keys, table.seed), keep, interval)
+        hashes = whole.hashed(table.seed)
+        owners, whole = owners_within(table, hashes, keep, interval), replace(whole, hashes=hashes)
         if np.all(owners == keep):
             return {}
         parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
@@ -223,10 +225,20 @@ class BatchStates(States):
                 np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
                 for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
             )
-            self._parts = [StatePart(keys, states, records, mapped)]
+            self._parts = [StatePart(keys, states, records, mapped, _scattered(self._parts, codes, len(keys)))]
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
+
+
+def _scattered(parts: Sequence[StatePart], codes: Codes, keys: int) -> Hashes | None:
+    """The hash of each key, shape (keys,); `codes`: the key of each of the parts' rows. None: a part has no hashes."""
+    hashes = [part.hashes for part in parts if part.hashes is not None]
+    if len(hashes) < len(parts):
+        return None
+    found = np.empty(keys, dtype=np.uint32)
+    found[codes] = np.concatenate(hashes)
+    return found
 
 
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from dpa.execution.keys import cast, encode
 from dpa.execution.rows import concatenated, plain, whole_of
 from dpa.execution.spill.room import Room
 from dpa.execution.states import StatePart
-from dpa.routing.hashing import Hashes, Interval, hash_column
+from dpa.routing.hashing import Hashes, Interval
 from dpa.routing.keys import one_type
 
 _SAMPLE = 64
@@ -27,8 +27,11 @@ _SIDE = b"side"
 _VALUE = "value: "
 """Before the names of a join's own columns, while they are among those of all rows."""
 
-_OWN = 3
-"""Columns of a stream before those of the states: the key and two counts; of a join's rows, key, hash and weight."""
+_OWN = ("key", "hash", "records", "mapped")
+"""Columns of a stream before those of the states."""
+
+_OWN_OF_ROWS = ("key", "hash", "weight")
+"""The same of the rows of a join."""
 
 
 class Packed(NamedTuple):
@@ -54,22 +57,38 @@ def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
             rows = _rows([block for block in part.states if block.side == side])
             yield from _columns(rows.replace_schema_metadata({_SIDE: str(side)}), rows.column(1).to_numpy(), size)
     else:
-        columns, names = [part.keys, part.records, part.mapped, *part.states.columns], part.states.schema.names
-        rows = pa.RecordBatch.from_arrays([*map(pa.array, columns)], ["key", "records", "mapped", *names])
-        hashes = hash_column(part.keys, room.seed) if part.hashes is None else part.hashes
-        yield from _columns(rows, hashes, size)
+        hashes = part.hashed(room.seed)
+        columns = [part.keys, *map(pa.array, (hashes, part.records, part.mapped)), *part.states.columns]
+        yield from _columns(pa.RecordBatch.from_arrays(columns, [*_OWN, *part.states.schema.names]), hashes, size)
 
 
-def unpacked(data: bytes) -> StatePart:
-    """The part that a segment was made of."""
+def unpacked(data: bytes, interval: Interval) -> StatePart | None:
+    """The part that a segment was made of, of the keys with hashes in an interval; None: there are none."""
     if data.startswith(pickle.PROTO):
         part: StatePart = pickle.loads(data)
-        return part
+        assert part.hashes is not None
+        start, stop = _ends(part.hashes, interval)
+        return part if stop - start == len(part.keys) else part.slice(start, stop - start) if start < stop else None
     rows = pa.ipc.open_stream(data).read_next_batch()
-    fields, metadata = list(rows.schema)[_OWN:], rows.schema.metadata or {}
-    states = pa.RecordBatch.from_arrays(rows.columns[_OWN:], schema=pa.schema(fields))
+    start, stop = _ends(rows.column(1).to_numpy(), interval)
+    return _part(rows.slice(start, stop - start)) if start < stop else None
+
+
+def _ends(hashes: Hashes, interval: Interval) -> tuple[int, int]:
+    """Where those begin and end that are in an interval, of ascending ones."""
+    first, last = np.array(interval, dtype=np.uint32)
+    return int(np.searchsorted(hashes, first)), int(np.searchsorted(hashes, last, side="right"))
+
+
+def _part(rows: pa.RecordBatch) -> StatePart:
+    """The part that rows of a stream were made of."""
+    metadata = rows.schema.metadata or {}
+    own = len(_OWN_OF_ROWS if _SIDE in metadata else _OWN)
+    fields = list(rows.schema)[own:]
+    states = pa.RecordBatch.from_arrays(rows.columns[own:], schema=pa.schema(fields))
     if _SIDE not in metadata:
-        return StatePart(rows.column(0), states, rows.column(1).to_numpy(), rows.column(2).to_numpy())
+        hashes, records, mapped = (column.to_numpy() for column in rows.columns[1:own])
+        return StatePart(rows.column(0), states, records, mapped, hashes)
     keys, codes = encode(rows.column(0))
     hashes = np.empty(len(keys), dtype=np.uint32)
     hashes[codes] = rows.column(1).to_numpy()
@@ -108,9 +127,9 @@ def _rows(blocks: Sequence[Block]) -> pa.RecordBatch:
     for block in blocks:
         weights = pa.nulls(block.rows) if block.weights is None else pa.array(block.weights)
         columns = [cast(block.keys, kind).take(pa.array(block.codes)), pa.array(block.hashes[block.codes]), weights]
-        names = ["key", "hash", "weight", *(_VALUE + name for name in block.columns.schema.names)]
+        names = [*_OWN_OF_ROWS, *(_VALUE + name for name in block.columns.schema.names)]
         parts.append((pa.RecordBatch.from_arrays([*columns, *block.columns.columns], names), block.rows))
     rows = whole_of(plain(pa.table(concatenated(parts))))
     names = [name.removeprefix(_VALUE) for name in rows.schema.names]
     weight = rows.column(2).fill_null(1) if rows.column(2).null_count < len(rows) else rows.column(2)
-    return pa.RecordBatch.from_arrays([*rows.columns[:2], weight, *rows.columns[_OWN:]], names)
+    return pa.RecordBatch.from_arrays([*rows.columns[:2], weight, *rows.columns[len(_OWN_OF_ROWS) :]], names)

@@ -19,7 +19,7 @@ from dpa.execution.spill._packing import packed, unpacked
 from dpa.execution.spill._shelf import BINS, Everything, Shelf
 from dpa.execution.spill.room import Room, read_at
 from dpa.execution.states import StatePart
-from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column, within
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 
 _SEGMENTS = 2048
 """A segment has this part of the budget, within the bounds that follow: of tens of runs, a piece that is read together
@@ -36,15 +36,13 @@ class _Segment:
         file: that has it, and others; closed, and so gone, with the last of them.
         offset, size: where in the file it is, in bytes.
         keys: in the whole of it.
-        whole: the hashes in it.
-        live: those of them that are not dropped.
+        live: the hashes in it that are not dropped.
     """
 
     file: BinaryIO
     offset: int
     size: int
     keys: int
-    whole: Interval
     live: Interval
 
     def meets(self, interval: Interval) -> bool:
@@ -81,9 +79,9 @@ class Runs(Shelf):
     def read(self, interval: Interval = ALL_HASHES) -> Iterator[StatePart]:
         for segment in self._segments:
             if segment.meets(interval):
-                part = unpacked(read_at(segment.file, segment.offset, segment.size))
-                low, high = max(interval[0], segment.live[0]), min(interval[1], segment.live[1])
-                yield from [part] if (low, high) == segment.whole else self._clipped(part, (low, high))
+                live = (max(interval[0], segment.live[0]), min(interval[1], segment.live[1]))
+                part = unpacked(read_at(segment.file, segment.offset, segment.size), live)
+                yield from () if part is None else [part]
 
     def drop(self, interval: Interval) -> None:
         self._segments = [left for segment in self._segments for left in segment.without(interval)]
@@ -96,15 +94,6 @@ class Runs(Shelf):
         self.drop(ALL_HASHES)
         self._file = None
 
-    def _clipped(self, part: StatePart, interval: Interval) -> Iterator[StatePart]:
-        if not self._receiver.has_sides:
-            hashes = hash_column(part.keys, self._room.seed) if part.hashes is None else part.hashes
-            yield part.take(np.flatnonzero(within(hashes, interval)))
-            return
-        store = self._receiver.store()
-        store.install(part)
-        yield from store.pack(self._all, -1, interval).values()
-
     def _write(self, parts: Iterator[StatePart]) -> None:
         with self._room.writing():
             if self._file is None or self._offset >= self._room.memory:
@@ -113,7 +102,7 @@ class Runs(Shelf):
             for part in parts:
                 for interval, keys, data in packed(part, self._room, self._segment_bytes):
                     file.write(data)
-                    self._segments.append(_Segment(file, self._offset, len(data), keys, interval, interval))
+                    self._segments.append(_Segment(file, self._offset, len(data), keys, interval))
                     self._offset += len(data)
                     self.written += len(data)
             file.flush()

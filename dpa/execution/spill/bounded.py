@@ -26,7 +26,7 @@ from dpa.execution.spill._runs import Runs
 from dpa.execution.spill._shelf import Everything, Shelf
 from dpa.execution.spill.room import Room
 from dpa.execution.states import Gone, Reduced, StatePart, States, Sweep, together
-from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owners, Owning, RoutingTable
 
@@ -36,6 +36,9 @@ _STRETCHES = 2**16
 _OBJECTS, _STORED, _COLUMNS = 0.7, 0.5, 0.12
 """The part of the room that is filled before states are put on the shelf. An embedded store needs an eighth itself,
 and to fold columns takes six times as much again."""
+
+_PARTS_OF_ROWS = 8
+"""The rows of a join are put on the shelf in this number of parts: to number keys takes several times their size."""
 
 _SLICES = 8
 """A block whose keys could fill more than this part of the room with objects is reduced in slices."""
@@ -49,7 +52,7 @@ _KEY_BYTES = 1024
 
 @dataclass(frozen=True)
 class _Coldest:
-    """The owner of keys in some stretches is 0, and of all others -1."""
+    """The owner of keys in each stretch, -1 for those that stay."""
 
     seed: int
     stretches: npt.NDArray[np.int32]
@@ -231,7 +234,7 @@ class BoundedStates(States):
         return rows
 
     def _take_in(self, part: StatePart, take_in: Callable[[StatePart], None]) -> None:
-        self._touch(part.keys, hash_column(part.keys, self._room.seed) if part.hashes is None else part.hashes)
+        self._touch(part.keys, part.hashed(self._room.seed))
         take_in(part)
         self._unmeasured += len(part.keys)
         self._shrink()
@@ -263,7 +266,7 @@ class BoundedStates(States):
 
     def _spill(self, stretches: npt.NDArray[np.intp]) -> None:
         owners = np.full(_STRETCHES, -1, dtype=np.int32)
-        owners[stretches] = 0
+        owners[stretches] = stretches // (_STRETCHES // _PARTS_OF_ROWS) if self._receiver.has_sides else 0
         self._move(_Coldest(self._room.seed, owners))
         self._touched[stretches] = 0
 
@@ -272,7 +275,7 @@ class BoundedStates(States):
         return self._move(self._all, interval)
 
     def _move(self, owning: Owning, interval: Interval = ALL_HASHES) -> Shelf:
-        """Put the keys whose owner is 0 on the shelf."""
+        """Put the keys that have an owner on the shelf."""
         if self._shelf is None:
             room, can_merge = self._room, self._receiver.can_merge
             self._shelf = Runs(self._receiver, room) if can_merge else Embedded(room)

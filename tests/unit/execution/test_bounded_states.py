@@ -1,18 +1,28 @@
 """States within a budget far below their size give what all of them in memory give, whatever the kind."""
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from builders import chunks, key_lists, receiver, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_receivers import EXAMPLES, blocks_of, every_kind, rows_of
 
+from dpa.execution.block import Block
+from dpa.execution.receivers._process import ProcessReceiver
+from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.batch import BatchReceiver
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
+from dpa.execution.windowing import Windowing
+from dpa.routing.hashing import hash_column
+from dpa.windows.options import END, START, session
 
 
 @every_kind
@@ -40,6 +50,35 @@ def test_a_store_that_spills_gives_what_one_in_memory_gives(
     shares = [store.finish("key") for store in stores]
     assert rows_of(made, shares) == rows_of(made, [whole.finish("key")])
     assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)
+
+
+@pytest.mark.parametrize("kind", [BatchReceiver, RecordReceiver])
+def test_sessions_are_found_on_disk_by_the_hash_of_their_keys_alone(kind: type[Receiver], tmp_path: Path) -> None:
+    """There are more than lie in one segment, so that parts of segments are read."""
+    made = replace(receiver(EXAMPLES[kind]), windowing=Windowing(session(10)))
+    own = pa.array(range(5_000))
+    hashes = hash_column(own, 0)
+    shares = []
+    for store in (made.store(), BoundedStates(made, Room(100_000, path=str(tmp_path)))):
+        for at in (0, 5_000_000, 60_000_000):  # the first two make one session of each key
+            times = [pa.array([time] * len(own), pa.timestamp("us")) for time in (at, at + 10_000_000)]
+            keys = pa.StructArray.from_arrays([own, *times], names=("key", START, END))
+            values = pa.record_batch({"value": own})
+            store.reduce(Block(keys, hashes, np.arange(len(own), dtype=np.int32), values))
+        shares.append(store.finish(("key", START, END) if made.gives_key else ()))
+    assert rows_of(made, shares[1:]) == rows_of(made, shares[:1])
+    assert shares[0].table.num_rows == 2 * len(own)
+
+
+def test_keys_of_one_hash_come_back_together(tmp_path: Path) -> None:
+    """Null and the empty string have one."""
+    store = BoundedStates(receiver(EXAMPLES[ProcessReceiver]), Room(1, path=str(tmp_path)))
+    for keys in ([None, "a"], [""], ["", None, "b"]):
+        store.reduce(blocks_of(keys, [0])[0])
+    rows = store.finish("key").table.to_pylist()
+    assert sorted(map(repr, rows)) == sorted(
+        repr({"of": key, "values": values}) for key, values in {None: 2, "": 2, "a": 1, "b": 1}.items()
+    )
 
 
 @every_kind
