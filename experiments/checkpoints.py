@@ -1,8 +1,11 @@
-"""What checkpoints cost: the same job with and without them, in turn, on Ray; and for how long a task is silent
-while its states are written.
+"""What checkpoints cost: stretches of one stream with a checkpoint beside those without, in turn; and for how long a
+task is silent while its states are written.
 
 The first rows make a state for each key; behind them come rows with keys drawn at random: of all keys, or of a tenth of
-them, so that only their states change. The rate is that of the rows behind the first ones, as the coordinator sees it.
+them, so that only their states change. A checkpoint is written every second stretch. What two runs of one job differ by
+here, a tenth and more, is thus left out; and with it what a job does for checkpoints that are never due, of which
+nothing was found. The rates are those of the rows behind the first ones, as the coordinator sees them.
+
 The silence is the longest time in which a task that counts takes no record, of a stream at a rate that it bears easily;
 without checkpoints as well, as rows come in batches. Real Ray, on this machine.
 """
@@ -10,6 +13,7 @@ without checkpoints as well, as rows come in batches. Real Ray, on this machine.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import time
@@ -17,9 +21,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dpa import Generator, Job, Reducer
@@ -36,17 +41,22 @@ KEYS, FEW_KEYS = 1_000_000, 1_000
 """Of all jobs, and of the one whose cuts alone are measured."""
 
 EVERY, SELDOM = 10.0, 30.0
-"""Seconds between checkpoints, and between plain cuts."""
+"""Seconds of a stretch: of checkpoints, and of plain cuts."""
+
+SEEN = 0.5
+"""Seconds after a checkpoint, and after its stretch, until the coordinator knows what tasks had processed by then."""
 
 RATE = 40_000
 """Rows a second of the stream in which silence is measured."""
 
+_MORE = 4
+"""Stretches more than are wanted: those before the first checkpoint, and behind the last."""
+
+_PACED = 4
+"""Stretches of the paced stream."""
+
 FILLED = 10_000
 """Rows behind the first ones from which on silence counts: then queues are as they stay."""
-
-TRIED = 5_000_000
-"""Rows, at least, of the run by whose rate those of the others are counted: a shorter one is but a start. A tenth of
-them in the quick form."""
 
 NOTED = 0.02
 """Silences from this number of seconds on are noted."""
@@ -106,35 +116,57 @@ class Watched(Both):
         return super().reduce(state, value)
 
 
+class Stretches(NamedTuple):
+    """The rates of some stretches with a checkpoint, in records a second, and of those without beside each: the means
+    of the one before and the one after."""
+
+    with_one: npt.NDArray[np.float64]
+    without: npt.NDArray[np.float64]
+
+    @property
+    def costs(self) -> npt.NDArray[np.float64]:
+        """The part of the rate that each checkpoint costs."""
+        return 1 - self.with_one / self.without
+
+
 @dataclass
 class Rate(Unobserved):
     """Follows what a job has processed.
 
     Attributes:
         keys: records that only make states.
-        filled: when these were processed, in seconds of the stream, and how many were by then.
+        seen: seconds of the stream, each with the records that were processed by then, and the checkpoints written.
     """
 
     keys: int
-    filled: tuple[float, int] | None = None
+    seen: list[tuple[float, int, int]] = field(default_factory=list)
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         """Note it."""
         processed = sum(task.processed for task in snapshot.stages[-1].tasks)
-        if self.filled is None and processed >= self.keys:
-            self.filled = snapshot.at, processed
+        if processed >= self.keys and snapshot.phase == "stream":
+            written = 0 if snapshot.checkpoints is None else snapshot.checkpoints.written
+            self.seen.append((snapshot.at, processed, written))
 
-    def rate(self, report: Report) -> float:
-        """Records a second of a run that has this report."""
-        at, before = self.filled or (0.0, 0)
-        if at >= report.seconds.stream:  # a short run, of which little was seen
-            at, before = 0.0, 0
-        return (report.records.read - before) / (report.seconds.stream - at)
+    def stretches(self) -> Stretches:
+        """Those between the first checkpoint and the last: what lies between two is one stretch without and one with.
+
+        Raises:
+            ValueError: there are too few.
+        """
+        at, processed, written = np.array(self.seen, dtype=float).T
+        ends = at[np.flatnonzero(np.diff(written)) + 1] + SEEN
+        if len(ends) < 3:
+            raise ValueError(f"there were {len(ends)} checkpoints, which is too few to compare: more --stretches")
+        borders = np.sort([*ends, *(ends[:-1] + ends[1:]) / 2])
+        rates = np.diff(np.interp(borders, at, processed)) / np.diff(borders)
+        without, with_one = rates[::2], rates[1::2]
+        return Stretches(with_one[:-1], (without[:-1] + without[1:]) / 2)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A job that is measured with and without checkpoints.
+    """A job that is measured.
 
     Attributes:
         name: in words.
@@ -142,8 +174,7 @@ class Case:
         keys: that have a state.
         changing: the part of them whose states change.
         reducer: what counts.
-        every: seconds between checkpoints.
-        seconds: that records are processed behind the first ones.
+        every: seconds of a stretch.
     """
 
     name: str
@@ -152,18 +183,13 @@ class Case:
     changing: float = 1.0
     reducer: Any = field(default_factory=Both)
     every: float = EVERY
-    seconds: float = 6 * EVERY
 
-    def rows_at(self, rate: float) -> int:
-        """The rows that it has at this number of records a second."""
-        return self.keys + int(rate * self.seconds)
-
-    def run(self, seed: int, rows: int, every: float | None, rate: float | None = None) -> tuple[float, Report]:
-        """The rate of the job with a checkpoint `every` some seconds, None: with none; and its report. `rows`: of its
-        input; `rate`: rows that are read a second, None: as many as can be."""
+    def run(self, seed: int, stretches: int, every: float | None, rate: int | None = None) -> tuple[Rate, Report]:
+        """What was seen of the job in that number of stretches, with a checkpoint `every` some seconds, None: with
+        none; and its report. `rate`: rows that are read a second, None: as many as can be."""
         seen = Rate(self.keys)
         with ExitStack() as stack:
-            sections: dict[str, Any] = {}
+            sections: dict[str, Any] = {} if rate else {"until": {"seconds": stretches * self.every}}
             if every is not None:
                 directory = stack.enter_context(TemporaryDirectory(prefix="dpa-checkpoints-"))
                 sections["checkpoint"] = {"path": directory, "every": every}
@@ -174,7 +200,7 @@ class Case:
                     "format": "generated",
                     "use": "experiments.checkpoints:Records",
                     "args": {"keys": self.keys, "changing": max(1, int(self.keys * self.changing))},
-                    "rows": rows,
+                    "rows": rate and self.keys + int(rate * stretches * self.every),
                     "rate": rate,
                 },
                 key="key",
@@ -183,24 +209,24 @@ class Case:
                 **sections,
             )
             report = job.run(seen, check=False).report
-        return seen.rate(report), report
+        return seen, report
 
 
-def cases(keys: int, seconds: float) -> list[Case]:
+def cases(keys: int) -> list[Case]:
     """What is measured."""
     return [
-        Case("Python states, a tenth changes", 0.05, keys, 0.1, seconds=seconds),
-        Case("Python states, all change", 0.1, keys, seconds=seconds),
-        Case("column states", 0.02, keys, reducer="count", seconds=seconds),
-        Case("cuts alone", 0.05, min(keys, FEW_KEYS), every=SELDOM, seconds=max(seconds, 3.2 * SELDOM)),
+        Case("Python states, a tenth changes", 0.05, keys, 0.1),
+        Case("Python states, all change", 0.1, keys),
+        Case("column states", 0.02, keys, reducer="count"),
+        Case("cuts alone", 0.05, min(keys, FEW_KEYS), every=SELDOM),
     ]
 
 
-def silence(case: Case, rate: float, seed: int, every: float | None) -> float:
+def silence(case: Case, rate: int, seed: int, every: float | None) -> float:
     """The longest silence of a task, in seconds."""
     with TemporaryDirectory(prefix="dpa-silences-") as directory:
         watched = replace(case, reducer=Watched(directory, case.keys + FILLED))
-        watched.run(seed, case.rows_at(rate), every, rate)
+        watched.run(seed, _PACED, every, rate)
         files = Path(directory).glob("*.silences")
         return max((float(line) for file in files for line in file.read_text().split()), default=NOTED)
 
@@ -212,45 +238,45 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def _measured(options: argparse.Namespace) -> Findings:
-    keys, seconds, every, repeats = options.keys, options.seconds, EVERY, options.repeats
-    measured, rate = cases(keys, seconds), options.rate
+    keys, stretches, every, repeats, rate = options.keys, options.stretches, EVERY, options.repeats, options.rate
+    measured = cases(keys)
     if options.quick:
-        keys, every, repeats, rate = 5_000, 0.5, 1, 10_000
-        measured = [replace(case, every=every) for case in cases(keys, 2.0)[:3:2]]
+        keys, stretches, every, repeats, rate = 5_000, 4, 0.5, 1, 10_000
+        measured = [replace(case, every=every) for case in cases(keys)[:3:2]]
     rows, targets = [], []
     for case in measured:
-        rates: dict[float | None, list[float]] = {None: [], case.every: []}
-        reports = []
-        tried = max(3 * case.keys, TRIED // 10 if options.quick else TRIED)
-        total = case.rows_at(case.run(options.seed, tried, None)[0])
-        for repeat in range(repeats):
-            for how, of_runs in rates.items():
-                found, report = case.run(options.seed + repeat, total, how)
-                of_runs.append(found)
-                reports += [] if report.checkpoints is None else [report.checkpoints]
-                progress(f"{case.name}, checkpoints every {how} s: {found:,.0f} records/s")
-        without, with_them = (statistics.median(of) for of in rates.values())
-        cost = 1 - with_them / without
-        written = sum(report.written for report in reports)
-        if not written:
-            raise ValueError(
-                f"{case.name}: no run was long enough for a checkpoint, so there is no cost: more --seconds"
-            )
-        waited, size = (sum(each) / written for each in zip(*((of.waited, of.size) for of in reports), strict=True))
-        rows.append((case.name, case.keys, case.every, without, with_them, f"{cost:.1%}", waited, size / 2**20))
+        seen, report = case.run(options.seed, 2 * stretches + _MORE, 2 * case.every)
+        found, kept = seen.stretches(), report.checkpoints
+        assert kept is not None
+        cost, error = float(np.mean(found.costs)), float(np.std(found.costs) / math.sqrt(len(found.costs)))
+        rates = float(np.median(found.without)), float(np.median(found.with_one))
+        progress(f"{case.name}: {cost:.1%}, of {len(found.costs)} checkpoints: {np.round(found.costs, 3).tolist()}")
+        waited, size = kept.waited / kept.written, kept.size / kept.written / 2**20
+        measure = f"{cost:.1%} ± {error:.1%}"
+        rows.append((case.name, case.keys, case.every, len(found.costs), *rates, measure, waited, size))
         targets.append(at_most(f"part of the rate that checkpoints cost: {case.name}", cost, case.cost))
-    paced = Case("paced", 0.0, keys, every=every, seconds=2.0 if options.quick else 4 * EVERY)
+    paced = Case("paced", 0.0, keys, every=every)
     silences = {
         how: statistics.median(silence(paced, rate, options.seed + repeat, how) for repeat in range(repeats))
         for how in (None, every)
     }
     targets.append(at_most("longest silence of a task as its states are written, in seconds", silences[every], SILENT))
-    head = ("states", "keys", "every, s", "records/s without", "with", "cost", "sources waited, s", "MiB each")
+    head = (
+        "states",
+        "keys",
+        "stretch, s",
+        "of them",
+        "records/s without",
+        "with",
+        "cost",
+        "sources waited, s",
+        "MiB each",
+    )
     return Findings(
         data={"rows": rows, "silences": {"without": silences[None], "with": silences[every]}, "rate": rate},
         targets=targets,
-        text=f"One task reads, {TASKS} count. Medians of {repeats} runs each; what sources waited, and what was "
-        "written, is the mean of all checkpoints.\n\n"
+        text=f"One task reads, {TASKS} count. Stretches of a stream with a checkpoint beside those without: medians of "
+        "rates, and means of costs with their standard errors, of what sources waited, and of what was written.\n\n"
         + markdown_table(head, rows)
         + f"\n\nAt {rate:,} records/s, all of {keys:,} states changing, the longest silence of a task is "
         f"{silences[every]:.3f} s with checkpoints, and {silences[None]:.3f} s without.",
@@ -260,7 +286,7 @@ def _measured(options: argparse.Namespace) -> Findings:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=KEYS)
-    parser.add_argument("--seconds", type=float, default=6 * EVERY, help="of each run, once all states are made")
+    parser.add_argument("--stretches", type=int, default=8, help="with a checkpoint, and as many without")
     parser.add_argument("--rate", type=int, default=RATE, help="of the stream in which silence is measured")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each way")
+    parser.add_argument("--repeats", type=int, default=3, help="paced streams, with checkpoints and without")
     main("checkpoints", parser, measure)

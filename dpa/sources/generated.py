@@ -22,7 +22,7 @@ from dpa.sources.splits import unpickled
 BLOCK_ROWS = 4_096
 """Rows that are generated at a time, with random numbers of their own. Another value would give other tables."""
 
-_RELEASE_SECONDS = 0.05
+_RELEASE_SECONDS = 0.02
 """Stream time of the rows that a paced split releases together."""
 
 _SPLIT_SECONDS = 1.0
