@@ -91,8 +91,10 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         keep_others_out()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        from ray._common.utils import get_default_ray_temp_dir, try_to_create_directory
         from ray.cluster_utils import Cluster
 
+        try_to_create_directory(get_default_ray_temp_dir())  # where Ray notes an address, wherever else its files are
         logging.getLogger("ray").setLevel(logging.ERROR)
         self._cluster = Cluster(shutdown_at_exit=False)
         try:

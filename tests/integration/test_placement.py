@@ -81,15 +81,17 @@ def order(cluster: subprocess.Popen[str], what: str) -> None:
     assert cluster.stdout.readline() == "done\n"
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    """The command with these arguments, which goes on."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "dpa.run", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAY_AUTH_MODE": "token"},
-    )
+def started(*arguments: str, answer: Path) -> subprocess.Popen[str]:
+    """The command with these arguments, which goes on. What it prints at its end comes into a file: a pipe that nobody
+    reads meanwhile would hold it up."""
+    with answer.open("w", encoding="utf-8") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dpa.run", *arguments],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RAY_AUTH_MODE": "token"},
+        )
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -174,14 +176,14 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
     # the mapper is slow: with busy reducers, resources could be lacking at each look
     slow = {"use": "executors_for_tests:SlowPairs", "args": {"seconds": 0.01, "until": str(tmp_path / "go")}}
     few = {"mappers": 1, "reducers": 3}
-    job = sums(tmp_path, "moving", 0.0, parallelism=few, placement=placement, mapper=slow)
-    with started(str(job), "--address", address, "--progress", "plain", "--json") as running:
+    job, found = sums(tmp_path, "moving", 0.0, parallelism=few, placement=placement, mapper=slow), tmp_path / "answer"
+    with started(str(job), "--address", address, "--progress", "plain", "--json", answer=found) as running:
         assert running.stderr is not None
         assert any(re.search(r" is \d+ now: less traffic between nodes", line) for line in running.stderr)
         (tmp_path / "go").touch()
-        said, warned = running.communicate(timeout=120)
+        _, warned = running.communicate(timeout=120)
     assert running.returncode == 0, warned
-    report = json.loads(said)
+    report = json.loads(found.read_text())
     changes = [change for stage in report["stages"] for change in stage["changes"]]
     assert changes, report["placement_looks"]
     assert all(change["moved"] and change["reason"].startswith("less traffic between nodes") for change in changes)
@@ -278,16 +280,19 @@ def test_a_job_goes_on_without_a_machine_that_dies_with_all_its_tasks(
 ) -> None:
     placement = {"allocator": "even", "costs": {"mapper": 1.0, "reducer": 1.0}}
     options = {"recovery": {"backoff": "1s"}, "placement": placement}
-    job = sums(tmp_path, "bereft", 0.05, parallelism={"mappers": 3, "reducers": 3}, **options)
-    with started(str(job), "--address", address, "--progress", "plain", "--json") as running:
+    job, found = (
+        sums(tmp_path, "bereft", 0.05, parallelism={"mappers": 3, "reducers": 3}, **options),
+        tmp_path / "answer",
+    )
+    with started(str(job), "--address", address, "--progress", "plain", "--json", answer=found) as running:
         assert running.stderr is not None
         assert any("stream" in line for line in running.stderr)
         order(cluster, "remove two")  # the cluster stays without it: the last tests
         assert any(" died: " in line for line in running.stderr)
         (tmp_path / "go").touch()
-        said, warned = running.communicate(timeout=120)
+        _, warned = running.communicate(timeout=120)
     assert running.returncode == 0, warned
-    report = json.loads(said)
+    report = json.loads(found.read_text())
     assert report["recoveries"][0]["node"] == "two"
     assert len({task["node"] for stage in report["stages"] for task in stage["tasks"]}) == 2, "the others'"
     rows = pq.read_table(tmp_path / "sums").to_pylist()
@@ -298,9 +303,10 @@ def test_a_job_begins_where_ray_lives_though_ray_has_not_noticed_yet_that_it_end
     cluster: subprocess.Popen[str], address: str, job_file: Path, tmp_path: Path
 ) -> None:
     order(cluster, "kill_raylet three")
-    with started(str(job_file), "--address", address, "--json", "--set", f"output.path={tmp_path / 'out'}") as running:
-        said, warned = running.communicate(timeout=120)
+    words, found = ("--json", "--set", f"output.path={tmp_path / 'out'}"), tmp_path / "answer"
+    with started(str(job_file), "--address", address, *words, answer=found) as running:
+        _, warned = running.communicate(timeout=120)
     assert running.returncode == 0, warned
-    report = json.loads(said)
+    report = json.loads(found.read_text())
     assert report["recoveries"] == []
     assert len({task["node"] for stage in report["stages"] for task in stage["tasks"]}) < len(NODES)

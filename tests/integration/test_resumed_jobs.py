@@ -101,7 +101,11 @@ def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path) -> None:
     )
     pq.write_table(pa.table({"key": KEYS, "value": VALUES}), tmp_path / "in.parquet", row_group_size=1_000)
     cluster = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_TMPDIR": str(tmp_path)},  # a machine on which Ray has not run yet
     )
     try:
         assert cluster.stdout is not None
