@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Make many objects in this block, most of which stay or go with it: a search for cycles among them, again and
-    again as their number grows, finds none."""
+    """No search for cycles in this block, which makes many objects that have none: again and again, as their number
+    grows, it would be in vain."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -154,15 +154,15 @@ class ObjectTable:
         mapped: npt.NDArray[np.int64],
         states: Sequence[Any] | None = None,
     ) -> npt.NDArray[np.intp]:
-        """Count records of keys. Returns the position of each key, shape (keys,); new ones get one of `states`, shape
-        (keys,), or where there are none, zero.
+        """Count records of keys. Returns the position of each key, shape (keys,). New ones get zero, or theirs of
+        `states`, shape (keys,); those that it had keep the state that they have.
 
         Raises:
             KeyTypeError: keys before were of a type that does not go with these.
         """
         self._type = one_type([self._type, keys.type])
-        found, size = [], self.size
-        before = size
+        before = size = self.size
+        found = []
         for number, key in enumerate(to_python(keys)):
             place = self._places.setdefault(key, size)
             if place == size:
@@ -171,7 +171,7 @@ class ObjectTable:
                 size += 1
             found.append(place)
         with self._guard:
-            while self.size > len(self._counts):
+            while size > len(self._counts):
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
                 self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
                 self._changed = np.concatenate([self._changed, np.zeros_like(self._changed)])
@@ -179,7 +179,7 @@ class ObjectTable:
                 self.due = np.concatenate([self.due, np.full_like(self.due, NEVER)])
             places = np.array(found, dtype=np.intp)
             self._take(places)
-        if self.size > before:
+        if size > before:
             self._hashes[places] = hashes
         self._changed[places] = True
         np.add.at(self._counts, places, np.stack([records, mapped], axis=1))

@@ -96,7 +96,7 @@ def cast(keys: pa.Array, kind: pa.DataType) -> pa.Array:
         KeyTypeError: a key does not fit: a negative number among those that are not.
     """
     try:
-        return keys.cast(kind)
+        return keys if keys.type == kind else keys.cast(kind)
     except pa.ArrowInvalid as error:
         both = f"keys of type {keys.type} do not go with keys of type {kind}"
         raise KeyTypeError(f"{both}: {error}; {KEY_RULE}") from None

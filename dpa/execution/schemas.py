@@ -88,14 +88,17 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
             if both is None:
                 raise differs(f"column {name!r}", known, key, kind, example)
             found[name] = (both, example if pa.types.is_null(known) else key)
-    ordered = sorted(found, key=lambda name: name.startswith(RIGHT))
-    return pa.schema([(name, found[name][0]) for name in ordered])
+    return pa.schema([(name, found[name][0]) for name in _right_last(found)])
+
+
+def _right_last(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: name.startswith(RIGHT))
 
 
 def named(table: pa.Table) -> pa.Table:
-    """The table with the names that its columns have in the end: one of a join's right side that another column has
-    ends with `SUFFIX`."""
-    names: list[str] = []
+    """The table with the names that its columns have in the end: one of a join's right side, which are behind all
+    others, that another column has ends with `SUFFIX`."""
+    table, names = table.select(_right_last(table.column_names)), list[str]()
     for marked in table.column_names:
         name = marked.removeprefix(RIGHT)
         while name != marked and name in names:

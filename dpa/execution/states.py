@@ -37,7 +37,8 @@ class StatePart:
         states: a row or an object for each key; of a join, the rows themselves.
         records: processed records of each key, shape (keys,).
         mapped: mapped records of each key, shape (keys,).
-        hashes: their hashes, shape (keys,); None of a store that does not keep any.
+        hashes: their hashes, of sessions those of their keys alone; shape (keys,); None of a store that does not keep
+            any, which none of sessions is.
         published: the rows of these keys, and maybe of others, as they were published last, where changes are.
     """
 

@@ -161,17 +161,18 @@ class BatchStates(States):
             self._fold()
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        whole = self._fold()
-        if whole is None:
+        found = self._hashed(table.seed)
+        if found is None:
             return [ALL_HASHES]
-        return of_columns(whole.hashed(table.seed), whole.records, table, keep, most)
+        whole, hashes = found
+        return of_columns(hashes, whole.records, table, keep, most)
 
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        whole = self._fold()
-        if whole is None:
+        found = self._hashed(table.seed)
+        if found is None:
             return {}
-        hashes = whole.hashed(table.seed)
-        owners, whole = owners_within(table, hashes, keep, interval), replace(whole, hashes=hashes)
+        whole, hashes = found
+        owners = owners_within(table, hashes, keep, interval)
         if np.all(owners == keep):
             return {}
         parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
@@ -211,6 +212,15 @@ class BatchStates(States):
         results = dict(zip(found.schema.names, found.columns, strict=True))
         table = result_table(self._reducer, key, keys, results, self._receiver.declared)
         return Reduced(table, whole.keys, whole.records, whole.mapped)
+
+    def _hashed(self, seed: int) -> tuple[StatePart, Hashes] | None:
+        """All parts folded, with the hashes of their keys, which are kept."""
+        whole = self._fold()
+        if whole is None:
+            return None
+        hashes = whole.hashed(seed)
+        self._parts = [replace(whole, hashes=hashes)]
+        return self._parts[0], hashes
 
     def _fold(self) -> StatePart | None:
         """Fold all parts into one, in which every key comes once."""

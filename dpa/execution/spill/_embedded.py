@@ -20,7 +20,7 @@ import pyarrow as pa
 from dpa._util.garbage import without_collections
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError
-from dpa.execution.spill._shelf import BINS, Shelf, bins_of
+from dpa.execution.spill._shelf import BIN_BITS, BINS, Shelf, bins_of
 from dpa.execution.spill.room import Room
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
@@ -38,7 +38,7 @@ _BLOOM_BITS = 10
 """Bits a key by which it is known, in 99 cases of 100, that a file lacks it."""
 
 _FIELDS = 4
-"""An entry is a list: of each of its keys the key, its state, its records and its mapped records."""
+"""What an entry has of each of its keys, one behind the other: the key, its state, its records, its mapped records."""
 
 _BIG_ENDIAN = np.dtype(">u4")
 
@@ -82,39 +82,50 @@ class Embedded(Shelf):
         starts = np.flatnonzero(np.diff(part.hashes, prepend=~part.hashes[:1]))
         ends = np.append(starts, len(part.hashes))
         values = [self._room.pickled(flat[start:end]) for start, end in pairwise((ends * _FIELDS).tolist())]
-        hashes, batch = part.hashes[starts], self._batch(raw_mode=True)
-        for name, value in zip(_names(hashes), values, strict=True):
+        names, batch = _names(part.hashes[starts]), self._batch(raw_mode=True)
+        for name, value in zip(names, values, strict=True):
             batch.put(name, value)
         self._write(batch)
-        self.written += self._count(part.hashes, hashes, values, 1)
+        self.written += self._count(part, names, values, 1)
 
     def read(self, interval: Interval = ALL_HASHES) -> Iterator[StatePart]:
+        for names, values in self._entries(interval):
+            yield self._part(names, values)
+
+    def drop(self, interval: Interval) -> None:
+        (first, last), size = interval, 2**BIN_BITS
+        begin, end = -(-first // size), (last + 1) // size  # the bins that it has all of
+        borders = [(first, begin * size - 1), (end * size, last)] if begin <= end else [interval]
+        for border in borders:
+            for names, values in self._entries(border):
+                self._count(self._part(names, values), names, values, -1)
+        self._known[:, begin:end] = 0
+        self.keys, self.bytes = self._known.sum(axis=1).tolist()
+        lowest, highest = _names(np.array(interval, dtype=np.uint32))
+        self._store.delete_range(lowest, highest + b"\0")
+
+    def _entries(self, interval: Interval) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """The names of entries, and what is in them, some at a time."""
+        if interval[0] > interval[1]:
+            return
         first, last = _names(np.array(interval, dtype=np.uint32))
         entries = takewhile(lambda entry: entry[0] <= last, self._store.items(from_key=first))
         while some := list(islice(entries, _AT_ONCE)):
-            yield self._part(*zip(*some, strict=True))
-
-    def drop(self, interval: Interval) -> None:
-        """Forget the states of all keys in these stretches, as `cuts` gives them."""
-        ends = np.array(interval, dtype=np.uint32)
-        (first, last), bins = _names(ends), bins_of(ends).tolist()
-        self._store.delete_range(first, last + b"\0")
-        self._known[:, bins[0] : bins[1] + 1] = 0
-        self.keys, self.bytes = self._known.sum(axis=1).tolist()
+            names, values = zip(*some, strict=True)
+            yield names, values
 
     @without_collections()
     def recall(self, hashes: Hashes) -> StatePart | None:
-        names, batch = _names(np.unique(hashes)), self._batch(raw_mode=True)
+        names = _names(np.unique(hashes))
         stored = [pair for pair in zip(names, self._store.get(names), strict=True) if pair[1] is not None]
         if not stored:
             return None
-        for name, _ in stored:
+        found, values = zip(*stored, strict=True)
+        part, batch = self._part(found, values), self._batch(raw_mode=True)
+        for name in found:
             batch.delete(name)
         self._write(batch)
-        found, values = zip(*stored, strict=True)
-        part = self._part(found, values)
-        assert part.hashes is not None
-        self._count(part.hashes, _hashes(found), values, -1)
+        self._count(part, found, values, -1)
         return part
 
     def close(self) -> None:
@@ -156,13 +167,14 @@ class Embedded(Shelf):
         hashes = np.repeat(_hashes(names), [len(entry) // _FIELDS for entry in entries])
         return StatePart(to_arrow(keys, self._type), states, records, mapped, hashes)
 
-    def _count(self, keys: Hashes, entries: Hashes, values: Sequence[bytes], sign: int) -> int:
-        """Count the keys with these hashes, in these entries, that have come or gone; returns the entries' bytes."""
+    def _count(self, part: StatePart, names: Sequence[bytes], values: Sequence[bytes], sign: int) -> int:
+        """Count a part that has come or gone, in these entries; returns their bytes."""
+        assert part.hashes is not None
         sizes = np.array([*map(len, values)])
-        self._known[0] += sign * np.bincount(bins_of(keys), minlength=BINS)
-        self._known[1] += sign * np.bincount(bins_of(entries), sizes, BINS).astype(np.int64)
+        self._known[0] += sign * np.bincount(bins_of(part.hashes), minlength=BINS)
+        self._known[1] += sign * np.bincount(bins_of(_hashes(names)), sizes, BINS).astype(np.int64)
         total = int(sizes.sum())
-        self.keys += sign * len(keys)
+        self.keys += sign * len(part.keys)
         self.bytes += sign * total
         return total
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dpa.execution.block import Block
+from dpa.execution.block import Block, copied
 from dpa.execution.keys import cast, encode
 from dpa.execution.rows import concatenated, plain, whole_of
 from dpa.execution.spill.room import Room
@@ -57,27 +57,24 @@ def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
             rows = _rows([block for block in part.states if block.side == side])
             yield from _columns(rows.replace_schema_metadata({_SIDE: str(side)}), rows.column(1).to_numpy(), size)
     else:
-        hashes = part.hashed(room.seed)
-        columns = [part.keys, *map(pa.array, (hashes, part.records, part.mapped)), *part.states.columns]
-        yield from _columns(pa.RecordBatch.from_arrays(columns, [*_OWN, *part.states.schema.names]), hashes, size)
+        assert part.hashes is not None
+        columns = [part.keys, *map(pa.array, (part.hashes, part.records, part.mapped)), *part.states.columns]
+        yield from _columns(pa.RecordBatch.from_arrays(columns, [*_OWN, *part.states.schema.names]), part.hashes, size)
 
 
 def unpacked(data: bytes, interval: Interval) -> StatePart | None:
-    """The part that a segment was made of, of the keys with hashes in an interval; None: there are none."""
-    if data.startswith(pickle.PROTO):
-        part: StatePart = pickle.loads(data)
-        assert part.hashes is not None
-        start, stop = _ends(part.hashes, interval)
-        return part if stop - start == len(part.keys) else part.slice(start, stop - start) if start < stop else None
-    rows = pa.ipc.open_stream(data).read_next_batch()
-    start, stop = _ends(rows.column(1).to_numpy(), interval)
-    return _part(rows.slice(start, stop - start)) if start < stop else None
-
-
-def _ends(hashes: Hashes, interval: Interval) -> tuple[int, int]:
-    """Where those begin and end that are in an interval, of ascending ones."""
+    """The part that a segment was made of, of the keys with hashes in an interval; None: there are none. It has memory
+    of its own where others are left out, as a slice keeps all, and is pickled with all."""
+    is_objects = data.startswith(pickle.PROTO)
+    found = pickle.loads(data) if is_objects else pa.ipc.open_stream(data).read_next_batch()
+    hashes = found.hashes if is_objects else found.column(1).to_numpy()
     first, last = np.array(interval, dtype=np.uint32)
-    return int(np.searchsorted(hashes, first)), int(np.searchsorted(hashes, last, side="right"))
+    start, stop = np.searchsorted(hashes, first), np.searchsorted(hashes, last, side="right")
+    if start == stop:
+        return None
+    if stop - start < len(hashes):
+        found = found.slice(int(start), int(stop - start)) if is_objects else copied(found.slice(start, stop - start))
+    return found if is_objects else _part(found)
 
 
 def _part(rows: pa.RecordBatch) -> StatePart:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.spill._packing import packed, unpacked
-from dpa.execution.spill._shelf import BINS, Everything, Shelf
+from dpa.execution.spill._shelf import BIN_BITS, BINS, Everything, Shelf
 from dpa.execution.spill.room import Room, read_at
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
@@ -81,7 +81,8 @@ class Runs(Shelf):
             if segment.meets(interval):
                 live = (max(interval[0], segment.live[0]), min(interval[1], segment.live[1]))
                 part = unpacked(read_at(segment.file, segment.offset, segment.size), live)
-                yield from () if part is None else [part]
+                if part is not None:
+                    yield part
 
     def drop(self, interval: Interval) -> None:
         self._segments = [left for segment in self._segments for left in segment.without(interval)]
@@ -131,6 +132,6 @@ class Runs(Shelf):
     def _sizes(self) -> npt.NDArray[np.float64]:
         sizes = np.zeros(BINS)
         for segment in self._segments:
-            first, last = (end >> 20 for end in segment.live)
+            first, last = (end >> BIN_BITS for end in segment.live)
             sizes[first : last + 1] += segment.size / (last + 1 - first)
         return sizes

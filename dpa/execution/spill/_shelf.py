@@ -16,7 +16,8 @@ from dpa.routing.table import Owners
 BINS = 4096
 """Equal stretches of the hash circle, by which it is known how much lies where."""
 
-_BIN_BITS = np.uint32(20)
+BIN_BITS = 20
+"""The hashes of a stretch differ in the last bits alone, this number of them."""
 
 
 class Shelf(ABC):
@@ -54,7 +55,7 @@ class Shelf(ABC):
     def cuts(self, size: int, within: Interval = ALL_HASHES) -> list[Interval]:
         """Intervals that together are `within`, each with at most about `size` bytes."""
         bins = np.cumsum(self._sizes()) // max(1, size)
-        starts = ((np.flatnonzero(np.diff(bins)) + 1).astype(np.int64) << int(_BIN_BITS)).tolist()
+        starts = ((np.flatnonzero(np.diff(bins)) + 1).astype(np.int64) << BIN_BITS).tolist()
         first, last = within
         starts = [first, *(start for start in starts if first < start <= last)]
         return list(zip(starts, [*(start - 1 for start in starts[1:]), last], strict=True))
@@ -66,7 +67,7 @@ class Shelf(ABC):
 
 def bins_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
     """The stretch of each hash."""
-    found: npt.NDArray[np.uint32] = hashes >> _BIN_BITS
+    found: npt.NDArray[np.uint32] = hashes >> np.uint32(BIN_BITS)
     return found
 
 

@@ -20,7 +20,7 @@ from dpa.execution._object_table import ObjectTable
 from dpa.execution.block import Block
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.windows import WindowStates
-from dpa.execution.rows import one_batch
+from dpa.execution.rows import one_batch, plain
 from dpa.execution.spill._embedded import Embedded
 from dpa.execution.spill._runs import Runs
 from dpa.execution.spill._shelf import Everything, Shelf
@@ -51,8 +51,8 @@ _KEY_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class _Coldest:
-    """The owner of keys in each stretch, -1 for those that stay."""
+class _Divided:
+    """The part in which keys are put on the shelf, by their stretch; -1: they stay in memory."""
 
     seed: int
     stretches: npt.NDArray[np.int32]
@@ -78,6 +78,8 @@ class BoundedStates(States):
         self._limit = int(room.memory * (objects if receiver.takes_objects else _COLUMNS))
         self._hot = receiver.store()
         self._all = Everything(room.seed)
+        parts = _PARTS_OF_ROWS if receiver.has_sides else 1
+        self._parts = np.arange(_STRETCHES, dtype=np.int32) // (_STRETCHES // parts)
         self._shelf: Shelf | None = None
         self._touched = np.zeros(_STRETCHES, dtype=np.uint32)  # when, in blocks; 0: not since it was put on the shelf
         self._now = self._unmeasured = 0
@@ -212,7 +214,7 @@ class BoundedStates(States):
     def _all_on_disk(self, share: Reduced) -> Reduced:
         of_keys = {"keys": share.keys, "records": pa.array(share.records), "mapped": pa.array(share.mapped)}
         keys, records, mapped = (column.chunk(0) for column in self._room.on_disk(pa.table(of_keys)).columns)
-        return Reduced(self._room.on_disk(share.table), keys, records.to_numpy(), mapped.to_numpy())
+        return Reduced(self._room.on_disk(plain(share.table)), keys, records.to_numpy(), mapped.to_numpy())
 
     def _slices(self, block: Block) -> Iterator[Block]:
         """A block in slices, each of which finds room."""
@@ -265,22 +267,22 @@ class BoundedStates(States):
             self._spill(oldest[: len(seen) if not least else -(-len(seen) // 2)])
 
     def _spill(self, stretches: npt.NDArray[np.intp]) -> None:
-        owners = np.full(_STRETCHES, -1, dtype=np.int32)
-        owners[stretches] = stretches // (_STRETCHES // _PARTS_OF_ROWS) if self._receiver.has_sides else 0
-        self._move(_Coldest(self._room.seed, owners))
+        parts = np.full(_STRETCHES, -1, dtype=np.int32)
+        parts[stretches] = self._parts[stretches]
+        self._move(parts)
         self._touched[stretches] = 0
 
     def _flush(self, interval: Interval = ALL_HASHES) -> Shelf:
         """Put all in an interval on the shelf."""
-        return self._move(self._all, interval)
+        return self._move(self._parts, interval)
 
-    def _move(self, owning: Owning, interval: Interval = ALL_HASHES) -> Shelf:
-        """Put the keys that have an owner on the shelf."""
+    def _move(self, stretches: npt.NDArray[np.int32], interval: Interval = ALL_HASHES) -> Shelf:
+        """Put the keys on the shelf whose stretches are in a part, part by part."""
         if self._shelf is None:
             room, can_merge = self._room, self._receiver.can_merge
             self._shelf = Runs(self._receiver, room) if can_merge else Embedded(room)
         self._first_spilled = self.first_open
-        for part in self._hot.pack(owning, -1, interval).values():
+        for part in self._hot.pack(_Divided(self._room.seed, stretches), -1, interval).values():
             self._shelf.put(part)
         self.held = self._hot.nbytes
         pa.default_memory_pool().release_unused()

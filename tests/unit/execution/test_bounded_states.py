@@ -1,6 +1,7 @@
 """States within a budget far below their size give what all of them in memory give, whatever the kind."""
 
 import gc
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_receivers import EXAMPLES, blocks_of, every_kind, rows_of
 
+from dpa.aggregates import Sum, TopRows
 from dpa.execution.block import Block
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
@@ -22,7 +24,11 @@ from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
 from dpa.execution.windowing import Windowing
 from dpa.routing.hashing import hash_column
-from dpa.windows.options import END, START, session
+from dpa.routing.table import RoutingTable
+from dpa.windows.options import END, START, session, tumbling
+
+OF_ANOTHER = RoutingTable.unsplit(1, np.array([5], dtype=np.uint32), np.array([1], dtype=np.int32), 2, 0)
+"""All keys are of reducer 1."""
 
 
 @every_kind
@@ -68,6 +74,44 @@ def test_sessions_are_found_on_disk_by_the_hash_of_their_keys_alone(kind: type[R
         shares.append(store.finish(("key", START, END) if made.gives_key else ()))
     assert rows_of(made, shares[1:]) == rows_of(made, shares[:1])
     assert shares[0].table.num_rows == 2 * len(own)
+
+
+def test_parts_of_segments_are_whole_keys_of_any_type_in_memory_of_their_own(tmp_path: Path) -> None:
+    """Those of a checkpoint are pickled: a slice would be with all that it is a slice of."""
+    store = BoundedStates(receiver(Sum()), Room(100_000, path=str(tmp_path)))
+    texts = pa.array([f"a key of some length, {number}" for number in range(5_000)])
+    keys = pa.StructArray.from_arrays([texts, pa.nulls(5_000)], names=["a", "b"])
+    for _ in range(2):
+        store.reduce(Block.of(keys, pa.record_batch({"value": pa.array(range(5_000))}), 0))
+    for first in range(0, 2**32, 2**26):
+        store.pack(OF_ANOTHER, 0, (first, first + 2**25 - 1))
+    rest = list(store.on_disk())
+    assert sum(len(part.keys) for part in rest) < 6_000
+    assert sum(len(pickle.dumps(part)) for part in rest) < 120 * sum(len(part.keys) for part in rest)
+    assert store.finish(("a", "b")).table.num_rows == pytest.approx(2_500, rel=0.1)
+
+
+def test_what_lies_on_disk_is_counted_whatever_range_was_taken(tmp_path: Path) -> None:
+    store = BoundedStates(receiver(EXAMPLES[ProcessReceiver]), Room(1, path=str(tmp_path)))
+    keys = list(range(3_000))
+    store.reduce(blocks_of(keys, [0])[0])
+    left, last = len(keys), 2**32 - 1
+    for interval in ((0, 5), (7, 2**24 + 3), (2**24 + 4, 2**24 + 9), (2**30, 2**31 + 2**19), (last - 2**21, last)):
+        left -= sum(len(part.keys) for part in store.pack(OF_ANOTHER, 0, interval).values())
+        assert store.keys_on_disk == left == sum(len(part.keys) for part in store.on_disk())
+    assert 0 < left < len(keys)
+
+
+def test_dictionaries_of_several_windows_come_from_disk_as_their_values(tmp_path: Path) -> None:
+    made = replace(receiver(TopRows(1, "value")), windowing=Windowing(tumbling(10)))
+    store = BoundedStates(made, Room(1, path=str(tmp_path)))
+    for window in range(3):
+        times = [pa.array([at * 10_000_000], pa.timestamp("us")) for at in (window, window + 1)]
+        keys = pa.StructArray.from_arrays([pa.array(["a"]), *times], names=("key", START, END))
+        cities = pa.array([f"city {window}"]).dictionary_encode()
+        store.reduce(Block.of(keys, pa.record_batch({"value": [1], "city": cities}), 0))
+    found = store.finish(("key", START, END)).table
+    assert sorted(found["city"].to_pylist()) == ["city 0", "city 1", "city 2"]
 
 
 def test_keys_of_one_hash_come_back_together(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dpa import Reducer
 from dpa.execution.block import Block
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers._join import JoinReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
@@ -103,6 +104,16 @@ def test_a_window_is_as_a_store_of_its_own(kind: type[Receiver], data: Any, foun
         task.finish()
         task.conform(None)
     assert rows_of(made, [task.share.table for task in tasks]) == sum(wanted.values(), Counter())
+
+
+def test_columns_of_a_join_have_their_names_though_a_window_has_rows_of_the_right_side_alone() -> None:
+    made = in_windows(JoinReceiver)
+    store = made.store()
+    for window, side in ((0, 1), (1, 0), (1, 1)):
+        [store.reduce(block) for block in blocks_of([("a", window)], 2) if block.side == side]
+    share = store.close(30 * SECOND, KEY)
+    assert share is not None
+    assert made.completed(plain(share.table)).column_names == [*KEY, "value", "value_right"]
 
 
 def _restored(task: ReduceTask, stage: ReduceStage, room: Room | None) -> ReduceTask:
