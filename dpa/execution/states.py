@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -60,6 +60,15 @@ class StatePart:
         """The hashes of the keys, also where it has none; shape (keys,)."""
         return hash_column(self.keys, seed) if self.hashes is None else self.hashes
 
+    def copy(self) -> StatePart:
+        """The same, with columns in memory of their own: Arrow pickles a slice with all that it is a slice of."""
+        states = self.states
+        if isinstance(states, pa.RecordBatch):
+            states = copied(states)
+        elif isinstance(states, tuple):
+            states = tuple(block.copy() for block in states)
+        return replace(self, keys=copied(self.keys), states=states)
+
     def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
         """The states of the keys at some positions, of no join."""
         index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
@@ -70,8 +79,7 @@ class StatePart:
         return StatePart(self.keys.take(index), states, self.records[rows], self.mapped[rows], hashes)
 
     def slice(self, start: int, keys: int) -> StatePart:
-        """The Python states of at most `keys` keys, from one on; the keys are a copy, as Arrow pickles a slice with all
-        that it is a slice of."""
+        """The Python states of at most `keys` keys, from one on; the keys are a copy, as in `copy`."""
         assert isinstance(self.states, list)
         of = slice(start, start + keys)
         hashes = None if self.hashes is None else self.hashes[of]

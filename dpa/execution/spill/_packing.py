@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dpa.execution.block import Block, copied
+from dpa.execution.block import Block
 from dpa.execution.keys import cast, encode
 from dpa.execution.rows import concatenated, plain, whole_of
 from dpa.execution.spill.room import Room
@@ -63,8 +63,7 @@ def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
 
 
 def unpacked(data: bytes, interval: Interval) -> StatePart | None:
-    """The part that a segment was made of, of the keys with hashes in an interval; None: there are none. It has memory
-    of its own where others are left out, as a slice keeps all, and is pickled with all."""
+    """The part that a segment was made of, of the keys with hashes in an interval; None: there are none."""
     is_objects = data.startswith(pickle.PROTO)
     found = pickle.loads(data) if is_objects else pa.ipc.open_stream(data).read_next_batch()
     hashes = found.hashes if is_objects else found.column(1).to_numpy()
@@ -73,7 +72,7 @@ def unpacked(data: bytes, interval: Interval) -> StatePart | None:
     if start == stop:
         return None
     if stop - start < len(hashes):
-        found = found.slice(int(start), int(stop - start)) if is_objects else copied(found.slice(start, stop - start))
+        found = found.slice(int(start), int(stop - start))
     return found if is_objects else _part(found)
 
 
