@@ -337,7 +337,14 @@ class Graph:
     def credit(self, name: str) -> CreditLimits:
         """What one emitter may have in flight to a stage."""
         stage = self[name]
-        return CreditLimits(stage.flow).expecting(stage.expected_seconds, self.emitters(name))
+        return CreditLimits(stage.flow, divided=self.is_cut).expecting(stage.expected_seconds, self.emitters(name))
+
+    @cached_property
+    def is_cut(self) -> bool:
+        """Whether its stream is cut into epochs, for checkpoints or for results."""
+        return self.checkpoints is not None or any(
+            stage.aggregate_seconds is not None or stage.publishes_closed for stage in self.stages
+        )
 
     def queue_bound(self, name: str) -> int:
         """The most records that all queues of a stage can hold together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from builders import limits_of
@@ -45,6 +46,17 @@ def test_a_window_begins_as_large_as_what_is_known_beforehand_lets_it(
 ) -> None:
     limits = limits_of(1_000, seconds=seconds).expecting(service, 2)
     assert limits.first_window == Credit(limits, range(2)).window(1) == first
+
+
+def test_where_a_cut_waits_for_the_longest_queue_each_receiver_has_its_share() -> None:
+    credit = Credit(replace(limits_of(1_000, bytes=100_000), divided=True), range(4))
+    assert [credit.room(0, 1_000), credit.room(1, 1_000)] == [250, 250]
+    credit.serve(range(5), 5)
+    credit.resize(0, 900)
+    assert credit.window(0) == 200
+    credit.weigh(1e6)
+    assert credit.window(0) == 1
+    assert Credit(replace(limits_of(1_000, seconds=0.5), divided=True), range(4)).window(0) == 64, "those of the delay"
 
 
 def test_more_than_is_in_use_cannot_come_back() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError
-from dpa.protocol.graph import Edge, Graph, Stage, map_reduce
+from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Stage, map_reduce
 from dpa.protocol.machines import task_of
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.operator import OperatorMachine
@@ -68,6 +71,23 @@ def test_a_stage_that_feeds_another_along_two_edges_is_one_sender_with_twice_the
 
 def test_the_queues_of_a_stage_hold_at_most_the_credit_of_all_senders() -> None:
     assert DIAMOND.queue_bound("sink") == 5 * DIAMOND["sink"].flow.in_flight_records
+
+
+@pytest.mark.parametrize(
+    ("of_graph", "of_sink", "divided"),
+    [
+        ({}, {}, False),
+        ({"checkpoints": CheckpointTimes(10.0)}, {}, True),
+        ({}, {"aggregate_seconds": 1.0}, True),
+        ({}, {"windows": ClosingWindows(publishes_closed=True)}, True),
+        ({}, {"windows": ClosingWindows()}, False),
+    ],
+)
+def test_where_the_stream_is_cut_receivers_have_even_shares_of_the_credit(
+    of_graph: dict[str, Any], of_sink: dict[str, Any], divided: bool
+) -> None:
+    stages = (Stage("rows", 2), replace(Stage("sink", 3), **of_sink))
+    assert Graph(stages, (Edge("rows", "sink"),), **of_graph).credit("sink").divided == divided
 
 
 def test_the_smallest_graph_is_a_source_and_a_reduce_stage() -> None:

@@ -35,10 +35,13 @@ class CreditLimits:
             one a window is as large as the other bounds let it be.
         first: records that may be in flight to a receiver whose window is not known yet, where windows follow the
             delay.
+        divided: whether each receiver has an even share of the most records, where windows do not: a cut of the stream
+            waits for the longest queue, and the receiver of a hot key would have all that is in flight.
     """
 
     flow: FlowControl
     first: int = _FIRST_WINDOW
+    divided: bool = False
 
     def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
         """The same bounds, with the first window that `senders` senders should have if a record will take about so
@@ -96,6 +99,7 @@ class Credit:
         self.in_flight_to: Counter[int] = Counter()
         self._flow = limits.flow
         self._first_window = limits.first_window
+        self._divided = limits.divided and limits.flow.queue_seconds is None
         self._receivers = receivers
         self._windows: dict[int, int] = {}
 
@@ -109,6 +113,8 @@ class Credit:
 
     def window(self, receiver: int) -> int:
         """Records that may be in flight to a receiver."""
+        if self._divided:
+            return max(1, self.most // len(self._receivers))
         return min(self._windows.get(receiver, self._first_window), self.most)
 
     @property

@@ -25,7 +25,8 @@ class FlowControl:
     """About the most MiB of them."""
     queue_seconds: Annotated[float, Gt(0), FINITE] | None = 0.5
     """Seconds of queueing delay to aim at: senders keep as many records in flight to a task as it processes in this
-    time. Null: as many as the bounds allow."""
+    time. Null: as many as the bounds allow, of which each task has an even share in a job with checkpoints or results
+    by epoch."""
     quantum_records: Annotated[int, Ge(1)] = 262_144
     """Most records that a task processes before it reads its messages."""
     quantum_seconds: Annotated[float, Gt(0)] = 0.1
