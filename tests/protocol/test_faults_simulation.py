@@ -189,7 +189,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
         "_drained",
         " and stage.ledger.is_settled",
         "",
-        4,
+        5,
     ),
     "a checkpoint while states are on their way": ("dpa.protocol.balancer.machine", "StageBalance", "", "", 1),
     "a table other than the states' owners": (
