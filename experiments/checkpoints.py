@@ -3,8 +3,8 @@ task is silent while its states are written.
 
 The first rows make a state for each key; behind them come rows with keys drawn at random: of all keys, or of a tenth of
 them, so that only their states change. A checkpoint is written every second stretch. What two runs of one job differ by
-here, a tenth and more, is thus left out; and with it what a job does for checkpoints that are never due, of which
-nothing was found. The rates are those of the rows behind the first ones, as the coordinator sees them.
+here, a tenth and more, is thus left out; and with it what a job may do for checkpoints before one is due. The rates are
+those of the rows behind the first ones, as the coordinator sees them.
 
 The silence is the longest time in which a task that counts takes no record, of a stream at a rate that it bears easily;
 without checkpoints as well, as rows come in batches. Real Ray, on this machine.

@@ -12,6 +12,7 @@ from dpa.errors import ExecutorError
 from dpa.execution.keys import cast
 from dpa.execution.rows import one_batch
 from dpa.execution.states import StatePart
+from dpa.routing.hashing import Hashes
 from dpa.routing.keys import one_type
 from dpa.windows.assignment import Times
 from dpa.windows.options import WINDOW
@@ -31,14 +32,19 @@ def combined(parts: Sequence[StatePart]) -> StatePart:
         states = one_batch([(part.states, len(part.keys)) for part in parts])
     else:
         states = type(parts[0].states)(state for part in parts for state in part.states)
-    hashes = [part.hashes for part in parts if part.hashes is not None]
     return StatePart(
         keys,
         states,
         np.concatenate([part.records for part in parts]),
         np.concatenate([part.mapped for part in parts]),
-        np.concatenate(hashes) if len(hashes) == len(parts) else None,
+        hashes_of(parts),
     )
+
+
+def hashes_of(parts: Sequence[StatePart]) -> Hashes | None:
+    """The hashes of the keys of parts, one after the other; None: a part has none."""
+    hashes = [part.hashes for part in parts if part.hashes is not None]
+    return np.concatenate(hashes) if len(hashes) == len(parts) else None
 
 
 def ends_of(keys: pa.StructArray) -> Times:

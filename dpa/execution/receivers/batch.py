@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
+from dpa.execution._parts import hashes_of
 from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
@@ -161,18 +162,16 @@ class BatchStates(States):
             self._fold()
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        found = self._hashed(table.seed)
-        if found is None:
+        whole = self._hashed(table.seed)
+        if whole is None:
             return [ALL_HASHES]
-        whole, hashes = found
-        return of_columns(hashes, whole.records, table, keep, most)
+        return of_columns(whole.hashed(table.seed), whole.records, table, keep, most)
 
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        found = self._hashed(table.seed)
-        if found is None:
+        whole = self._hashed(table.seed)
+        if whole is None:
             return {}
-        whole, hashes = found
-        owners = owners_within(table, hashes, keep, interval)
+        owners = owners_within(table, whole.hashed(table.seed), keep, interval)
         if np.all(owners == keep):
             return {}
         parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
@@ -213,14 +212,12 @@ class BatchStates(States):
         table = result_table(self._reducer, key, keys, results, self._receiver.declared)
         return Reduced(table, whole.keys, whole.records, whole.mapped)
 
-    def _hashed(self, seed: int) -> tuple[StatePart, Hashes] | None:
+    def _hashed(self, seed: int) -> StatePart | None:
         """All parts folded, with the hashes of their keys, which are kept."""
         whole = self._fold()
-        if whole is None:
-            return None
-        hashes = whole.hashed(seed)
-        self._parts = [replace(whole, hashes=hashes)]
-        return self._parts[0], hashes
+        if whole is not None and whole.hashes is None:
+            [whole] = self._parts = [replace(whole, hashes=whole.hashed(seed))]
+        return whole
 
     def _fold(self) -> StatePart | None:
         """Fold all parts into one, in which every key comes once."""
@@ -243,11 +240,11 @@ class BatchStates(States):
 
 def _scattered(parts: Sequence[StatePart], codes: Codes, keys: int) -> Hashes | None:
     """The hash of each key, shape (keys,); `codes`: the key of each of the parts' rows. None: a part has no hashes."""
-    hashes = [part.hashes for part in parts if part.hashes is not None]
-    if len(hashes) < len(parts):
+    hashes = hashes_of(parts)
+    if hashes is None:
         return None
     found = np.empty(keys, dtype=np.uint32)
-    found[codes] = np.concatenate(hashes)
+    found[codes] = hashes
     return found
 
 
