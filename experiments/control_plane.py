@@ -39,12 +39,12 @@ from dpa.protocol.wire.events import Event, PollDone
 from dpa.protocol.wire.instructions import Send
 from dpa.protocol.wire.relays import RELAYED_BYTES, Bundling, relay_of, relays_for
 from dpa.runtime.pickled import PickledEnvelope
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob
 from dpa.sources.feed import Position
 from dpa.sources.splits import MemorySplit
 from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, Target, at_most, below, main, markdown_table, progress
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

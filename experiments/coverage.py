@@ -19,7 +19,7 @@ from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.rules import RuledMachine
 from dpa.protocol.transitions import MACHINES
 from dpa.protocol.wire.addresses import Address
-from dpa.simulation.cluster import SimulatedCluster
+from experiments.simulation.cluster import SimulatedCluster
 
 Triple: TypeAlias = "tuple[str, str, str]"
 """A cell of docs/protocol.md: a machine, a kind of event, and a state. Or a pair: two conversations, in alphabetical

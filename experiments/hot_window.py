@@ -21,11 +21,11 @@ from dpa import Flow, tumbling
 from dpa.aggregates import Count
 from dpa.execution.block import Block
 from dpa.measure.skew import skew
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob
 from dpa.windows.options import END
 from experiments.charts import COLOURS, INK, label_bars, panels
 from experiments.harness import Findings, Target, above, at_most, below, holds, main, markdown_table, progress
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob
 from experiments.steady.virtual import plan_of
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from collections import Counter
 from functools import partial
 
 from dpa.routing.groupings.options import KINDS, RING
-from dpa.simulation.job import SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from experiments import interleavings_coverage, interleavings_faults
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.simulated_jobs.random_graphs import random_graph, run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 from experiments.simulated_jobs.random_timers import random_timers, run_random_timers
 from experiments.simulated_jobs.random_windows import random_windows, run_random_windows
+from experiments.simulation.job import SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 _HISTORY_SHOWN = 60
 

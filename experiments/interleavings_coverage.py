@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from dpa.errors import JobFailedError
-from dpa.simulation.cluster import SimulatedCluster
 from experiments.coverage import APART, UNREACHED, Coverage, Triple, cells, pairs
 from experiments.harness import Findings, Target, markdown_table, progress
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
@@ -19,6 +18,7 @@ from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 from experiments.simulated_jobs.random_windows import endless_windows
 from experiments.simulated_jobs.runs import run_made
+from experiments.simulation.cluster import SimulatedCluster
 
 
 def _run_endless_windows(seed: int, **machines: Any) -> None:

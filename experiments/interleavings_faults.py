@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from dpa.errors import JobFailedError
-from dpa.simulation.violation import InvariantViolationError
 from experiments.harness import Findings, Target, markdown_table, progress
 from experiments.simulated_jobs.generations import SimulatedGenerations
 from experiments.simulated_jobs.meetings import PAIRS, Meetings
@@ -25,6 +24,7 @@ from experiments.simulated_jobs.random_graphs import random_graph
 from experiments.simulated_jobs.random_jobs import random_job
 from experiments.simulated_jobs.random_windows import endless_windows
 from experiments.simulated_jobs.runs import Made
+from experiments.simulation.violation import InvariantViolationError
 
 _MODES: tuple[tuple[str, Callable[[int], Made], dict[str, Any]], ...] = (
     ("jobs", random_job, {}),

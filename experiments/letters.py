@@ -22,12 +22,12 @@ from dpa.job import Job
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.runtime.cluster import ray_session
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob
 from dpa.spark import spark_session
 from experiments.charts import COLOURS
 from experiments.harness import progress
 from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob
 from jobs.letters import WORKLOADS
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "paper"

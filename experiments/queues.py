@@ -2,8 +2,8 @@
 Ray, at tens of millions of records.
 
 This is the model of the CG paper (section IV), whose workers are our reducers: no network, each reducer serves its
-queue in order, a record takes 1 / capacity of its reducer. Unlike `dpa.simulation.cluster` it runs no protocol and no
-user code.
+queue in order, a record takes 1 / capacity of its reducer. Unlike `experiments.simulation.cluster` it runs no protocol
+and no user code.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Runner(Protocol):
 
 
 class Backend(Protocol):
-    """A place for tasks. `dpa.runtime.backend.RayBackend`, `dpa.simulation._backend.SimulatedBackend` and
+    """A place for tasks. `dpa.runtime.backend.RayBackend`, `experiments.simulation.backend.SimulatedBackend` and
     `dpa.testing.LocalBackend` are backends.
 
     Attributes:

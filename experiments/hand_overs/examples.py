@@ -19,10 +19,10 @@ from dpa.protocol.wire.instructions import InstallStates, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Flush, Left, Unsubscribe
 from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer, Settled
 from dpa.protocol.wire.messages.tables import TableUpdate
-from dpa.simulation.job import Network, SimulatedJob
 from dpa.sources.splits import memory_splits
 from experiments.hand_overs.story import StepRule, Story, tell
 from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulation.job import Network, SimulatedJob
 
 SENDER, A, B, N = Address(MAPPER, 0), Address(REDUCER, 0), Address(REDUCER, 1), Address(REDUCER, 2)
 

@@ -44,8 +44,8 @@ from dpa.protocol.wire.messages.members import (
 )
 from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer, Settled
 from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, TableUpdate
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob
 
 
 class Kind(Enum):

@@ -22,11 +22,11 @@ from dpa.protocol.recovery import CheckpointOptions, Death, Recoveries, Recovery
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from dpa.tolerance import Letter
 from experiments.simulated_jobs._files import KilledError, SimulatedFiles
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 _NEEDED_AT_LAST = ("operator", COORDINATOR.stage)
 """Whose death counts between the end of a job and the moment at which its result is fetched."""

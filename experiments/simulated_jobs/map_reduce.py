@@ -11,8 +11,8 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.task.flow_control import FlowControl
-from dpa.simulation.job import NETWORK, Network, SimulatedJob
 from dpa.sources.splits import Split
+from experiments.simulation.job import NETWORK, Network, SimulatedJob
 
 
 def stage_options(**options: Any) -> dict[str, Any]:

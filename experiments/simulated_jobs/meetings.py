@@ -8,7 +8,7 @@ from itertools import combinations
 from dpa.protocol.balancer.machine import BalanceState
 from dpa.protocol.coordinator.cuts import CutState
 from dpa.protocol.wire.events import Rescale
-from dpa.simulation.cluster import SimulatedCluster
+from experiments.simulation.cluster import SimulatedCluster
 
 CUT, HAND_OVER, RESCALE, MOVE, KILL = "cut", "hand-over", "rescale", "move", "kill"
 PAIRS = [*combinations((CUT, HAND_OVER, RESCALE, MOVE, KILL), 2)]

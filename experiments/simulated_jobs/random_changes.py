@@ -14,9 +14,9 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
-from dpa.simulation.job import SimulatedJob, behind
 from dpa.sources.feed import Position
 from experiments.simulated_jobs.pauses import Pauses
+from experiments.simulation.job import SimulatedJob, behind
 
 Requests = tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...]
 

@@ -12,10 +12,10 @@ from zlib import crc32
 from dpa.protocol.graph import Graph
 from dpa.protocol.recovery import CheckpointOptions, RecoveryOptions
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob
 from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob
 
 _KINDS = ("source", "operator", "operator", BALANCER.stage, COORDINATOR.stage, COORDINATOR.stage)
 

@@ -30,13 +30,13 @@ from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import Split, memory_splits
 from experiments.simulated_jobs.map_reduce import stage_options
 from experiments.simulated_jobs.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
 from experiments.simulated_jobs.random_tables import with_random_first_tables
 from experiments.simulated_jobs.runs import run_made
+from experiments.simulation.job import Network, SimulatedJob, SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 _MAX_STAGES = 6
 _MOST_KEYS = 12

@@ -24,12 +24,12 @@ from dpa.protocol.graph import REDUCER
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_tables import with_random_first_tables
 from experiments.simulated_jobs.runs import run_made
+from experiments.simulation.job import Network, SimulatedJob, SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 
 class CollectAlone(Reducer[list[int], int]):

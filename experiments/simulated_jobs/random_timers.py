@@ -22,8 +22,6 @@ from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import Process, Record
 from dpa.operators import RowKind, RowOperator
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
-from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.event_time import SourceTime
 from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime, since_1970
@@ -31,6 +29,8 @@ from experiments.simulated_jobs.map_reduce import stage_options
 from experiments.simulated_jobs.random_jobs import Collect, random_network, random_stage_options
 from experiments.simulated_jobs.random_windows import Row, random_splits
 from experiments.simulated_jobs.runs import run_made
+from experiments.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 _STEP = 1_000_000
 """Microseconds of event time from one row of a channel to the next, about."""

@@ -25,8 +25,6 @@ from dpa.executors import Record
 from dpa.operators import RowKind, RowOperator
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
 from dpa.protocol.task.delivery import Delivery
-from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sinks.memory import Memory
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import MemorySplit
@@ -36,6 +34,8 @@ from experiments.simulated_jobs.map_reduce import stage_options
 from experiments.simulated_jobs.random_changes import with_open_inputs
 from experiments.simulated_jobs.random_jobs import Collect, CollectAlone, random_network, random_stage_options
 from experiments.simulated_jobs.runs import run_made
+from experiments.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 _STEP = 1_000_000
 """Microseconds of event time from one row of a channel to the next, about."""

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from dpa.execution.spill.room import Room
 from dpa.protocol.graph import Graph
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.sinks.sink import RESULT
 from experiments.simulated_jobs.random_changes import (
     again,
@@ -19,6 +17,8 @@ from experiments.simulated_jobs.random_changes import (
     with_random_cuts,
     with_random_placement,
 )
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob, SimulatedRun
 
 
 class Made(Protocol):

@@ -15,8 +15,8 @@ from dpa.job import Job
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.plan import RunPlan
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob, SimulatedRun
 from experiments.steady.methods import METHODS, check_counts, job_of
 from experiments.steady.outcome import Outcome, applied
 from experiments.steady.scenarios import MAPPERS, SERVICE_SECONDS, Load

@@ -23,10 +23,10 @@ from dpa.protocol.history.recording import Segment
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import MoveTasks, Redistribute, Rescale, TaskRequest
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network, SimulatedJob, SimulatedRun
 
 PACE = 0.02
 """Virtual seconds from one change to the next."""

@@ -13,10 +13,10 @@ from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOpti
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.simulation.cluster import SimulatedCluster
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect
+from experiments.simulation.cluster import SimulatedCluster
 from jobs.letters import WORKLOADS
 
 SEEDS = range(4)

@@ -20,9 +20,9 @@ from dpa.protocol.task.state_exchange import ExchangeState, StateExchange
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ExtractDone
 from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer
-from dpa.simulation.job import SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulation.job import SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 
 @cache

@@ -11,7 +11,7 @@ from endless_job import Measured, endless
 from dpa.measure.lives import even_shares
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.simulation.cluster import SimulatedCluster
+from experiments.simulation.cluster import SimulatedCluster
 
 KEPT = 8
 """Changes that are kept, in place of a thousand."""

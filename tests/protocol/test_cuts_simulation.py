@@ -26,13 +26,13 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks
 from dpa.protocol.wire.messages.cuts import Pause
 from dpa.routing.groupings.options import GroupingOptions, KeyOptions, PartialKeyOptions, RingOptions, ShuffleOptions
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import behind
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import behind
+from experiments.simulation.violation import InvariantViolationError
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -236,7 +236,7 @@ def restored_twice(stage: Any, snapshots: Any, index: int, before: Any) -> Any:
         ("dpa.protocol.coordinator.stage_progress.SplitQueue", GivesAllBack),
         ("dpa.protocol.machines.Emitter", CountsPushedAlone),
         ("dpa.protocol.coordinator.stage_progress.Ledger", NeverWaits),
-        ("dpa.simulation._saving.begins_with", restored_twice),
+        ("experiments.simulation._saving.begins_with", restored_twice),
     ],
     ids=lambda given: getattr(given, "__name__", "") if not isinstance(given, str) else given.rpartition(".")[2],
 )

@@ -15,11 +15,11 @@ from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import NoBalancingOptions
 from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, SimulatedRun
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, CollectAlone
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network, SimulatedRun
 
 MODES: dict[str, dict[str, Any]] = {"merge": {"consistency": "merge"}, "migrate": {"consistency": "migrate"}}
 SERVICE = 0.02

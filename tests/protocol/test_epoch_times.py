@@ -21,12 +21,12 @@ from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import Collect, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network
 
 IN_CUT = (
     EpochPhase.SOURCES,

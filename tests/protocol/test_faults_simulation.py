@@ -30,13 +30,13 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Inbox
 from dpa.protocol.wire.messages.cuts import Thaw
 from dpa.protocol.wire.messages.end import Freeze
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.violation import InvariantViolationError
 from experiments.interleavings_faults import run
 from experiments.simulated_jobs._files import SimulatedFiles
 from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
 from experiments.simulated_jobs.meetings import KILL, PAIRS, Meetings
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.violation import InvariantViolationError
 
 MADE = random_job(0)
 

@@ -16,8 +16,8 @@ from dpa.protocol.wire.events import TaskStarted
 from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_graphs import random_graph, run_random_graph
+from experiments.simulation.violation import InvariantViolationError
 
 SEEDS = range(40)
 

@@ -19,11 +19,11 @@ from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.end import Finished, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network
 from dpa.sources.splits import MemorySplit, memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network
 
 SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 

@@ -27,12 +27,12 @@ from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChang
 from dpa.protocol.wire.messages.splits import Begin
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.table import RoutingTable
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 SEEDS, CHUNK = 66, 22
 

@@ -30,9 +30,9 @@ from dpa.protocol.wire.messages.migration import Marker, RangeTransfer, Settled
 from dpa.routing.groupings.options import BY_KIND
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.table import RoutingTable
-from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_graphs import random_graph
 from experiments.simulated_jobs.random_jobs import run_random_job
+from experiments.simulation.violation import InvariantViolationError
 
 SEEDS, CHUNK = 90, 30
 MOST = 150

@@ -18,10 +18,10 @@ from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER, Stage
 from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.routing.hashing import hash_column
-from dpa.simulation.cluster import SimulatedCluster
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect
+from experiments.simulation.cluster import SimulatedCluster
 
 KEYS = [f"key {number % 40}" if number % 2 else "hot" for number in range(400)]
 BALANCE = AdaptiveOptions()

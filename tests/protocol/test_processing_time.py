@@ -22,15 +22,15 @@ from dpa.protocol.wire.messages.cuts import Pause, Paused
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
 from dpa.protocol.wire.metrics import EventTimeStats, TaskStats
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import behind
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.event_time import SourceTime
 from dpa.sources.feed import Position
 from dpa.sources.splits import MemorySplit
 from dpa.windows.times import EventTime
 from experiments.interleavings_faults import run as run_with_random_faults
 from experiments.simulated_jobs.random_windows import random_windows, run_random_windows
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import behind
+from experiments.simulation.violation import InvariantViolationError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

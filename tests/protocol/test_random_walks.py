@@ -24,8 +24,8 @@ from dpa.protocol.transitions import MACHINES
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, StartFailed, TaskDied
-from dpa.simulation.cluster import SimulatedCluster
 from experiments.simulated_jobs.random_jobs import run_random_job
+from experiments.simulation.cluster import SimulatedCluster
 
 Change = tuple[str, State, State]
 

@@ -35,12 +35,12 @@ from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Deliver
 from dpa.routing.groupings.options import BY_KIND, KINDS
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob
-from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
 from experiments.simulated_jobs.random_graphs import random_graph
 from experiments.simulated_jobs.random_jobs import random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob
+from experiments.simulation.violation import InvariantViolationError
 
 SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)
 

@@ -15,11 +15,11 @@ from dpa.placement.online import OnlineOptions, OnlinePlacement
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.events import Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedRun
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, CollectAlone
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedRun
 
 MODES: dict[str, dict[str, Any]] = {"merge": {"consistency": "merge"}, "migrate": {"consistency": "migrate"}}
 CROWDED = {MAPPER: ["a", "a"], REDUCER: ["a", "a", "a", "a"]}

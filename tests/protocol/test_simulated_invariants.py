@@ -17,9 +17,9 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.routing.members import MemberChange
-from dpa.simulation._input_order import InputOrder
-from dpa.simulation._invariants import Invariants
 from dpa.sources.splits import memory_splits
+from experiments.simulation.checks.input_order import InputOrder
+from experiments.simulation.checks.invariants import Invariants
 
 INPUT = pa.table({"number": range(6)})
 

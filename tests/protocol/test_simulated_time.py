@@ -18,13 +18,13 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.simulation._hosts import Hosts
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.pauses import Pauses
 from experiments.simulated_jobs.random_jobs import Collect, random_job
+from experiments.simulation._hosts import Hosts
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network, SimulatedJob
 
 
 def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJob:

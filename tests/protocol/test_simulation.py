@@ -33,12 +33,12 @@ from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.end import Deliver, Freeze
 from dpa.protocol.wire.messages.tables import TableUpdate
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network
+from experiments.simulation.violation import InvariantViolationError
 
 SEEDS, CHUNK = 90, 30
 

@@ -12,11 +12,11 @@ from builders import map_task
 from dpa.balance.options import BY_STRATEGY
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.events import MoveTasks, Rescale, TaskRequest
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob, SimulatedRun
 
 RECORDS, VERY_LONG = 400, 3600.0
 

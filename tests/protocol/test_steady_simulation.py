@@ -18,9 +18,9 @@ from dpa.execution.block import Block
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.simulation.cluster import SimulatedCluster
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulation.cluster import SimulatedCluster
 
 REDUCERS = 4
 SERVICE_SECONDS = 0.002

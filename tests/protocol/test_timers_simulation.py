@@ -12,9 +12,9 @@ import pytest
 import dpa.protocol.coordinator._watermarks as watermarks
 from dpa.execution._object_table import ObjectTable
 from dpa.execution.receivers._process import ProcessStates
-from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_faults import with_random_faults
 from experiments.simulated_jobs.random_timers import random_timers, run_random_timers
+from experiments.simulation.violation import InvariantViolationError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -31,12 +31,12 @@ from dpa.protocol.wire.messages.members import Flush, Leave
 from dpa.protocol.wire.messages.splits import SplitReturned
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import RoutingTable
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network
-from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, run_random_job
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network
+from experiments.simulation.violation import InvariantViolationError
 
 
 class LeavesWithoutFlush(OperatorMachine):

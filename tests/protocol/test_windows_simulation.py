@@ -19,11 +19,11 @@ from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Rescale
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import behind
-from dpa.simulation.violation import InvariantViolationError
 from experiments.interleavings_faults import run as run_with_random_faults
 from experiments.simulated_jobs.random_windows import random_windows, run_random_windows
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import behind
+from experiments.simulation.violation import InvariantViolationError
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

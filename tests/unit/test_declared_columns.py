@@ -21,8 +21,8 @@ from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import Groups
 from dpa.flow import Stream
-from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 ROWS = pa.table({"word": ["to", "be", "to"], "n": [1, 2, 3]})
 

@@ -14,8 +14,8 @@ from dpa.aggregates import Count, Distinct, Max, Mean, Min, Sum, TopK
 from dpa.driver.backend import Backend
 from dpa.flow import Stream
 from dpa.operators import JOINS
-from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend, run_local
+from experiments.simulation.backend import SimulatedBackend
 
 LEFT = pa.table({"id": [1, 2, 2], "day": ["Mon", "Tue", "Tue"], "n": [3, 1, 2]})
 RIGHT = pa.table({"id": [2, 3, 4], "day": ["Tue", "Wed", "Thu"], "n": [0.5, 1.5, 2.5]})

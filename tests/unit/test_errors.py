@@ -7,7 +7,7 @@ import pytest
 from dpa.errors import DpaError, JobFailedError
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import Address
-from dpa.simulation.violation import InvariantViolationError
+from experiments.simulation.violation import InvariantViolationError
 
 
 @pytest.mark.parametrize(

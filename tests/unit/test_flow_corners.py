@@ -14,8 +14,8 @@ from dpa import Flow
 from dpa.aggregates import Count
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 LEFT = pa.table({"id": [1, 2, 2], "x": ["a", "b", "c"]})
 RIGHT = pa.table({"key": [2, 3], "x": [0.5, 1.5], "y": [[1], [2]]})

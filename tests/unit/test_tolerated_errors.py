@@ -21,12 +21,12 @@ from dpa.protocol.recovery import CheckpointOptions
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.instructions import NextStep, OpenSplit, ProcessBlock, Publish
 from dpa.result import Result
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import SimulatedJob, behind
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
 from dpa.tolerance import Failed, Letter
 from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import SimulatedJob, behind
 
 ROWS = 120
 TABLE = pa.table({"k": [f"k{number % 5}" for number in range(ROWS)], "v": list(range(ROWS))})

@@ -15,8 +15,8 @@ from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
 from dpa.flow import Stream
-from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 NUMBERS = pa.table({"k": [1, 2], "x": [10, 20]})
 TEXTS = pa.table({"k": [2, 3], "x": ["a", "b"]})

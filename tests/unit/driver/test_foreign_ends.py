@@ -18,10 +18,10 @@ from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.run import app
-from dpa.simulation._backend import SimulatedBackend
 from dpa.sources.feed import all_splits, table_of
 from dpa.sources.foreign import ForeignFeed
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

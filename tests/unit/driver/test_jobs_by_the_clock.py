@@ -21,9 +21,9 @@ from dpa.driver.forecast import forecast
 from dpa.driver.verification import verified
 from dpa.errors import ConfigError, DpaError
 from dpa.flow import Stream
-from dpa.simulation._backend import SimulatedBackend
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 WORDS = pa.table({"word": ["to", "be", "to", "or"], "at": [0, 1, 2, 3]})
 BY_CLOCK = {"column": "read_at", "by": "processing"}

@@ -11,10 +11,10 @@ from dpa import Feed, Job, Page
 from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.simulation._backend import SimulatedBackend
 from dpa.sources.feed import NumberedFeed, splits_so_far, table_of
 from dpa.sources.splits import MemorySplit, NumberedSplit
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 
 class Threes(Feed):

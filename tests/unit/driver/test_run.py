@@ -27,13 +27,13 @@ from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
-from dpa.simulation._backend import SimulatedBackend
 from dpa.sinks._replacement import MARK
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
 from dpa.sinks.sink import Sink
 from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]
 TABLE = pa.table({"word": WORDS})

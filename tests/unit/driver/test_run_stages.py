@@ -14,9 +14,9 @@ from dpa import Flow
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, TableError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.simulation._backend import SimulatedBackend
 from dpa.sinks._replacement import MARK
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 WORDS = [f"w{number * number % 17}" for number in range(300)]
 COUNTS = Counter(WORDS)

@@ -20,9 +20,9 @@ import jobs.paced
 from dpa import Flow, Job
 from dpa.aggregates import Count
 from dpa.operators import RowKind, as_row_operator
-from dpa.simulation._backend import SimulatedBackend
-from dpa.simulation.job import Network
 from dpa.testing import LocalBackend, check_reducer_laws, run_local
+from experiments.simulation.backend import SimulatedBackend
+from experiments.simulation.job import Network
 from jobs.bargains import Alerts, Vwap, prices
 from jobs.costs import Cost, Costly
 from jobs.orders import Orders

@@ -25,8 +25,8 @@ from dpa.logical.compilation import Compilation
 from dpa.protocol.plan import JobLimits
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
-from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
+from experiments.simulation.backend import SimulatedBackend
 
 ROWS = [{"word": "to", "n": 1}, {"word": "be", "n": 2}, {"word": "to", "n": 3}]
 SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})

@@ -16,8 +16,8 @@ from dpa.protocol.wire.events import Event, RangesExtracted
 from dpa.protocol.wire.instructions import InstallStates, Instruction, ProcessBlock, Publish
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
-from dpa.simulation._require import broken
-from dpa.simulation._windows import ended
+from experiments.simulation.checks.require import broken
+from experiments.simulation.checks.windows import ended
 
 _Place: TypeAlias = "tuple[str, int]"
 """At a task or on the way to it, with its number."""

@@ -34,10 +34,10 @@ from dpa.protocol.wire.messages.tables import DecisionReport, TableUpdate
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
-from dpa.simulation._credit_ledger import CreditLedger
-from dpa.simulation._input_order import InputOrder
-from dpa.simulation._migrations import StatesAndOrder
-from dpa.simulation._require import broken, require
+from experiments.simulation.checks.credit_ledger import CreditLedger
+from experiments.simulation.checks.input_order import InputOrder
+from experiments.simulation.checks.migrations import StatesAndOrder
+from experiments.simulation.checks.require import broken, require
 
 _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 """What must come, though its sender ends."""

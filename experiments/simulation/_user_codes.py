@@ -15,14 +15,14 @@ from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, PublishDone, StepDone
 from dpa.protocol.wire.instructions import Answer, Commit, Instruction, ProcessBlock, Publish
-from dpa.simulation._hosts import Hosts
-from dpa.simulation._invariants import Invariants
-from dpa.simulation._published import PublishedResults, PublishedWindows
-from dpa.simulation._require import require
-from dpa.simulation._saving import Saving
-from dpa.simulation._windows import WindowBook
-from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.sinks.sink import RESULT
+from experiments.simulation._hosts import Hosts
+from experiments.simulation._saving import Saving
+from experiments.simulation.checks.invariants import Invariants
+from experiments.simulation.checks.published import PublishedResults, PublishedWindows
+from experiments.simulation.checks.require import require
+from experiments.simulation.checks.windows import WindowBook
+from experiments.simulation.job import SimulatedJob, SimulatedRun
 
 _EXCHANGE_SECONDS = 0.001
 """Virtual time to extract, merge, finish or write states."""

@@ -58,14 +58,14 @@ from dpa.protocol.wire.instructions import (
     StopTasks,
     WriteCheckpoint,
 )
-from dpa.simulation._agenda import Agenda
-from dpa.simulation._hosts import Hosts
-from dpa.simulation._invariants import Invariants
-from dpa.simulation._require import require
-from dpa.simulation._saving import KeptCuts, Saving, StoredCheckpoints
-from dpa.simulation._user_codes import UserCodes
-from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.violation import InvariantViolationError
+from experiments.simulation._agenda import Agenda
+from experiments.simulation._hosts import Hosts
+from experiments.simulation._saving import KeptCuts, Saving, StoredCheckpoints
+from experiments.simulation._user_codes import UserCodes
+from experiments.simulation.checks.invariants import Invariants
+from experiments.simulation.checks.require import require
+from experiments.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from dpa.protocol.task.user_code import Archive, UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten
-from dpa.simulation.job import SimulatedJob
+from experiments.simulation.job import SimulatedJob
 
 
 class Saving(Protocol):

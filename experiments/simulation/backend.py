@@ -14,8 +14,8 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.nodes import Place
-from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import NETWORK, Network, SimulatedJob
+from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import NETWORK, Network, SimulatedJob
 
 
 @dataclass(frozen=True)

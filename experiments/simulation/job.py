@@ -32,9 +32,9 @@ from dpa.protocol.wire.events import (
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
-from dpa.simulation._published import Finals
 from dpa.sources.feed import Position
 from dpa.sources.splits import Split
+from experiments.simulation.checks.published import Finals
 
 _SLOWEST = 40.0
 """How many times as long as others a slow message takes at the most: longer than a chain of many others."""

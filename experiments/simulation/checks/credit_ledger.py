@@ -17,7 +17,7 @@ from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
-from dpa.simulation._require import broken
+from experiments.simulation.checks.require import broken
 
 _Account: TypeAlias = "tuple[Address, int]"
 """A sender, and the number of the edge."""

@@ -14,7 +14,7 @@ from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
 from dpa.routing.members import MemberChange
-from dpa.simulation._require import broken
+from experiments.simulation.checks.require import broken
 
 _Part: TypeAlias = "tuple[int, Key, int | None]"
 """An edge, a key, and the split, or None for the whole input."""

@@ -18,8 +18,8 @@ from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.states import Reduced, StatePart
 from dpa.protocol.wire.instructions import Commit, Instruction, ProcessBlock, Publish
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation._require import require
-from dpa.simulation._windows import ended
+from experiments.simulation.checks.require import require
+from experiments.simulation.checks.windows import ended
 
 
 class PublishedResults:

@@ -8,8 +8,8 @@ from datetime import datetime
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Publish
 from dpa.routing.keys import Key, to_python
-from dpa.simulation._require import require
 from dpa.windows.times import since_1970
+from experiments.simulation.checks.require import require
 
 
 class WindowBook:
