@@ -22,7 +22,6 @@ from dpa.config import ExecutorConfig
 from dpa.driver.backend import Backend
 from dpa.driver.forecast_stages import Forecast
 from dpa.errors import ConfigError
-from dpa.executors import name_of
 from dpa.job import Job
 from dpa.result import Result
 from dpa.sources.feed import never
@@ -147,13 +146,13 @@ class Flow:
             given[key] = value
 
     def _section(self, step: str, word: str, given: Any) -> Any:
-        """What stands in the document for an executor: the section itself, or the name of the object."""
+        """What stands in the document for an executor: the section itself, or that of the object."""
         if isinstance(given, str):
             return {"use": given}
         if isinstance(given, ExecutorConfig | Mapping):
             return given
         self._objects[f"stages.{step}.{word}"] = given
-        return {"use": name_of(given)}
+        return ExecutorConfig.of(given)
 
 
 class Stream:
@@ -267,7 +266,9 @@ class Stream:
             publish: `final`, `changes` or `table`, as in a job file.
             every: seconds from one epoch to the next, or a text as `500ms`.
         """
-        section = {"use": name_of(callback), "publish": {"mode": publish, "every": every}}
+        if not isinstance(publish, str):
+            raise ConfigError(f"`publish` is 'final', 'changes' or 'table', not {publish!r}; give `every` beside it")
+        section = {"use": ExecutorConfig.of(callback).use, "publish": {"mode": publish, "every": every}}
         self.flow._give(self.step, {"write": section})
         self.flow._objects[f"stages.{self.step}.write"] = callback
         return self

@@ -3,11 +3,12 @@
 from dpa.config._files import JobFile, load, parse
 from dpa.config._schema import JobConfig, json_schema
 from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
-from dpa.config._stage import AggregationConfig, ExecutorConfig
+from dpa.config._stage import MADE_IN_PYTHON, AggregationConfig, ExecutorConfig
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig
 
 __all__ = [
+    "MADE_IN_PYTHON",
     "AggregationConfig",
     "ExecutorConfig",
     "InputConfig",

@@ -5,16 +5,22 @@ A job of one mapper and one reducer has them at its top, each stage of a graph i
 
 from __future__ import annotations
 
+import inspect
+import sys
+from dataclasses import fields, is_dataclass
+from functools import reduce
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
+from dpa.aggregates import READY_MADE
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config._section import Schema, Section, in_json
 from dpa.config._sinks import ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.config.variants import BALANCE, GROUPING, Plain
+from dpa.executors import FunctionExecutor, name_of
 from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
@@ -29,6 +35,10 @@ Grouping: TypeAlias = Annotated[GroupingOptions, GROUPING]
 Balance: TypeAlias = Annotated[BalanceOptions, BALANCE]
 
 
+MADE_IN_PYTHON = "made in Python: "
+"""How `use` begins where it stands for an object that no file can name."""
+
+
 class ExecutorConfig(Section):
     """A mapper or reducer named in a job file."""
 
@@ -36,6 +46,38 @@ class ExecutorConfig(Section):
     """`module:Name` of a class or function; of a reducer also the name of a ready-made one, such as `count`."""
     args: dict[str, Any] = {}
     """Keyword arguments of the class."""
+
+    @classmethod
+    def of(cls, given: object) -> ExecutorConfig:
+        """The section from which a job file makes the same object again; where none can, one that says so."""
+        made = given.function if isinstance(given, FunctionExecutor) else given
+        kind = made if isinstance(made, type) else type(made)
+        for short, ready in READY_MADE.items():
+            if kind is ready:
+                names = () if made is kind else inspect.signature(kind).parameters
+                return cls(use=short, args={name: getattr(made, name) for name in names})
+        args: dict[str, Any] = {}
+        if not isinstance(made, type) and not hasattr(made, "__qualname__"):
+            # A constructor of the user's own may take anything: one that there is not, or that is generated, is known.
+            is_data = is_dataclass(made)
+            args = {field.name: getattr(made, field.name) for field in fields(made) if field.init} if is_data else {}
+            is_known = is_data or all(getattr(kind, name) is getattr(object, name) for name in ("__init__", "__new__"))
+            is_same = is_known and getattr(made, "__dict__", args) == args and all(map(_is_plain, args.values()))
+            made, args = (kind, args) if is_same else (made, {})
+        module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
+        if module != "__main__" and _found(str(module), name) is made:
+            return cls(use=f"{module}:{name}", args=args)
+        return cls(use=f"{MADE_IN_PYTHON}{name_of(given)}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a job file has a form for a value."""
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _found(module: str, name: str) -> object:
+    """What a loaded module has under a dotted name, or None."""
+    return reduce(lambda found, part: getattr(found, part, None), name.split("."), sys.modules.get(module))
 
 
 def _as_executor(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpa._util.secrets import without_secrets
 from dpa.aggregates import READY_MADE
-from dpa.config import ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
+from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.execution.failures import USER_ERRORS
 from dpa.sinks.callback import Callback
 from dpa.sinks.sink import Sink
@@ -201,6 +201,9 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | N
     Raises:
         ConfigError: it cannot be found or made.
     """
+    if executor.use.startswith(MADE_IN_PYTHON):
+        what = f"{executor.use.removeprefix(MADE_IN_PYTHON)} was an object of the program that made this job"
+        raise file.error(section, f"{what}, which no file can name: write `package.module:Name` of a class or function")
     if section.rpartition(".")[2] in ("reducer", "reduce") and ":" not in executor.use:
         if executor.use not in READY_MADE:
             known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"

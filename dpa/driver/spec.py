@@ -349,7 +349,7 @@ class JobSpec:
 
 def _naming(file: JobFile, objects: Objects) -> JobFile:
     """The file, with the names of the objects that stand for its input, mapper and reducer where it has nothing."""
-    known = {name: ExecutorConfig(use=name_of(objects[name])) for name in ("mapper", "reducer") if name in objects}
+    known = {name: ExecutorConfig.of(objects[name]) for name in ("mapper", "reducer") if name in objects}
     named = {**known, **({"input": InputConfig(format="given")} if "input" in objects else {})}
     named = {name: section for name, section in named.items() if getattr(file.config, name) is None}
     return replace(file, config=file.config.model_copy(update=named)) if named else file

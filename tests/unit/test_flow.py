@@ -302,6 +302,10 @@ def flow_of(build: Callable[[Stream], Any]) -> Flow:
         ),
         (lambda rows: rows.flow.read("words.parquet"), "this is a path: give a section such as {'format': 'parquet',"),
         (lambda rows: rows.flow.read({"path": "words"}), "this is an `input` section without `format`: give a section"),
+        (
+            lambda rows: rows.map(plus_one).results(print, publish={"mode": "final", "every": "1s"}),
+            "`publish` is 'final', 'changes' or 'table', not {'mode': 'final', 'every': '1s'}; give `every` beside",
+        ),
         (lambda rows: Flow("b", stages={}), "the steps of a flow are made by its calls: leave `stages` out"),
         (
             lambda rows: rows.map(plus_one).write("a").write("b"),

@@ -395,7 +395,7 @@ def test_a_job_without_input_is_refused() -> None:
 def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_place() -> None:
     table = pa.table({"word": ["a", "b", "a"]})
     made = Job(file=parse({"key": "word"}), input=table, objects={"reducer": Count()})
-    assert made.config.reducer.use == "dpa.aggregates.Count"
+    assert made.config.reducer.use == "count"
     assert dict(zip(*made.run(backend=LocalBackend()).table().to_pydict().values(), strict=True)) == {"a": 2, "b": 1}
 
 
