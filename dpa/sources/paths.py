@@ -32,9 +32,17 @@ def resolved(path: str, base: str) -> str:
     return path if _URI.match(path) else os.path.normpath(Path(base, path).absolute())
 
 
+def is_literal(path: str) -> bool:
+    """Whether something on this machine has just this absolute path as its name: then it is no glob, of ours or
+    Hadoop's, whatever characters it has."""
+    place = without_file_scheme(path)
+    return Path(place).is_absolute() and os.path.lexists(place)
+
+
 def is_readable_by_arrow(path: str) -> bool:
     """Whether pyarrow can open and list such a path; it knows neither Spark's `s3a` nor globs with `{a,b}`."""
-    return "{" not in path and (not _URI.match(path) or path.partition(":")[0] in _ARROW_SCHEMES)
+    is_glob = "{" in path and not is_literal(path)
+    return not is_glob and (not _URI.match(path) or path.partition(":")[0] in _ARROW_SCHEMES)
 
 
 def is_surely_local(path: str) -> bool:
@@ -44,7 +52,7 @@ def is_surely_local(path: str) -> bool:
     not of ours, `{a,b}`, `[^a]` and backslashes mean something.
     """
     local = path.startswith("file:") or not (_URI.match(path) or "HADOOP_CONF_DIR" in os.environ)
-    return local and not _HADOOPS.search(path)
+    return local and (not _HADOOPS.search(path) or is_literal(path))
 
 
 def local_path(path: str, base: str) -> Path | None:
@@ -64,7 +72,7 @@ def local_directories(path: str, base: str) -> list[Path]:
     whole = local_path(path, base)
     found: set[Path] = set()
     for one in [] if whole is None else _alternatives(str(whole)):
-        magic = _MAGIC.search(one)
+        magic = None if is_literal(one) else _MAGIC.search(one)
         places = [Path(one[: magic.start()]).parent if magic else Path(one)]
         with suppress(OSError):  # what cannot be looked at is reported when it is to be read
             places += [Path(match.path) for match in _matches(one)]
@@ -76,7 +84,7 @@ def local_directories(path: str, base: str) -> list[Path]:
 def _alternatives(path: str) -> list[str]:
     """The globs that Spark makes of one with `{a,b}`."""
     inner = re.search(r"\{([^{}]*)\}", path)
-    if inner is None:
+    if inner is None or is_literal(path):
         return [path]
     head, tail = path[: inner.start()], path[inner.end() :]
     return [one for choice in inner.group(1).split(",") for one in _alternatives(head + choice + tail)]

@@ -17,6 +17,7 @@ from dpa.sources.paths import (
     Location,
     for_hadoop,
     found,
+    is_literal,
     is_partitioned,
     is_readable_by_arrow,
     is_surely_local,
@@ -174,9 +175,10 @@ def _read_files(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _roots(source: Source) -> list[str]:
-    """The paths of an input's files as Spark takes them: without what is excluded."""
+    """The paths of an input's files as Spark takes them: without what is excluded, and none a glob that is the name of
+    something."""
     if not (source.exclude and source.paths):
-        return source.paths
+        return [for_hadoop(path) if is_surely_local(path) and is_literal(path) else path for path in source.paths]
     if not all(map(is_readable_by_arrow, source.paths)):
         raise TableError(f"`exclude` cannot be applied at {listed(source.paths)}: name the directories to read instead")
     kept = [for_hadoop(place.name) for path in source.paths for place in pruned(path, source.exclude, source.glob)]

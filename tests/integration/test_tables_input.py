@@ -13,8 +13,10 @@ from dpa import Job
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError, TableError
 from dpa.sources.parquet import ParquetTable
+from dpa.sources.paths import local_directories
 from dpa.sources.splits import total_rows
 from dpa.spark import RowSample, Source, frame_of, input_table, load, sampled, schema_of, staged
+from dpa.spark._source import require_paths
 from dpa.testing import LocalBackend
 
 WORDS = ["the", "quick", "brown", "the"]
@@ -85,6 +87,23 @@ def test_names_in_a_tree_are_no_globs_though_some_of_it_is_excluded(spark, tmp_p
         (tmp_path / "tree" / name / "a.txt").write_text(name, encoding="utf-8")
     source = Source("text", str(tmp_path / "tree"), recursive=True, exclude=["left*"])
     assert rows(load(spark, source)) == [("odd [a]{b}*",), ("plain",)]
+
+
+def test_what_is_the_name_of_something_is_no_glob(spark, tmp_path) -> None:
+    names = ["a[1].csv", "a1.csv", "b{1,2}.csv", "b1.csv", "c*.csv", "cd.csv", "odd {x}/e^.csv"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n", encoding="utf-8")
+    for name in names:
+        source = Source("csv", name, base=str(tmp_path), options={"sep": "|"})
+        require_paths(source)
+        assert rows(load(spark, source)) == [(name,)], name
+        assert rows(load(spark, replace(source, path=f"file:{tmp_path / name}"))) == [(name,)], name
+        assert local_directories(name, str(tmp_path)) == [(tmp_path / name).parent.resolve()]
+    globbed = rows(load(spark, Source("csv", "{b,c}[0-9d].csv", base=str(tmp_path))))
+    assert globbed == [("b1.csv",), ("cd.csv",)]
+    with pytest.raises(TableError, match=r"z\[1\]\.csv"):
+        load(spark, Source("csv", "z[1].csv", base=str(tmp_path)))
 
 
 def test_where_may_use_columns_that_select_drops(spark, files) -> None:
