@@ -20,6 +20,10 @@ from dpa.windows.options import WINDOW
 _OF_WINDOW = len(WINDOW)
 """Parts of a key that are its window: start and end."""
 
+CHANGED = (
+    "a function between the window and the step by key has changed them: have it keep `window_start` and `window_end`"
+)
+
 
 def combined(parts: Sequence[StatePart]) -> StatePart:
     """The states of several parts of one kind, one after the other."""
@@ -66,8 +70,7 @@ def _times(column: pa.Array) -> Times:
         column = column.dictionary_decode()
     if not pa.types.is_timestamp(column.type) or column.null_count:
         found = "null" if column.null_count else str(column.type)
-        why = "a function between the window and the step by key has changed them: have it keep them"
-        raise ExecutorError(f"the columns of a window are timestamps in microseconds, and one is {found}; {why}")
+        raise ExecutorError(f"the columns of a window are timestamps in microseconds, and one is {found}; {CHANGED}")
     times: Times = column.cast(pa.int64()).to_numpy()
     return times
 

@@ -236,9 +236,14 @@ class MapTask:
 
     def _made(self, column: pa.Array, values: Values) -> Block:
         """A block of a key column and the values beside it."""
-        if self.receiver.has_sessions:
+        windowing = self.receiver.windowing
+        if windowing is not None and windowing.windows.is_session:
+            windowing.require_windows(column)
             return session_block(column, values, self.seed, join=not self.receiver.takes_apart)
-        return Block.of(column, values, self.seed, self.side)
+        block = Block.of(column, values, self.seed, self.side)
+        if windowing is not None:
+            windowing.require_windows(block.keys)
+        return block
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
         """The values of rows with these key columns."""

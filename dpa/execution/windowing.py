@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.errors import LateRecordError, NoTimeError
-from dpa.execution._parts import ends_of, starts_of, with_windows, without_window
+from dpa.errors import ExecutorError, LateRecordError, NoTimeError
+from dpa.execution._parts import CHANGED, ends_of, starts_of, with_windows, without_window
 from dpa.execution.block import Block, Values
 from dpa.execution.failures import shown, tolerated
 from dpa.execution.keys import encode
@@ -37,6 +37,25 @@ class Windowing:
     windows: Windows
     seed: int = 0
     late: Tolerance | None = None
+
+    def require_windows(self, keys: pa.StructArray) -> None:
+        """Check that keys end with windows that rows may have been given.
+
+        Raises:
+            ExecutorError: one does not, as a function of the user's has changed it.
+        """
+        if not len(keys):
+            return
+        starts, ends, windows = starts_of(keys), ends_of(keys), self.windows
+        lengths = ends - starts
+        if windows.is_session:
+            wrong = lengths < windows.size_us
+        else:
+            wrong = (lengths != windows.size_us) | ((starts - windows.offset_us) % windows.slide_us != 0)
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            what = f"{_shown(int(starts[first]))} to {_shown(int(ends[first]))} is none of the {windows.describe()}"
+            raise ExecutorError(f"{what}; {CHANGED}")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Stages in windows: each window is as a store of its own, whatever the kind, wherever its keys are; and it closes."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_receivers import EXAMPLES, every_kind
 
-from dpa import Reducer
+from dpa import Flow, Reducer
+from dpa.aggregates import Sum
+from dpa.errors import JobFailedError
 from dpa.execution.block import Block
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
@@ -24,8 +28,9 @@ from dpa.execution.rows import OneBatch, plain
 from dpa.execution.spill.room import Room
 from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import as_reducer
+from dpa.testing import LocalBackend
 from dpa.tolerance import Letters, Tolerance
-from dpa.windows.options import END, START, session, tumbling
+from dpa.windows.options import END, START, Windows, session, sliding, tumbling
 from dpa.windows.times import EventTime
 
 SECOND = 1_000_000
@@ -259,3 +264,41 @@ def sessions_of(found: list[tuple[str, int, bool]], gap: int) -> set[tuple[Any, 
         else:
             made.append((key, at, at + gap, [place]))
     return {(key, start, end, *sorted(places)) for key, start, end, places in made}
+
+
+def _later_end(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, END: row[END] + timedelta(seconds=1)}
+
+
+def _earlier_start(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, START: row[START] + timedelta(seconds=3), END: row[END] + timedelta(seconds=3)}
+
+
+def _emptied(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, END: row[START]}
+
+
+@pytest.mark.parametrize(
+    ("windows", "change", "message"),
+    [
+        (
+            tumbling(10),
+            _later_end,
+            "00:00:00.000000 to 1970-01-01T00:00:11.000000 is none of the windows of",
+        ),
+        (sliding(10, 2), _earlier_start, "is none of the windows of 10 s every 2 s; a function between the window"),
+        (session(10), _emptied, "is none of the sessions with a gap of 10 s; a function between the window and the"),
+    ],
+    ids=["tumbling", "sliding", "session"],
+)
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "behind a step by key"])
+def test_a_function_that_changes_the_window_of_a_row_fails_the_job(
+    windows: Windows, change: Callable[..., Any], message: str, twice: bool
+) -> None:
+    flow = Flow("changed")
+    rows = flow.read([{"key": "a", "n": 1, "at": 1}], time={"column": "at", "unit": "s"}).window(windows)
+    if twice:
+        rows = rows.key_by("key", value="n").reduce(Sum("n"))
+    rows.map(change).key_by("key", value="n").reduce(Sum("n"))
+    with pytest.raises(JobFailedError, match=message):
+        flow.run(backend=LocalBackend())
