@@ -93,6 +93,11 @@ class Groups:
         """The number of rows of each group, shape (groups,)."""
         return np.bincount(self.ids, minlength=len(self.keys))
 
+    def _column(self, name: str) -> pa.Array:
+        """The values of a column, shape (rows,); Arrow aggregates none that are encoded by a dictionary."""
+        values = self.values.column(name)
+        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
     def sum(self, column: str) -> pa.Array:
         """The sum of a column in each group, shape (groups,); nulls are ignored, and a group of nulls only is null.
 
@@ -102,7 +107,7 @@ class Groups:
         Raises:
             OverflowError: a sum of integers does not fit in 64 bits, or one of decimals not in 38 digits.
         """
-        values = self.values.column(column)
+        values = self._column(column)
         if pa.types.is_null(values.type):  # Arrow's own sum has an integer type, whatever the type in other batches
             return pa.nulls(len(self.keys))
         if pa.types.is_decimal(values.type) and not pa.types.is_decimal256(values.type):
@@ -118,7 +123,7 @@ class Groups:
 
     def _exact_sum(self, column: str, wide: pa.DataType, kind: pa.DataType) -> pa.Array:
         """The sum of a column, added up in the type `wide` and cast to `kind`."""
-        values = pa.record_batch({column: self.values.column(column).cast(wide)})
+        values = pa.record_batch({column: self._column(column).cast(wide)})
         return exact(replace(self, values=values).aggregate(column, "sum"), kind, f"a sum of {column!r}")
 
     def min(self, column: str) -> pa.Array:
@@ -129,7 +134,7 @@ class Groups:
     def max(self, column: str) -> pa.Array:
         """The greatest value of a column in each group, shape (groups,), without nulls. NaN is the greatest number, as
         in Spark."""
-        greatest, values = self.aggregate(column, "max"), self.values.column(column)
+        greatest, values = self.aggregate(column, "max"), self._column(column)
         if not pa.types.is_floating(values.type):
             return greatest
         rows = pc.is_nan(values).fill_null(False).to_numpy(zero_copy_only=False)
@@ -144,7 +149,7 @@ class Groups:
 
         Arrow's own `min` and `max` ignore NaN, and its sums of integers and decimals wrap around.
         """
-        table = pa.table({"id": self.ids, "value": self.values.column(column)})
+        table = pa.table({"id": self.ids, "value": self._column(column)})
         grouped = table.group_by("id", use_threads=False).aggregate([("value", function)])
         order = np.empty(len(self.keys), dtype=np.int64)
         order[grouped["id"].to_numpy()] = np.arange(len(self.keys))
@@ -367,6 +372,22 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
         require_arguments(name_of(executor), executor.function, *calls.values())
     if isinstance(executor, FunctionReducer):
         require_arguments(name_of(executor), executor.function, calls["merge"])
+        _require_values(name_of(executor), executor.function)
+
+
+def _require_values(name: str, function: Callable[..., Any]) -> None:
+    """Check that a function with two parameters is not one of a list, such as `sum`, and how to add it up.
+
+    Raises:
+        ConfigError: its parameters are named as such.
+    """
+    try:
+        of_lists = {"iterable", "axis"} & inspect.signature(function).parameters.keys()
+    except (TypeError, ValueError):  # some builtins have no visible signature
+        return
+    if of_lists:
+        what = f"{name} reduces a whole list, and a reducer is called with two values at a time"
+        raise ConfigError(f"{what}: give `operator.add` or the like, or the name of a ready-made reducer, as 'sum'")
 
 
 def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ import functools
 import operator
 import pickle
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,8 @@ def test_what_takes_two_values_is_a_reducer_however_it_is_written(function: Any)
         (as_mapper, batch_mapper(functools.partial(two)), "is called with (batch), and its parameters are (left"),
         (as_reducer, one, "test_executors.one is called with (left, right), and its parameters are (record: Any)"),
         (as_reducer, with_a_needed_keyword, "is called with (left, right), and its parameters are (left: Any, right"),
+        (as_reducer, sum, "builtins.sum reduces a whole list, and a reducer is called with two values at a time: give"),
+        (as_reducer, np.max, "numpy.max reduces a whole list, and a reducer is called with two values at a time: give"),
         (as_reducer, functools.partial(two, 1), "is called with (left, right), and its parameters are (right: Any)"),
         (as_reducer, OfOne, "test_executors.OfOne.reduce is called with (state, value), and its parameters are (state"),
         (as_reducer, NoZero(), "test_executors.NoZero.zero is called with (), and its parameters are (key: str)"),
@@ -257,6 +260,8 @@ def test_groups_aggregate_as_plain_python_does(
     expected = naive(rows, lambda values: plain(v) if (v := [value for value in values if value is not None]) else None)
     assert getattr(groups, function)("v").to_pylist() == [expected[code] for code in range(len(groups))]
     assert groups.sizes().tolist() == [sum(code == row for row, _ in rows) for code in range(len(groups))]
+    encoded = pa.record_batch({"v": groups.values.column("v").dictionary_encode()})
+    assert getattr(replace(groups, values=encoded), function)("v").equals(getattr(groups, function)("v"))
 
 
 @pytest.mark.parametrize(
