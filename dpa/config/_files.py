@@ -132,8 +132,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         lines = line_numbers(node, str(path))
         document = constructed(node)
     except yaml.MarkedYAMLError as error:
-        where = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
-        raise ConfigError(f"{path}{where}: not valid YAML: {error}") from None
+        mark = error.problem_mark
+        where = "" if mark is None else f":{mark.line + 1}"
+        is_placeholder = mark is not None and text[mark.index - 1 : mark.index + 1] == "${"
+        mend = "\nwithin {} and [] a placeholder stands between quotes: '${env.NAME}'" if is_placeholder else ""
+        raise ConfigError(f"{path}{where}: not valid YAML: {error}{mend}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     document = {} if document is None else document

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa._util.durations import Duration
 from dpa.config._section import Schema, Section, SparkText
+from dpa.config._spark_options import check_options
 from dpa.config.variants import Plain
 from dpa.windows.options import TimeOptions
 
@@ -40,6 +41,11 @@ class ViewConfig(Section):
     """Files, directories or globs."""
     options: dict[str, SparkText] = {}
     """Options of Spark's reader."""
+
+    @model_validator(mode="after")
+    def _knows_its_options(self) -> ViewConfig:
+        check_options(self.format, self.options)
+        return self
 
 
 class WatchConfig(Section):
@@ -177,6 +183,7 @@ class InputConfig(Section):
         need = needs.get(self.format)
         if need is not None and not getattr(self, need) and not (need == "records" and self.records == []):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
+        check_options(self.format, self.options)
         if self.exclude and not self.recursive:
             raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
         if self.watch is not None:

@@ -359,6 +359,16 @@ ERRORS = [
     ("- a\n- b\n", "job.yaml: a job file is a mapping of keys, not list"),
     ("key: value\n  reducer: count\n", "job.yaml:2: not valid YAML: mapping values are not allowed here"),
     ("name: \x07\n", "job.yaml: not valid YAML"),
+    (
+        "input:\n  format: csv\n  path: x\n  options: {headr: true}\n",
+        "job.yaml:1: input: Spark's reader of the format `csv` has no option 'headr'; did you mean 'header'?",
+    ),
+    (
+        "input: {format: sql, query: q, views: {v: {format: json, path: x, options: {multiline: true, Mod: a}}}}",
+        "job.yaml:1: input.views.v: Spark's reader of the format `json` has no option 'Mod'; did you mean 'mode'?",
+    ),
+    ("spark: {conf: {a: ${env.PW}}}", "within {} and [] a placeholder stands between quotes: '${env.NAME}'"),
+    ("python_path: [${env.PW}]", "within {} and [] a placeholder stands between quotes: '${env.NAME}'"),
 ]
 
 
@@ -366,6 +376,12 @@ ERRORS = [
 def test_an_error_names_file_line_and_key_and_what_would_be_right(job_file, text: str, line: str) -> None:
     lines = explained(job_file, text)
     assert any(found.startswith(line) for found in lines), lines
+
+
+def test_options_of_drivers_and_of_any_case_are_passed_on(job_file) -> None:
+    options = "{HEADER: true, Delimiter: ';', parquet.block.size: 5}"
+    found = job_file(f"input: {{format: csv, path: x, options: {options}}}").config.input
+    assert found.options == {"HEADER": "true", "Delimiter": ";", "parquet.block.size": "5"}
 
 
 def test_every_problem_has_a_line_of_its_own(job_file) -> None:
