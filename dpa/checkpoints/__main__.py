@@ -43,10 +43,7 @@ def main(
 def list_all(context: typer.Context, job: Job = None) -> None:
     """Show the jobs and their checkpoints."""
     with _reading("the list") as console:
-        found = _chains(context.obj, job)
-        if not found:
-            console.print(f"no job has checkpoints at {CheckpointStore.open(context.obj).place}")
-        for chain in found:
+        for chain in _chains(context.obj, job):
             console.print(chain.job, style="bold", overflow="fold")
             slots = [slot for number in chain.numbers() if (slot := chain.slot(number)) is not None]
             made = [slot.checkpoint for slot in slots if slot.checkpoint is not None and not slot.is_claim]
@@ -142,9 +139,11 @@ def _damages(chain: Chain) -> tuple[list[str], int]:
 
 
 def _chains(uri: str, job: str | None) -> list[Chain]:
-    """The chains of the jobs whose directory begins so."""
+    """The chains of the jobs whose directory begins so, at least one."""
     store = CheckpointStore.open(uri)
     jobs = store.jobs()
+    if not jobs:
+        raise CheckpointError(f"no job has checkpoints at {store.place}")
     found = [name for name in jobs if name.startswith(job or "")]
     if job is not None and not found:
         raise ConfigError(f"{store.place} has no checkpoints of {job}; jobs there: {', '.join(jobs) or 'none'}")

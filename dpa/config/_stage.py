@@ -59,10 +59,14 @@ class ExecutorConfig(Section):
         args: dict[str, Any] = {}
         if not isinstance(made, type) and not hasattr(made, "__qualname__"):
             # A constructor of the user's own may take anything: one that there is not, or that is generated, is known.
-            is_data = is_dataclass(made)
-            args = {field.name: getattr(made, field.name) for field in fields(made) if field.init} if is_data else {}
-            is_known = is_data or all(getattr(kind, name) is getattr(object, name) for name in ("__init__", "__new__"))
-            is_same = is_known and getattr(made, "__dict__", args) == args and all(map(_is_plain, args.values()))
+            of_data = fields(kind) if is_dataclass(kind) else ()
+            args = {field.name: getattr(made, field.name) for field in of_data if field.init}
+            has_none = all(getattr(kind, name) is getattr(object, name) for name in ("__init__", "__new__"))
+            is_same = (
+                (has_none or is_dataclass(kind))
+                and getattr(made, "__dict__", args) == args
+                and all(map(_is_plain, args.values()))
+            )
             made, args = (kind, args) if is_same else (made, {})
         module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
         if module != "__main__" and _found(str(module), name) is made:

@@ -218,9 +218,9 @@ class SavedRun:
             before, here = then[step.name], now[step.name]
             for key in (*here, *(before.keys() - here.keys())):
                 if here.get(key) != before.get(key):
-                    was, is_ = _short(before.get(key)), _short(here.get(key))
-                    changed = f"is {is_}, and was {was} when the checkpoint was made"
-                    at = key if key == "seed" else step.at(key)
+                    inner, was, is_ = _difference(before.get(key), here.get(key))
+                    changed = f"is {_short(is_)}, and was {_short(was)} when the checkpoint was made"
+                    at = ".".join((key if key == "seed" else step.at(key), *inner))
                     raise file.error(at, f"{changed}; a job is resumed with what it had (docs/recovery.md)")
 
 
@@ -259,6 +259,15 @@ def _input_in_words(known: Mapping[str, Any]) -> str:
         return f"an open input with the columns {known['columns']}"
     in_files = f" in {plural(known['files'], 'file')}" if known["files"] else ""
     return f"{plural(known['rows'], 'row')}{in_files} with the columns {known['columns'] or 'of an empty list'}"
+
+
+def _difference(was: Any, is_: Any) -> tuple[tuple[str, ...], Any, Any]:
+    """Where in two sections, and what, the first value is that differs."""
+    if not (isinstance(was, dict) and isinstance(is_, dict)):
+        return (), was, is_
+    key = next(key for key in (*is_, *was) if was.get(key) != is_.get(key))
+    inner, *both = _difference(was.get(key), is_.get(key))
+    return (key, *inner), *both
 
 
 def _short(value: Any, most: int = 200) -> str:

@@ -96,8 +96,11 @@ def test_a_job_has_to_be_named_where_there_are_two(tmp_path: Path, chain: Chain)
 
 
 def test_places_without_checkpoints_are_named(tmp_path: Path) -> None:
-    assert run(tmp_path / "x", "list").stdout.replace("\n", "") == f"no job has checkpoints at {tmp_path / 'x'}"
+    for command in ("list", "verify", "prune"):
+        result = run(tmp_path / "x", command)
+        assert f"no job has checkpoints at {tmp_path / 'x'}" in result.stderr.replace("\n", "")
+        assert result.exit_code == 1
     result = run(Path("gs:/bucket"), "list")
-    assert result.exit_code == 0  # a directory of that name
+    assert "no job has checkpoints" in result.stderr  # a directory of that name
     result = CliRunner().invoke(app, ["gs://me:hidden@bucket/x", "list"])
     assert (result.exit_code, "hidden" in result.output) == (1, False)
