@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpa._util.inference import no_rows
 from dpa._util.remedies import converted
 from dpa.errors import ConfigError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact
@@ -49,7 +50,7 @@ class _OfOneColumn(BatchReducer):
             likely = difflib.get_close_matches(self.column, names, n=1) or names
             name = likely[0] if len(likely) == 1 else "NAME"
             raise ConfigError(f"reads the column {self.column!r}, and {found}; set `args: {{column: {name}}}`")
-        nobody = pa.RecordBatch.from_pylist([], schema=values)
+        nobody = no_rows(values)
         try:
             self.reduce(Groups(pa.nulls(0), np.empty(0, dtype=np.int32), nobody))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):

@@ -184,3 +184,8 @@ def _of_one_kind(values: Sequence[Any]) -> pa.Array:
         return pa.array(values)
     except OverflowError:  # Arrow infers no type for integers beyond int64
         return pa.array(values, pa.uint64())
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows, of types of which Arrow makes no array of Python objects, too: dictionaries of times."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from dpa._util.declared import schema_named
+from dpa._util.inference import no_rows
 from dpa.config import InputConfig
 from dpa.config.inputs import KafkaConfig, StreamConfig, WatchConfig
 from dpa.driver._loading import feed_of, generator_of
@@ -175,7 +176,7 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
     if columns_of(table) is None:
         return source.declared.schema.empty_table()
     try:
-        batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        batches = table.combine_chunks().to_batches() or [no_rows(table.schema)]
         return pa.Table.from_batches([source.declared.conformed(batch, "the input") for batch in batches])
     except ExecutorError as error:
         place, _, message = str(error).partition(": ")

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dpa.errors import DpaError, ExecutorError
+from dpa.execution._held import held, value_of
 from dpa.execution.block import Block
 from dpa.execution.calls import fold, zero
 from dpa.execution.failures import USER_ERRORS, at, shown, tolerated
@@ -137,8 +138,9 @@ class _Work:
 
     def done(self) -> tuple[list[Record], set[int]]:
         """Process all records."""
-        taken = iter(self._values)
-        pairs = zip(self._touched.rows, taken, strict=False)
+        taken = list.__iter__(self._values)
+        values = taken if type(self._values) is list else map(held, taken)
+        pairs = zip(self._touched.rows, values, strict=False)
         while (error := self._raised(pairs, self.made)) is not None:
             row = len(self._values) - length_hint(taken) - 1
             self._leave_out(row, error)
@@ -163,7 +165,7 @@ class _Work:
     def _leave_out(self, row: int, error: BaseException) -> None:
         if self._fresh is None:
             self._fresh = self._spare()
-        executor, value = self._of.executor, self._fresh[row]
+        executor, value = self._of.executor, value_of(self._fresh[row])
         key = self._of.keys[self._touched.rows[row]]
         method = "reduce" if isinstance(executor, Reducer) else "process"
         on = f"key {in_words(key)} and value {shown(value)}"

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa.execution._held import objects_of
 from dpa.execution.arrivals import Input
 from dpa.execution.keys import encode, renumbered
 from dpa.measure.load import KeySample
@@ -132,11 +133,11 @@ class Block:
         if isinstance(values, np.ndarray):
             return list(values)
         if values.num_columns != 1:
-            return list(values.to_pylist())
+            return objects_of(values)
         column = values.column(0)
         if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             return list(column.to_numpy(zero_copy_only=False).tolist())
-        return list(column.to_pylist())
+        return objects_of(column)
 
     def slice(self, start: int, stop: int) -> Block:
         """The records from `start` up to `stop`, with only the keys that they use."""

@@ -10,11 +10,12 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpa._util.inference import array_of
 from dpa.errors import KeyTypeError
+from dpa.execution._held import to_show
 from dpa.routing.keys import KEY_RULE, KeyName, key_type, names_of, unsupported
+from dpa.windows.times import EventTime
 
 Codes = npt.NDArray[np.int32]
 
@@ -26,10 +27,6 @@ _FAMILIES: dict[type, str] = {
 
 _DENSE = 4
 """Numbers for each row up to which rows are numbered by a table of all numbers, and not by a hash table."""
-
-_DAYS = (-719_162, 2_932_896)
-_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-"""The first and the last moment of the years 1 to 9999, which are all that Python and Spark know, since 1970."""
 
 
 def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
@@ -159,18 +156,13 @@ def _kept(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid as error:
         mend = "round timestamps to microseconds, and decimals to 38 digits, before they become keys"
         raise KeyTypeError(f"keys of Arrow type {values.type} cannot be kept as {wanted}: {error}: {mend}") from None
-    if pa.types.is_date(wanted):
-        _require_between(values.view(pa.int32()), *_DAYS)
-    elif pa.types.is_timestamp(wanted):
-        _require_between(values.view(pa.int64()), *_MICROSECONDS)
+    if pa.types.is_date(wanted) or pa.types.is_timestamp(wanted):
+        _, has = EventTime("key").of(pa.record_batch({"key": values.drop_null()}))
+        if has is not None:
+            [first, *_] = to_show(values.drop_null().filter(pa.array(~has)))
+            what = f"dates and timestamps that are keys must be of the years 1 to 9999, and one is {first}"
+            raise KeyTypeError(f"{what}: leave out such rows in a step before, as by a batch filter")
     return values
-
-
-def _require_between(values: pa.Array, least: int, most: int) -> None:
-    found = pc.min_max(values).as_py()
-    if found["min"] is not None and (found["min"] < least or found["max"] > most):
-        mend = "leave out others, as by `year(x) BETWEEN 1 AND 9999` in `input.where`"
-        raise KeyTypeError(f"dates and timestamps that are keys must be of the years 1 to 9999: {mend}")
 
 
 def uuid_texts(storage: pa.Array) -> pa.Array:

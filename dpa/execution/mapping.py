@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dpa._util.inference import array_of
+from dpa._util.inference import array_of, no_rows
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input
 from dpa.execution.block import Block, Values, object_array
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
@@ -149,10 +150,10 @@ class MapTask:
         values: Values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
         try:
             if self.key_function is not None:
-                values = self._selected(pa.RecordBatch.from_pylist([], schema), self._window)
+                values = self._selected(no_rows(schema), self._window)
             elif not isinstance(self.mapper, Mapper):
-                records = self._records_of(pa.RecordBatch.from_pylist([], schema))
-                return self._columns(pa.RecordBatch.from_pylist([], records.schema))
+                records = self._records_of(no_rows(schema))
+                return self._columns(no_rows(records.schema))
         except (DpaError, *USER_ERRORS):
             pass
         keys = column_of([], self.key) if names_of(self.key) else pa.nulls(0)
@@ -171,6 +172,8 @@ class MapTask:
                 if whole:
                     kept = len(keys)
                 try:
+                    if isinstance(record, Unheld):
+                        raise record.error
                     for pair in mapper.map(record):
                         if isinstance(pair, str):
                             raise TypeError(f"yield (key, value) pairs, not strings such as {pair!r}")
@@ -186,8 +189,8 @@ class MapTask:
                 except DpaError:
                     raise
                 except USER_ERRORS as error:
-                    on, where = f"record {shown(record)}", origin_of(rows, origin, told + read - 1, 1)
-                    tolerated(self.tolerance, mapper, "map", on, error, record, origin=where)
+                    bad, where = value_of(record), origin_of(rows, origin, told + read - 1, 1)
+                    tolerated(self.tolerance, mapper, "map", f"record {shown(bad)}", error, bad, origin=where)
                     del keys[kept:], values[kept:]
                 if keys and clock() > until:
                     yield self._block(mapper, keys, values), read
@@ -203,10 +206,12 @@ class MapTask:
             start, until = 0, clock() + self.step_seconds
             for record in records_of(batch):
                 try:
+                    if isinstance(record, Unheld):
+                        raise record.error
                     keys.append(function.function(record))
                 except USER_ERRORS as error:
-                    on, where = f"record {shown(record)}", origin_of(rows, origin, before + start + len(keys), 1)
-                    tolerated(self.tolerance, function, "key_by", on, error, record, origin=where)
+                    bad, where = value_of(record), origin_of(rows, origin, before + start + len(keys), 1)
+                    tolerated(self.tolerance, function, "key_by", f"record {shown(bad)}", error, bad, origin=where)
                     keys.append(_DEAD)
                 if clock() > until:
                     yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
@@ -272,7 +277,7 @@ class MapTask:
             return [self._records_of(batch)]
 
         def dead(row: int, error: UserCodeError) -> None:
-            [record] = batch.slice(row, 1).to_pylist()
+            [record] = to_show(batch.slice(row, 1))
             on, where = f"record {shown(record)}", origin_of(rows, origin, before + row, 1)
             tolerated(self.tolerance, self.mapper, "map_batch", on, error.error, record, origin=where)
 

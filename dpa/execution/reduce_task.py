@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution._held import objects_of, value_of
 from dpa.execution._parts import ends_of
 from dpa.execution.arrivals import Input, check, merged
 from dpa.execution.block import Block
@@ -209,8 +210,8 @@ class ReduceTask:
             parts = (block.slice(0, block.rows // 2), block.slice(block.rows // 2, block.rows))
             return tuple(made for part in parts for made in self.process_tried(part, trial, tolerance))
         objects = self.receiver.takes_objects
-        [key], [value] = to_python(block.keys), block.objects() if objects else block.columns.to_pylist()
-        note_death(tolerance, died, value, key)
+        [key], [value] = to_python(block.keys), list.__iter__(block.objects() if objects else objects_of(block.columns))
+        note_death(tolerance, died, value_of(value), key)
         self.dead += 1
         return ()
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.inference import no_rows
 from dpa.errors import DpaError, ExecutorError
+from dpa.execution._held import Unheld, to_show
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
 from dpa.execution.rows import Rows, batch_of, origin_of, records_of, require_record
 from dpa.execution.running import described
@@ -107,7 +109,7 @@ def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBa
     rows = chunk.batch.num_rows
 
     def dead(row: int, error: UserCodeError) -> None:
-        [record] = chunk.batch.slice(row, 1).to_pylist()
+        [record] = to_show(chunk.batch.slice(row, 1))
         origin = chunk.origin.of(row, rows)
         on = f"record {shown(record)}"
         tolerated(operator.tolerance, operator, error.method, on, error.error, record, origin=origin)
@@ -150,17 +152,17 @@ def _mask(found: Any) -> pa.Array | pa.ChunkedArray:
 def _cut(rows: pa.RecordBatch | pa.Table, most: int) -> list[pa.RecordBatch]:
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     batches = [batch for batch in table.to_batches(most) if batch.num_rows]
-    return batches or [pa.RecordBatch.from_pylist([], table.schema)]
+    return batches or [no_rows(table.schema)]
 
 
 def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
     if all(operator.kind is RowKind.FILTER for operator in operators):  # columns keep the types that they have
         for chunk in chunks:
-            source = _Source(iter((chunk,)))
+            source = _Source(iter((chunk,)), operators[0])
             for rows, read in _runs(operators, source, limits, positions=True):
                 yield Chunk(chunk.batch.take(pa.array(rows, pa.int64())), read, source.taken())
         return
-    source = _Source(chunks)
+    source = _Source(chunks, operators[0])
     for made, read in _runs(operators, source, limits):
         try:
             rows = batch_of(made, operators[-1].declared, _method(operators[-1]))
@@ -180,12 +182,14 @@ class _Source:
     """The rows of chunks as dicts, one by one, for as long as somebody takes them.
 
     Attributes:
+        taker: what takes them, and fails on one that Python has none for.
         row: position of the last row in its chunk.
         read: rows of the task's input that were read for all rows so far; in parts, where one gave several rows.
         ended: whether there are no more rows.
     """
 
     chunks: Iterator[Chunk]
+    taker: RowOperator
     row: int = -1
     read: int = 0
     ended: bool = False
@@ -226,7 +230,12 @@ class _Source:
                 self._first = chunk.origin.first
             for self.row, record in enumerate(records_of(chunk.batch)):
                 self.read = before + chunk.read * (self.row + 1) // chunk.batch.num_rows
-                yield record
+                if isinstance(record, Unheld):
+                    taker, on = self.taker, f"record {shown(record.value)}"
+                    method, origin = taker.kind.value, self.origin
+                    tolerated(taker.tolerance, taker, method, on, record.error, record.value, origin=origin)
+                else:
+                    yield record
             self.read = before + chunk.read
 
 
@@ -321,5 +330,5 @@ def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> 
         if schema is None or (operator.kind is not RowKind.FILTER and not operator.on_batches):
             return None
         if operator.kind is not RowKind.FILTER:
-            schema = call_on_batch(operator, pa.RecordBatch.from_pylist([], schema)).schema
+            schema = call_on_batch(operator, no_rows(schema)).schema
     return schema

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dpa._util.declared import Declared
-from dpa._util.inference import array_of, as_type, one_type
-from dpa.errors import ExecutorError, TableError
+from dpa._util.inference import array_of, as_type, no_rows, one_type
+from dpa.errors import ExecutorError
+from dpa.execution._held import Unheld, objects_of
 from dpa.execution.running import described
 from dpa.executors import Record
 from dpa.sources.event_time import SourceTime
@@ -95,19 +96,10 @@ class Portions:
         return portion
 
 
-def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
-    """The rows of a batch as dicts.
-
-    Raises:
-        TableError: a string is not UTF-8.
-    """
+def records_of(batch: pa.RecordBatch) -> Iterator[Record | Unheld]:
+    """The rows of a batch as dicts, as `objects_of` gives them."""
     for start in range(0, batch.num_rows, _AT_ONCE):
-        try:
-            records = batch.slice(start, _AT_ONCE).to_pylist()
-        except UnicodeDecodeError as error:
-            mend = "where Spark reads it, `make_valid_utf8(column) AS column` in its `select` replaces such bytes"
-            raise TableError(f"the input has text that is not UTF-8: {error}; {mend}") from None
-        yield from records
+        yield from list.__iter__(objects_of(batch.slice(start, _AT_ONCE)))
 
 
 def require_record(made: object) -> None:
@@ -182,7 +174,7 @@ def whole_of(table: pa.Table) -> pa.RecordBatch:
     with suppress(pa.ArrowInvalid):  # of a list or a struct with so much
         batches = table.combine_chunks().to_batches()
     if batches is not None and len(batches) <= 1:
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+        return batches[0] if batches else no_rows(table.schema)
     large = max(table.column_names, key=lambda name: table[name].nbytes)
     kind, size = table.schema.field(large).type, table[large].nbytes / 2**30
     remedy = "use more tasks for the step, or a type such as `large_string`"

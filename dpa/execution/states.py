@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.declared import Declared
+from dpa._util.inference import no_rows
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block, copied
 from dpa.execution.keys import cast, key_columns
@@ -240,11 +241,7 @@ def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = l
     """
     if len(shares) == 1:
         return shares[0]
-    batches = [
-        batch
-        for share in shares
-        for batch in share.table.to_batches() or [pa.RecordBatch.from_pylist([], share.table.schema)]
-    ]
+    batches = [batch for share in shares for batch in share.table.to_batches() or [no_rows(share.table.schema)]]
     try:
         table = pa.table(concatenated([(batch, batch.num_rows) for batch in batches]))
     except pa.ArrowInvalid as error:

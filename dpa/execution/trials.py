@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from dpa.execution._held import to_show
 from dpa.execution.block import Block
 from dpa.execution.failures import pickled, shown, text_of
 from dpa.execution.rows import Rows
@@ -53,7 +54,7 @@ class TriedRows:
             yield from self._alive(batch.slice(0, middle))
             yield from self._alive(batch.slice(middle))
         else:
-            [record] = batch.to_pylist()
+            [record] = to_show(batch)
             note_death(self._tolerance, died, record, origin=Origin(self._given, 1))
             self.dropped += 1
             letters = self._tolerance.letters

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util.words import plural
 from dpa.errors import ExecutorError, LateRecordError, NoTimeError
+from dpa.execution._held import to_show
 from dpa.execution._parts import CHANGED, ends_of, starts_of, with_windows, without_window
 from dpa.execution.block import Block, Values
 from dpa.execution.failures import shown, tolerated
@@ -16,7 +18,7 @@ from dpa.execution.keys import encode
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import in_words, to_python
 from dpa.tolerance import ErrorCount, Tolerance
-from dpa.windows.assignment import Sessions, Times, assigned, joined
+from dpa.windows.assignment import Sessions, Times, assigned, fitting, joined
 from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime
 
@@ -82,7 +84,9 @@ class Assign:
         """
         times, has = self.time.of(batch)
         zone = self.time.zone(batch.schema)
-        if has is not None:
+        fits = fitting(times, self.windows)
+        if has is not None or not fits.all():
+            has = fits if has is None else has & fits
             batch, times = self._timed(batch, has), times[has]
         rows, starts = assigned(times, self.windows)
         if rows is not None:
@@ -91,8 +95,10 @@ class Assign:
         return pa.record_batch({**columns, **self._columns(starts, zone)})
 
     def _timed(self, batch: pa.RecordBatch, has: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-        without = len(has) - int(has.sum())
-        what = f"{without} rows have no time in the column {self.time.column!r}, so they are in no window"
+        without, [first, *_] = len(has) - int(has.sum()), np.flatnonzero(~has)
+        [record] = to_show(batch.slice(first, 1))
+        why = f"the column {self.time.column!r} has no time, or one whose window is not in the years 1 to 9999"
+        what = f"{plural(without, 'row')} in no window: {why}; the first: {shown(record)}"
         if self.untimed is not None and self.untimed.keeps:
             raise NoTimeError(what)
         if self.untimed is not None:
@@ -146,7 +152,7 @@ def note_late(windowing: Windowing, executor: object, block: Block, end: int) ->
         tolerance.letters.add(counted, None, came=block.rows)
         return
     keys = to_python(block.keys.take(pa.array(block.codes)))
-    values = block.values if isinstance(block.values, np.ndarray) else block.columns.to_pylist()
+    values = block.values if isinstance(block.values, np.ndarray) else to_show(block.columns)
     for key, value in zip(keys, values, strict=True):
         on = f"key {in_words(key)} and value {shown(value)}"
         tolerated(tolerance, executor, "window", on, error, value, key)

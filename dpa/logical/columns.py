@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from dpa._util.inference import no_rows
 from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.execution.arrivals import Input
 from dpa.execution.mapping import MapTask, check_columns
@@ -194,7 +195,7 @@ class Columns:
             known = self._taken(step, feed)
             for operator in step.receiver.operators if known is not None else ():
                 try:
-                    call_on_batch(operator, pa.RecordBatch.from_pylist([], known))
+                    call_on_batch(operator, no_rows(known))
                 except ExecutorError as error:
                     raise ConfigError(f"{step.at('window')}: {error}") from None
 

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 from dpa.windows.options import Windows
 
+LEAST, MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last microsecond of the years 1 to 9999, which are all that Python and Spark know, since 1970."""
+
 Times = npt.NDArray[np.int64]
 """Microseconds since 1970."""
 
@@ -37,6 +40,14 @@ def assigned(times: Times, windows: Windows) -> Assigned:
     starts = last[:, None] - before
     inside = starts + size > times[:, None]
     return Assigned(np.nonzero(inside)[0], starts[inside])
+
+
+def fitting(times: Times, windows: Windows) -> npt.NDArray[np.bool_]:
+    """Which events, all of the years 1 to 9999, are in windows that begin and end in these years, shape (events,)."""
+    size, slide = windows.size_us, 1 if windows.is_session else windows.slide_us
+    last = times if windows.is_session else times - (times - windows.offset_us) % slide
+    before = 0 if windows.is_session else (-(-size // slide) - 1) * slide
+    return (last - before >= LEAST) & (last + size <= MOST)
 
 
 class Sessions(NamedTuple):

@@ -5,12 +5,13 @@ Times are microseconds since 1970-01-01 UTC. A window holds its start and not it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import MinLen
 
 from dpa._util.durations import Duration, as_seconds
+from dpa.errors import ConfigError
 
 WINDOW = START, END = "window_start", "window_end"
 """The columns that rows in windows have, which are the last parts of their keys."""
@@ -20,6 +21,10 @@ Unit: TypeAlias = Literal["s", "ms", "us"]
 
 MICROS: dict[Unit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds of a unit."""
+
+
+MOST_SECONDS = 1_000 * 366 * 86_400
+"""Of a duration of windows: those of a time from 1 to 9999 stay within 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +79,10 @@ class Windows:
             raise ValueError("a window has a `size`, or is a session with a `gap`: give one of them")
         if self.gap is not None and (self.every is not None or self.offset):
             raise ValueError("a session begins with its first record: leave `every` and `offset` out")
-        for name in ("size", "every", "gap"):
-            value = getattr(self, name)
-            if value is not None and micros(value) < 1:
-                raise ValueError(f"`{name}` must be a microsecond at least")
+        for name in ("size", "every", "gap", "offset", "lateness"):
+            value, least = getattr(self, name), 0 if name in ("offset", "lateness") else 1e-6
+            if value is not None and not (isinstance(value, int | float) and least <= value <= MOST_SECONDS):
+                raise ValueError(f"`{name}` must be from {least:g} to {MOST_SECONDS:,} seconds, not {value!r}")
         if self.size is not None and self.slide_us > self.size_us:
             raise ValueError("`every` must not exceed `size`, or records between two windows would be in none")
         if self.size is not None and micros(self.offset) >= self.slide_us:
@@ -130,19 +135,25 @@ def tumbling(size: float | str, *, offset: float | str = 0.0, lateness: float | 
         offset, lateness: as in `Windows`.
 
     Raises:
-        ValueError: a duration is none, or does not fit.
+        ConfigError: a duration is none, or does not fit.
     """
-    return Windows(size=as_seconds(size), offset=as_seconds(offset), lateness=as_seconds(lateness))
+    return _windows(size=size, offset=offset, lateness=lateness)
 
 
 def sliding(
     size: float | str, every: float | str, *, offset: float | str = 0.0, lateness: float | str = 0.0
 ) -> Windows:
     """Windows of one length, one of which begins every `every` seconds; otherwise as `tumbling`."""
-    whole = tumbling(size, lateness=lateness)
-    return replace(whole, every=as_seconds(every), offset=as_seconds(offset))
+    return _windows(size=size, every=every, offset=offset, lateness=lateness)
 
 
 def session(gap: float | str, *, lateness: float | str = 0.0) -> Windows:
     """Sessions: records of a key, none of which is further than `gap` from the next; otherwise as `tumbling`."""
-    return Windows(gap=as_seconds(gap), lateness=as_seconds(lateness))
+    return _windows(gap=gap, lateness=lateness)
+
+
+def _windows(**durations: float | str) -> Windows:
+    try:
+        return Windows(**{name: as_seconds(value) for name, value in durations.items()})
+    except ValueError as error:
+        raise ConfigError(f"window: {error}") from None

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpa.errors import ExecutorError
-from dpa.windows.assignment import Times
+from dpa.windows.assignment import LEAST, MOST, Times
 from dpa.windows.options import MICROS, Unit
 
-_NS = 1_000
-"""Nanoseconds of a microsecond."""
-
-_MOST = 2.0**63
-"""The least number of microseconds that 64 bits do not hold."""
-
+_DAY = 86_400_000_000
+"""Microseconds."""
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -45,7 +41,7 @@ class EventTime:
 
     def of(self, rows: pa.RecordBatch) -> tuple[Times, npt.NDArray[np.bool_] | None]:
         """The time of each row, and which rows have one; None: all have. Times between two microseconds are rounded
-        down.
+        down. What is of no year from 1 to 9999, such as microseconds taken for seconds, is no time.
 
         Raises:
             ExecutorError: there is no such column, or its values are no times.
@@ -53,13 +49,14 @@ class EventTime:
         column = rows.column(self._found(rows.schema))
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        has = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if pa.types.is_null(column.type):
             return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=bool)
-        if pa.types.is_floating(column.type) and self.unit is not None:
-            return self._of_floats(column)
-        times = self._integers(column if has is None else column.fill_null(pa.scalar(0).cast(column.type)))
-        return (times - 1 if self.is_end else times), has
+        values, unit = self._numbers(column)
+        has = (values >= -(-LEAST // unit)) & (values < MOST // unit + 1)  # NaN is neither
+        if column.null_count:
+            has &= column.is_valid().to_numpy(zero_copy_only=False)
+        times = (values if has.all() else np.where(has, values, 0)).astype(np.int64) * unit
+        return (times - 1 if self.is_end else times), None if has.all() else has
 
     def zone(self, rows: pa.Schema) -> str | None:
         """The time zone of the windows of such rows: none where their time is a timestamp without one.
@@ -77,27 +74,19 @@ class EventTime:
             raise ExecutorError(f"the rows have no time column {self.column!r} here: keep it; their columns are {has}")
         return self.column
 
-    def _integers(self, column: pa.Array) -> Times:
+    def _numbers(self, column: pa.Array) -> tuple[npt.NDArray[Any], int]:
+        """The column's numbers, 0 for null, and how many microseconds 1 is."""
         kind = column.type
-        found: Times | None = None
-        try:
-            if pa.types.is_timestamp(kind) and kind.unit == "ns":
-                found = column.cast(pa.int64()).to_numpy() // _NS
-            elif pa.types.is_timestamp(kind):
-                found = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).to_numpy()
-            elif pa.types.is_date(kind):
-                found = column.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy()
-            elif pa.types.is_integer(kind) and self.unit is not None:
-                found = pc.multiply_checked(column.cast(pa.int64()), MICROS[self.unit]).to_numpy()
-        except pa.ArrowInvalid as error:
-            raise ExecutorError(f"the time column {self.column!r}: {error}") from None
-        if found is not None:
-            return found
+        if pa.types.is_timestamp(kind):
+            numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
+            return (numbers // 1_000, 1) if kind.unit == "ns" else (numbers, MICROS[kind.unit])
+        if pa.types.is_date(kind):
+            days = pa.types.is_date32(kind)
+            return column.view(pa.int32() if days else pa.int64()).fill_null(0).to_numpy(), _DAY if days else 1_000
+        if self.unit is not None and pa.types.is_floating(kind):
+            with np.errstate(over="ignore"):
+                return np.floor(column.cast(pa.float64()).fill_null(0).to_numpy() * MICROS[self.unit]), 1
+        if self.unit is not None and pa.types.is_integer(kind):
+            return column.cast(kind if kind == pa.uint64() else pa.int64()).fill_null(0).to_numpy(), MICROS[self.unit]
         wanted = "a timestamp or a date, or a number of the `unit` that `time` names"
         raise ExecutorError(f"the time column {self.column!r} is {kind}: it must be {wanted}")
-
-    def _of_floats(self, column: pa.Array) -> tuple[Times, npt.NDArray[np.bool_] | None]:
-        assert self.unit is not None
-        exact = np.floor(column.cast(pa.float64()).to_numpy(zero_copy_only=False) * MICROS[self.unit])
-        has = np.abs(exact) < _MOST  # not those that are null or NaN either
-        return np.where(has, exact, 0.0).astype(np.int64), None if has.all() else has

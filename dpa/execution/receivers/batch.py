@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
+from dpa.execution._held import to_show
 from dpa.execution._parts import hashes_of
 from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
@@ -137,7 +138,7 @@ class BatchStates(States):
         def dead(row: int, error: UserCodeError) -> None:
             found.append(row)
             one = block.slice(row, row + 1)
-            [key], [value] = to_python(one.keys), one.columns.to_pylist()
+            [key], [value] = to_python(one.keys), to_show(one.columns)
             on = f"key {in_words(key)} and value {shown(value)}"
             tolerated(tolerance, self._reducer, error.method, on, error.error, value, key)
 

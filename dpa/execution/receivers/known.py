@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dpa._util.declared import Declared
+from dpa._util.inference import no_rows
 from dpa.errors import ConfigError, ExecutorError
 from dpa.routing.keys import key_type
 
@@ -56,7 +57,7 @@ def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequ
             raise ConfigError(f"{declared.place}: the key column {field.name!r} is kept as {kept}: declare it so")
     if found.is_complete:
         try:
-            declared.conformed(pa.RecordBatch.from_pylist([], found.schema), giver, names)
+            declared.conformed(no_rows(found.schema), giver, names)
         except ExecutorError as error:
             raise ConfigError(str(error)) from None
     others = [field for field in declared.schema if field.name not in names]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util.inference import no_rows
 from dpa.errors import ExecutorError
 from dpa.execution._object_table import ObjectTable
 from dpa.execution._parts import combined, ends_of, with_windows, without_window
@@ -178,7 +179,7 @@ class WindowStates(States):
 
     def _windowed(self, share: Reduced, end: int, at: int) -> Reduced:
         """A share without the window's columns, with them before the column at a position."""
-        rows = share.table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], share.table.schema)]
+        rows = share.table.combine_chunks().to_batches() or [no_rows(share.table.schema)]
         table = pa.Table.from_batches([self._in_window(each, end, at) for each in rows])
         return replace(share, table=table, keys=self._whole_keys(share.keys, end))
 

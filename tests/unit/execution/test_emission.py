@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Sum
-from dpa.errors import ConfigError, ExecutorError, KeyTypeError, TableError
+from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import Emitted
 from dpa.execution.running import running
@@ -244,9 +244,9 @@ def test_rows_without_a_column_that_their_edge_takes_are_an_error(edge: Any, mes
     assert str(caught.value) == message
 
 
-def test_text_that_is_not_utf8_is_an_error_of_the_input() -> None:
+def test_a_record_with_text_that_is_not_utf8_is_a_bad_one() -> None:
     column = pa.array([b"\xff"]).view(pa.string())
-    with pytest.raises(TableError, match="not UTF-8"):
+    with pytest.raises(ExecutorError, match="column 'key': Python has no value for the string"):
         steps_of(Emission((to(),), (OPERATORS[2],)), pa.table({"key": column, "value": [1]}))
 
 

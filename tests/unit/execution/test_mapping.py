@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Max, Mean, Min, Sum
-from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
+from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution.mapping import Emitted, MapTask, check_columns
 from dpa.executors import BatchMapper, BatchReducer, Mapper, as_mapper, batch_mapper
 from dpa.sources.splits import MemorySplit
@@ -272,7 +272,7 @@ def test_text_that_is_not_utf_8_is_explained() -> None:
     broken = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
     )
-    with pytest.raises(TableError, match="text that is not UTF-8"):
+    with pytest.raises(ExecutorError, match=r"make_valid_utf8\(column\)"):
         steps_of(task_of(pairs), pa.table({"key": broken, "value": [1]}))
 
 

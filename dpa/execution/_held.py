@@ -1,0 +1,83 @@
+"""Rows and values as Python objects, where Python may have none: for a time that is not of the years 1 to 9999, or text
+that is not UTF-8. User code fails on such a row as on any other bad one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+_NONE = (ArithmeticError, LookupError, ValueError)
+"""What Arrow raises where there is none: an unknown time zone is a `LookupError`."""
+
+
+@dataclass(frozen=True)
+class Unheld:
+    """Stands for a row or a value that Python has none for.
+
+    Attributes:
+        value: it, with times of numpy and bytes in place of Python's times and text.
+        error: what a function of it fails on.
+    """
+
+    value: Any
+    error: ValueError
+
+
+class _Values(list[Any]):
+    """Values, one of which at least is not held: to iterate over them raises there."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(held, super().__iter__())
+
+
+def held(value: Any) -> Any:
+    """The value; raises the error of one that is not held."""
+    if isinstance(value, Unheld):
+        raise value.error
+    return value
+
+
+def objects_of(values: pa.RecordBatch | pa.Array) -> list[Any]:
+    """Rows as dicts, or the values of an array, an `Unheld` for each that Python has none for: to iterate over these
+    raises there, `list.__iter__` gives it."""
+    try:
+        return list(values.to_pylist())
+    except _NONE:
+        rows = values.num_rows if isinstance(values, pa.RecordBatch) else len(values)
+        return _Values(_one(values, row) for row in range(rows))
+
+
+def value_of(found: Any) -> Any:
+    """What `objects_of` has found, to show and to keep it."""
+    return found.value if isinstance(found, Unheld) else found
+
+
+def to_show(values: pa.RecordBatch | pa.Array) -> list[Any]:
+    """Rows or values to show and to keep, whatever is in them."""
+    return [value_of(found) for found in list.__iter__(objects_of(values))]
+
+
+def _one(values: pa.RecordBatch | pa.Array, row: int) -> Any:
+    value = values.slice(row, 1)
+    try:
+        return value.to_pylist()[0]
+    except UnicodeDecodeError as error:
+        mend = "where Spark reads it, `make_valid_utf8(column) AS column` in its `select` replaces such bytes"
+        reason = f"{error}; {mend}"
+    except _NONE as error:
+        reason = str(error)
+    if isinstance(value, pa.RecordBatch):
+        parts = {name: _one(column, 0) for name, column in zip(value.schema.names, value.columns, strict=True)}
+        errors = (f"column {name!r}: {part.error}" for name, part in parts.items() if isinstance(part, Unheld))
+        return Unheld({name: value_of(part) for name, part in parts.items()}, ValueError("; ".join(errors)))
+    kind, shown = value.type, f"<{value.type}>"
+    if pa.types.is_dictionary(kind):
+        return _one(value.dictionary_decode(), 0)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
+        shown = value.to_numpy(zero_copy_only=False)[0]
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        shown = value.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())[0].as_py()
+    return Unheld(shown, ValueError(f"Python has no value for the {kind} {shown}: {reason}"))
