@@ -19,8 +19,8 @@ ones."""
 _SOME_DIVISIONS = 1_000
 """Ways about which no more exchanges between two groups are added, where there are many groups."""
 
-_AT_ONCE = 32
-"""Nodes that are judged together with one; the best of them is taken."""
+_AT_ONCE, _COLUMNS = 32, 1_000
+"""Nodes that are judged together with one, and these times groups; the best of them is taken."""
 
 _ROUNDING = 1e-9
 """The part of an objective that may be rounding, and is no gain."""
@@ -40,6 +40,7 @@ class Descent:
     def __init__(self, objective: Objective, budget: Budget) -> None:
         self._objective, self._budget = objective, budget
         self._kinds = [node.kind for node in objective.cluster.nodes]
+        self._at_once = max(1, min(_AT_ONCE, _COLUMNS // len(objective.graph.groups)))
         self._a_division = len(objective.graph.groups) + len(objective.graph.links)
 
     def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
@@ -65,8 +66,8 @@ class Descent:
     def _divide_with_best(self, table: _Table, one: int) -> int | None:
         """Divide what a node and one other have as well as possible, and return the other; None if none gains."""
         asked = self._partners(table, one)
-        for start in range(0, len(asked), _AT_ONCE):
-            partner, judged = table.divide(one, asked[start : start + _AT_ONCE])
+        for start in range(0, len(asked), self._at_once):
+            partner, judged = table.divide(one, asked[start : start + self._at_once])
             self._budget.left -= judged * self._a_division
             if partner is not None:
                 return partner
@@ -103,13 +104,16 @@ class _Table:
     def divide(self, one: int, others: list[int]) -> tuple[int | None, int]:
         """Divide what a node and the best of the others have; returns which, or None if none gains, and how many
         divisions were judged."""
-        pools = self.contents[one] + self.contents[others]
-        ways = [divisions(pool, self.contents[one]) for pool in pools]
+        groups = np.flatnonzero(self.contents[[one, *others]].any(axis=0))  # nothing else can change
+        own = self.contents[one, groups]
+        pools = own + self.contents[np.ix_(np.array(others), groups)]
+        ways = [divisions(pool, own) for pool in pools]
         partner = np.repeat(np.arange(len(others)), [len(way) for way in ways])
         mine = np.concatenate(ways)
         both = np.concatenate([mine, pools[partner] - mine])
         nodes = np.array(others)[partner]
-        peaks, sums = self._objective.of_nodes(both, np.concatenate([np.full(len(mine), one), nodes]))
+        use = self._objective.use(both, groups)
+        peaks, sums = self._objective.worth(use, np.concatenate([np.full(len(mine), one), nodes]))
         elsewhere = self._greatest_but(one, others)
         values = np.maximum(np.maximum(peaks[: len(mine)], peaks[len(mine) :]), elsewhere[partner])
         values += sums[: len(mine)] + sums[len(mine) :]
@@ -120,7 +124,7 @@ class _Table:
             return None, len(mine)
         other = int(nodes[best])
         for node, row in ((one, best), (other, len(mine) + best)):
-            self.contents[node], self._peaks[node], self._sums[node] = both[row], peaks[row], sums[row]
+            self.contents[node, groups], self._peaks[node], self._sums[node] = both[row], peaks[row], sums[row]
         return other, len(mine)
 
     def _greatest_but(self, one: int, others: list[int]) -> Floats:
@@ -153,7 +157,9 @@ def divisions(pool: Floats, mine: Floats) -> Floats:
         if len(rows) >= _SOME_DIVISIONS:
             break
         rows += [_with(mine, {one: a, other: b}) for a, b in itertools.product(values[one], values[other])]
-    return np.unique(np.array(rows), axis=0)
+    found: Floats = np.array(rows)
+    found = found[np.lexsort(found.T[::-1])]
+    return np.asarray(found[np.append(True, (found[1:] != found[:-1]).any(axis=1))])
 
 
 def _levels(pool: int, mine: int) -> list[int]:

@@ -91,29 +91,31 @@ class _Filling:
 
     def fullest(self, left: list[int], room: float) -> list[int]:
         """Counts of each group, of those left, that use most of a room; found by depth first, dear tasks first."""
-        self._left, self._slack = left, SLACK * room
-        self._most, self._best = -1.0, [0] * len(left)
-        self._behind = [0.0] * (len(left) + 1)  # what all tasks from a place of the order on would use
+        slack, until = SLACK * room, self.steps + _STEPS_A_NODE
+        behind = [0.0] * (len(left) + 1)  # what all tasks from a place of the order on would use
         for place in reversed(range(len(left))):
             group = self._dearest[place]
-            self._behind[place] = self._behind[place + 1] + self._costs[group] * left[group]
-        self._until = self.steps + _STEPS_A_NODE
-        self._descend(0, room, 0.0, [0] * len(left))
-        return self._best
-
-    def _descend(self, place: int, room: float, used: float, chosen: list[int]) -> None:
-        """Try all counts of one group, the greatest first, and then those of the cheaper ones."""
-        self.steps += 1
-        if used > self._most + self._slack:
-            self._most, self._best = used, list(chosen)
-        if place == len(chosen) or used + min(room, self._behind[place]) <= self._most + self._slack:
-            return
-        group = self._dearest[place]
-        cost, wanted = self._costs[group], self._left[group]
-        most = wanted if cost * wanted <= room + self._slack else int((room + self._slack) / cost)
-        for count in range(most, -1, -1):
-            if self.steps > self._until:
+            behind[place] = behind[place + 1] + self._costs[group] * left[group]
+        best, most, used, place = [0] * len(left), -1.0, 0.0, 0
+        chosen, trail = [0] * len(left), list[tuple[int, float]]()  # places with chosen tasks, and what was used before
+        while self.steps <= until:
+            self.steps += 1
+            if used > most + slack:
+                most, best = used, list(chosen)
+            if place < len(left) and used + min(room - used, behind[place]) > most + slack:
+                group = self._dearest[place]
+                cost, free = self._costs[group], room - used + slack
+                count = left[group] if cost * left[group] <= free else int(free / cost)
+                trail += [(place, used)] * (count > 0)
+            elif trail:  # one task less of the last group
+                place, used = trail[-1]
+                group = self._dearest[place]
+                count = chosen[group] - 1
+                if not count:
+                    trail.pop()
+            else:
                 break
             chosen[group] = count
-            self._descend(place + 1, room - cost * count, used + cost * count, chosen)
-        chosen[group] = 0
+            used += self._costs[group] * count
+            place += 1
+        return best

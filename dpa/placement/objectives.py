@@ -23,24 +23,26 @@ class Objective(ABC):
 
     def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
         self.graph, self.cluster = graph, cluster
-        self._costs = task_costs(graph)
         self._rooms = rooms(cluster)
         links = graph.links
-        self._upstream = np.array([link.upstream for link in links], dtype=np.int64)
-        self._downstream = np.array([link.downstream for link in links], dtype=np.int64)
-        self._per_pair = np.array([link.per_pair for link in links])
-        # Bytes a second that a task of each group sends and receives in all.
-        self._sends, self._receives = np.zeros(len(graph.groups)), np.zeros(len(graph.groups))
-        for link in links:
-            self._sends[link.upstream] += link.per_pair * graph.groups[link.downstream].tasks
-            self._receives[link.downstream] += link.per_pair * graph.groups[link.upstream].tasks
+        self._ends = np.array([(link.upstream, link.downstream) for link in links], dtype=np.int64).reshape(-1, 2)
+        self._a_pair = np.array([[link.per_pair] for link in links]).reshape(-1, 1)  # what a pair on a node keeps there
+        # Of a task of each group: its processors, and the bytes a second that it sends and receives in all.
+        self._a_task = np.zeros((len(graph.groups), 3))
+        self._a_task[:, 0] = task_costs(graph)
+        self._peers: list[list[tuple[int, int]]] = [[] for _ in graph.groups]  # of each group, and by which link
+        for number, link in enumerate(links):
+            self._peers[link.upstream].append((link.downstream, number))
+            self._peers[link.downstream].append((link.upstream, number))
+            self._a_task[link.upstream, 1] += link.per_pair * graph.groups[link.downstream].tasks
+            self._a_task[link.downstream, 2] += link.per_pair * graph.groups[link.upstream].tasks
 
     @abstractmethod
-    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
         """What each node would be worth.
 
         Args:
-            contents: candidates x groups, the tasks that a node would have.
+            use: of each candidate, as `use` returns it.
             nodes: for each candidate, the node.
 
         Returns:
@@ -48,31 +50,52 @@ class Objective(ABC):
             added up.
         """
 
+    def use(self, contents: Floats, groups: Nodes | None = None) -> Floats:
+        """What the tasks on a node use: processors, bytes a second sent and received in all, and what pairs of them are
+        worth that stay inside, first in bytes a second (candidates x figures).
+
+        Args:
+            contents: candidates x groups; of these `groups` alone, in order, where no candidate has any of the others.
+        """
+        ends, a_pair, a_task = self._ends, self._a_pair, self._a_task
+        if groups is not None and len(groups) < len(a_task):
+            place = np.full(len(a_task), -1)
+            place[groups] = np.arange(len(groups))
+            inside = (place[ends] >= 0).all(axis=1)
+            ends, a_pair, a_task = place[ends[inside]], a_pair[inside], a_task[groups]
+        pairs = contents[:, ends[:, 0]] * contents[:, ends[:, 1]]
+        return np.concatenate([contents @ a_task, pairs @ a_pair], axis=1)
+
+    def use_of_one_more(self, contents: Floats, group: int) -> Floats:
+        """What one more task of a group adds to `use(contents)`."""
+        peers, links = np.array(self._peers[group], dtype=np.int64).reshape(-1, 2).T
+        alone = np.broadcast_to(self._a_task[group], (len(contents), 3))
+        return np.concatenate([alone, contents[:, peers] @ self._a_pair[links]], axis=1)
+
     @property
     def guide(self) -> Objective:
         """What a search had better minimise first, so that it does not stop early; by default this."""
         return self
+
+    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """The `worth` of nodes that would have `contents` (candidates x groups)."""
+        return self.worth(self.use(contents), nodes)
 
     def value(self, counts: Counts) -> float:
         """The objective of a whole placement, given as groups x nodes."""
         peaks, sums = self.of_nodes(counts.T.astype(float), np.arange(counts.shape[1]))
         return float(peaks.max() + sums.sum())
 
-    def _busy(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+    def _busy(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
         """The used part of each node's room, and 0, or infinity where that is more than all."""
-        used: Floats = contents @ self._costs / self._rooms[nodes]
+        used: Floats = use[:, 0] / self._rooms[nodes]
         return used, np.where(used > 1 + SLACK, np.inf, 0.0)
 
-    def _kept_pairs(self, contents: Floats) -> Floats:
-        """For each candidate and link, the pairs of tasks that are on the node."""
-        kept: Floats = contents[:, self._upstream] * contents[:, self._downstream]
-        return kept
 
-    def _network(self, contents: Floats, kept_pairs: Floats) -> Floats:
-        """Bytes a second between each node and the others, in the busier direction."""
-        kept = kept_pairs @ self._per_pair
-        traffic: Floats = np.maximum(contents @ self._sends, contents @ self._receives) - kept
-        return traffic
+def _network(use: Floats) -> Floats:
+    """Bytes a second between each node and the others, in the busier direction."""
+    traffic: Floats = np.maximum(use[:, 1], use[:, 2]) - use[:, 3]
+    return traffic
 
 
 class Fullness(Objective):
@@ -80,18 +103,18 @@ class Fullness(Objective):
 
     _EVENNESS = 1e-3
 
-    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.of_nodes`."""
-        used = self._busy(contents, nodes)[0]
+    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """As `Objective.worth`."""
+        used = self._busy(use, nodes)[0]
         return used, self._EVENNESS / len(self._rooms) * np.square(used)
 
 
 class KeptTraffic(Objective):
     """Minus the bytes a second that stay inside nodes (task allocation paper, phi of 2.2)."""
 
-    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.of_nodes`."""
-        return self._busy(contents, nodes)[1], -(self._kept_pairs(contents) @ self._per_pair)
+    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """As `Objective.worth`."""
+        return self._busy(use, nodes)[1], -use[:, 3]
 
 
 class Unevenness(Objective):
@@ -109,16 +132,15 @@ class Unevenness(Objective):
         self._bandwidth = np.array([node.bandwidth for node in nodes])
         self._reserved_bandwidth = np.array([node.reserved_bandwidth for node in nodes])
 
-    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.of_nodes`."""
-        load, network = self.use_of_nodes(contents, nodes)
-        return self._busy(contents, nodes)[1], np.square(load) + np.square(network)
+    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """As `Objective.worth`."""
+        load, network = self.parts(use, nodes)
+        return self._busy(use, nodes)[1], np.square(load) + np.square(network)
 
-    def use_of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+    def parts(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
         """The used part of each node's processors and of its bandwidth, what others use among it."""
-        load = (self._reserved[nodes] + contents @ self._costs) / self._capacity[nodes]
-        traffic = self._network(contents, self._kept_pairs(contents))
-        return load, (self._reserved_bandwidth[nodes] + traffic) / self._bandwidth[nodes]
+        load = (self._reserved[nodes] + use[:, 0]) / self._capacity[nodes]
+        return load, (self._reserved_bandwidth[nodes] + _network(use)) / self._bandwidth[nodes]
 
 
 class Makespan(Objective):
@@ -143,7 +165,7 @@ class Makespan(Objective):
         self._seconds, self._delays = seconds, delays
         self._bandwidth = np.array([node.bandwidth - node.reserved_bandwidth for node in cluster.nodes])
         pairs = np.array([graph.pairs(link.upstream, link.downstream) for link in graph.links], dtype=float)
-        self._saved = (delays.network - delays.local) / pairs
+        self._a_pair = np.column_stack([self._a_pair, (delays.network - delays.local) / pairs])
         self._evenness = evenness * seconds / len(cluster.nodes)
 
     @property
@@ -151,12 +173,8 @@ class Makespan(Objective):
         """The same with a little for evenness."""
         return Makespan(self.graph, self.cluster, self._seconds, self._delays, self._EVENNESS_OF_GUIDE)
 
-    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.of_nodes`."""
-        used, impossible = self._busy(contents, nodes)
-        kept_pairs = self._kept_pairs(contents)
-        busiest = np.maximum(used, self._network(contents, kept_pairs) / self._bandwidth[nodes])
-        return (
-            self._seconds * busiest + impossible,
-            self._evenness * np.square(busiest) - kept_pairs @ self._saved,
-        )
+    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """As `Objective.worth`."""
+        used, impossible = self._busy(use, nodes)
+        busiest = np.maximum(used, _network(use) / self._bandwidth[nodes])
+        return self._seconds * busiest + impossible, self._evenness * np.square(busiest) - use[:, 4]

@@ -70,21 +70,23 @@ class _Matching:
         self.rooms, self.objective = Rooms(graph, cluster), Unevenness(graph, cluster)
         self._bound = bound
         self._nodes = np.arange(len(cluster.nodes))
-        self._contents = np.zeros((len(cluster.nodes), len(graph.groups)))
+        self.contents = np.zeros((len(cluster.nodes), len(graph.groups)))
+        self.use = self.objective.use(self.contents)
 
     def place(self, group: int, node: int) -> None:
         """Place one task."""
         self.rooms.place(group, 1, node)
-        self._contents[node, group] += 1
+        self.use[node] += self.objective.use_of_one_more(self.contents[[node]], group)[0]
+        self.contents[node, group] += 1
 
     def evenest_node(self, group: int) -> int | None:
         """Of the light nodes that stay within the bounds with one more task, else of the moderate ones, that with which
         use deviates least (R_dev): that of processors and that of bandwidth, added up."""
-        load, network = self.objective.use_of_nodes(self._contents, self._nodes)
+        load, network = self.objective.parts(self.use, self._nodes)
         level = np.maximum(load, network)
         after = self._with(group)
         allowed = self._allowed(after)
-        then = self.objective.use_of_nodes(after, self._nodes)
+        then = self.objective.parts(after, self._nodes)
         for low, high in ((-np.inf, LIGHT), (LIGHT, MODERATE)):
             feasible = np.flatnonzero(allowed & (level >= low) & (level < high))
             if len(feasible):
@@ -95,21 +97,20 @@ class _Matching:
     def best_node(self, group: int) -> int | None:
         """The node within the bounds whose use with one more task makes the whole least uneven."""
         after = self._with(group)
-        peaks, now = self.objective.of_nodes(self._contents, self._nodes)
-        then = self.objective.of_nodes(after, self._nodes)[1]
+        peaks, now = self.objective.worth(self.use, self._nodes)
+        then = self.objective.worth(after, self._nodes)[1]
         rise = np.where(self._allowed(after) & (peaks < np.inf), then - now, np.inf)
         best = int(rise.argmin())
         return best if np.isfinite(rise[best]) else None
 
     def _with(self, group: int) -> Floats:
-        after = self._contents.copy()
-        after[:, group] += 1
-        return after
+        """What each node would use with one more task of a group."""
+        return self.use + self.objective.use_of_one_more(self.contents, group)
 
     def _allowed(self, after: Floats) -> npt.NDArray[np.bool_]:
         """Which nodes stay within the bounds, and have room."""
-        load, network = self.objective.use_of_nodes(after, self._nodes)
-        peaks, _ = self.objective.of_nodes(after, self._nodes)
+        load, network = self.objective.parts(after, self._nodes)
+        peaks, _ = self.objective.worth(after, self._nodes)
         allowed: npt.NDArray[np.bool_] = (np.maximum(load, network) <= self._bound + SLACK) & np.isfinite(peaks)
         return allowed
 

@@ -1,14 +1,17 @@
 """TD with search: moves and swaps of tasks while these keep more traffic inside nodes, from the top-down allocation and
 from whatever other allocators give, and the same again from what remains after a few nodes were emptied and filled by
-chance."""
+chance. Where nodes are so full that no task can change places with one other, what two nodes have is divided anew."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.placement._refill import refilled
 from dpa.placement.allocators._starts import starts
+from dpa.placement.allocators.pairwise import PairwiseAllocator
 from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic
 from dpa.placement.scores import Floats, rooms, task_costs
@@ -21,6 +24,9 @@ WORK = 30_000_000
 
 _SWAPS = 2_000_000
 """Pairs of groups on nodes up to which swaps are looked for; their number is quadratic in the groups."""
+
+_DIVISIONS = 750_000
+"""Groups and links of the divisions that are judged at the end, at most."""
 
 _SHARE_OF_CLIMBS = 0.5
 """The part of the work that goes into climbing from the starts; what is left goes into trials."""
@@ -52,7 +58,8 @@ class TopDownSearchAllocator:
             trial = refilled(graph, cluster, found, random)
             if trial is not None:
                 found = min((found, climb.from_(trial, self._work - climb.work)), key=objective.value)
-        return Placement(graph, cluster, found)
+        last = PairwiseAllocator(KeptTraffic, work=_DIVISIONS, trials=self._trials, seed=self._seed)
+        return last.improved(graph, cluster, [found])
 
 
 class Climb:
@@ -79,14 +86,18 @@ class Climb:
     def from_(self, counts: Counts, work: int = WORK) -> Counts:
         """The local optimum above a table, which stays as it is, or what is reached with this work."""
         found, limit = counts.copy(), self.work + work
-        while self.work < limit and self._step(found):
-            pass
+        kept = np.empty(counts.shape)  # what a task of the group would keep inside there
+        changed: Iterable[int] = range(counts.shape[1])
+        while self.work < limit and changed:
+            for node in changed:
+                on = np.flatnonzero(found[:, node])
+                kept[:, node] = found[on, node] @ self._pull[on]
+            changed = self._step(found, kept)
         return found
 
-    def _step(self, counts: Counts) -> bool:
-        """Carry out the best move, or where none gains, the best swap; returns whether there is one."""
+    def _step(self, counts: Counts, kept: Floats) -> tuple[int, ...]:
+        """Carry out the best move, or where none gains, the best swap; returns the nodes that it was between."""
         free = self._rooms - self._costs @ counts + SLACK * self._rooms
-        kept = self._pull @ counts  # groups x nodes: what a task of the group would keep inside there
         here = counts > 0
         # A group's best source and best target do not depend on each other.
         at_source = np.where(here, kept, np.inf)
@@ -99,13 +110,13 @@ class Climb:
         source, target = int(at_source[group].argmin()), int(at_target[group].argmax())
         cost, tasks = self._costs[group], int(counts[group, source])
         _move(counts, group, source, target, min(tasks, int(free[target] / cost)) if cost else tasks)
-        return True
+        return source, target
 
-    def _swap(self, counts: Counts, here: Flags, kept: Floats, free: Floats) -> bool:
-        """Carry out the best swap of a task for one of another group on another node; returns whether one gains. The
-        best node of one group does not depend on that of the other."""
+    def _swap(self, counts: Counts, here: Flags, kept: Floats, free: Floats) -> tuple[int, ...]:
+        """Carry out the best swap of a task for one of another group on another node; returns these nodes. The best
+        node of one group does not depend on that of the other."""
         if self._a_swap > _SWAPS:
-            return False
+            return ()
         self.work += self._a_swap
         more = kept[None, :, :] - kept[:, None, :]  # groups x groups x nodes: with one of the column's for the row's
         fits = self._extra[:, :, None] <= free
@@ -114,11 +125,11 @@ class Climb:
         gains = given.max(axis=2) - taken.min(axis=2) - 2 * self._pull
         one, other = (int(at) for at in np.unravel_index(int(gains.argmax()), gains.shape))
         if gains[one, other] <= self._least:
-            return False
+            return ()
         node, there = int(given[one, other].argmax()), int(taken[one, other].argmin())
         _move(counts, one, node, there, 1)
         _move(counts, other, there, node, 1)
-        return True
+        return node, there
 
 
 def _move(counts: Counts, group: int, source: int, target: int, tasks: int) -> None:

@@ -53,8 +53,12 @@ class PairwiseAllocator:
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
+        return self.improved(graph, cluster, starts(graph, cluster, self._starts))
+
+    def improved(self, graph: TaskGraph, cluster: Cluster, begun: Iterable[Counts]) -> Placement:
+        """A placement that is no worse than any of those to begin with."""
         search = _Search(self._make_objective(graph, cluster), self._work)
-        found = search.best([search.improved(start) for start in starts(graph, cluster, self._starts)])
+        found = search.best([search.improved(start) for start in begun])
         random = np.random.default_rng(self._seed)
         for _ in range(self._trials):
             if search.is_over:

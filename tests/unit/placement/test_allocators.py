@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -18,14 +19,15 @@ from dpa.placement._rooms import Rooms
 from dpa.placement.allocators import ALLOCATORS, Allocator
 from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.exact import ExactAllocator
-from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
+from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator, _Matching
 from dpa.placement.allocators.local_search import Climb, TopDownSearchAllocator
 from dpa.placement.allocators.pairwise import STARTS, PairwiseAllocator
 from dpa.placement.allocators.random_order import RandomAllocator
 from dpa.placement.allocators.task_level import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
-from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
+from dpa.placement.objectives import KeptTraffic, Makespan, Nodes, Unevenness
+from dpa.placement.scores import Floats
 from experiments.placement import elastic
 from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes
 
@@ -297,3 +299,75 @@ def test_ours_divides_work_over_nodes_where_that_is_faster_than_keeping_traffic(
     wide, narrow = Cluster.alike(2, 2.0, bandwidth=1e9), Cluster.alike(2, 2.0, bandwidth=0.1 * MEGABYTE)
     assert scores.throughput(PairwiseAllocator().allocate(graph, wide)) == pytest.approx(2.0)
     assert int(PairwiseAllocator().allocate(graph, narrow).counts.any(axis=0).sum()) == 1
+
+
+def test_what_pairwise_looks_at_does_not_grow_with_groups_that_two_nodes_do_not_have() -> None:
+    graph, cluster = pipeline((1,) * 300), Cluster.alike(15, 25.0)
+    tracemalloc.start()
+    try:
+        PairwiseAllocator().allocate(graph, cluster)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 15e6  # 1,000 divisions with each of 14 nodes, of all 300 groups, are 67 MB
+
+
+class Counted(Unevenness):
+    """Unevenness that counts the tables of contents it is asked about."""
+
+    asked = 0
+
+    def use(self, contents: Floats, groups: Nodes | None = None) -> Floats:
+        self.asked += 1
+        return super().use(contents, groups)
+
+
+@pytest.mark.parametrize("choice", ["evenest_node", "best_node"])
+def test_matching_follows_what_nodes_use_and_does_not_count_it_anew_for_each_task(choice: str) -> None:
+    graph, cluster = dense(np.random.default_rng(5))
+    matching = _Matching(graph, cluster, 0.8)
+    matching.objective = counted = Counted(graph, cluster)
+    for group in range(len(graph.groups)):
+        while matching.rooms.left[group] and (node := getattr(matching, choice)(group)) is not None:
+            matching.place(group, node)
+    assert counted.asked == 0 < len(graph.groups) < graph.tasks - sum(matching.rooms.left)
+    assert matching.use == pytest.approx(counted.use(matching.contents))
+
+
+def brim(seed: int) -> Case:
+    """A small graph whose tasks, in tenths of a processor, fill the nodes exactly."""
+    random = np.random.default_rng(seed)
+    groups, nodes = int(random.integers(3, 7)), int(random.integers(2, 6))
+    costs, counts = random.integers(1, 11, groups) / 10, random.integers(0, 3, (groups, nodes))
+    counts[:, 0] += counts.sum(axis=1) == 0
+    counts[0] += counts.sum(axis=0) == 0
+    made = [TaskGroup(f"g{at}", int(counts[at].sum()), float(counts[at].sum() * costs[at])) for at in range(groups)]
+    edges = [
+        GroupEdge(one.name, other.name, float(random.uniform(1, 20)) * MEGABYTE)
+        for one, other in itertools.combinations(made, 2)
+        if random.random() < 0.6
+    ]
+    nodes_made = tuple(Node(f"n{at}", float(room)) for at, room in enumerate(costs @ counts))
+    return TaskGraph(tuple(made), tuple(edges)), Cluster(nodes_made)
+
+
+def test_traffic_is_kept_where_nodes_are_so_full_that_no_two_tasks_can_change_places() -> None:
+    parts = []
+    for seed in range(28, 52):
+        graph, cluster = brim(seed)
+        kept, best = (
+            0.0 if placement is None else scores.kept_traffic(placement)
+            for placement in (allocated(each, graph, cluster) for each in (TopDownSearchAllocator(), ExactAllocator()))
+        )
+        if best:
+            parts.append(kept / best)
+    assert np.mean(parts) > 0.98
+    assert min(parts) > 0.8
+
+
+def test_nodes_of_very_many_groups_that_are_to_be_full_to_the_brim_are_refused_in_words_or_filled() -> None:
+    costs = np.random.default_rng(1).uniform(0.1, 1.0, 1_100)
+    groups = tuple(TaskGroup(f"g{at}", 1, float(cost)) for at, cost in enumerate(costs))
+    cluster = Cluster(tuple(Node(f"n{at}", float(costs[at::5].sum())) for at in range(5)))
+    placement = allocated(TopDownSearchAllocator(trials=0), TaskGraph(groups), cluster)
+    assert placement is None or scores.overloaded(placement) == []

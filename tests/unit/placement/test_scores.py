@@ -11,7 +11,7 @@ from placement_samples import MEGABYTE, clusters, graphs, pipeline
 from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
-from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
+from dpa.placement.objectives import Fullness, KeptTraffic, Makespan, Objective, Unevenness
 from experiments.placement.elastic import bandwidth_use, deviation
 
 
@@ -64,6 +64,24 @@ def test_objectives_agree_with_the_scores(placement: Placement) -> None:
     assert long + remote == pytest.approx(
         scores.makespan(placement), abs=0.061 * max(1.0, 1 / scores.throughput(placement)) ** 2
     )
+
+
+@pytest.mark.parametrize("kind", [KeptTraffic, Unevenness, Makespan, Fullness])
+@given(placement=placements(), data=st.data())
+def test_an_objective_asked_about_some_groups_or_one_more_task_says_what_it_says_about_all(
+    kind: type[Objective], placement: Placement, data: st.DataObject
+) -> None:
+    objective, contents = kind(placement.graph, placement.cluster), placement.counts.T.astype(float)
+    groups = np.array(
+        data.draw(st.lists(st.sampled_from(range(contents.shape[1])), min_size=1, unique=True).map(sorted))
+    )
+    only = np.zeros_like(contents)
+    only[:, groups] = contents[:, groups]
+    assert objective.use(contents[:, groups], groups) == pytest.approx(objective.use(only))
+    group = int(groups[0])
+    more = objective.use(contents) + objective.use_of_one_more(contents, group)
+    contents[:, group] += 1
+    assert more == pytest.approx(objective.use(contents))
 
 
 def test_the_busiest_resource_limits_throughput() -> None:
