@@ -15,6 +15,7 @@ from dpa.config import JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import as_sink, sink_of
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
+from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.protocol.plan import RunOutcome
 from dpa.sinks.delta import Delta
 from dpa.sinks.iceberg import Iceberg
@@ -106,6 +107,17 @@ class Publication:
                 self.sink.check()
             except TableError as error:
                 raise self._error(str(error)) from None
+
+    def expect(self, columns: pa.Schema) -> None:
+        """Check that rows with these columns may be published there; null stands for a type that is not known.
+
+        Raises:
+            ConfigError: they may not.
+        """
+        if self.sink.publishes == "changes":
+            columns = columns.append(pa.field(CHANGE, pa.string())).append(pa.field(EPOCH, pa.int64()))
+        with self._refusing():
+            self.sink.expect(columns)
 
     def check_apart(self, key: str, path: str | None) -> None:
         """Check that the directory of another section, at `key`, has nothing in common with this one.

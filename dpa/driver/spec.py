@@ -99,7 +99,8 @@ class JobSpec:
 
         Raises:
             ConfigError: a step names a column that is not there, or that cannot be what it should be, or it may get
-                more tasks where another needs the order of its one.
+                more tasks where another needs the order of its one; or rows with a result's columns may not go where
+                they are to.
         """
         try:
             made = Compilation(self.steps, columns)
@@ -113,6 +114,9 @@ class JobSpec:
                 why = f"{ordered} takes the records of a key in the order in which one task emits them"
                 mend = "leave it out, or, where that does not matter, set `parallelism` to 2 or more"
                 raise self.file.error(step.at("elastic"), f"{why}: {mend}")
+            known = made.columns.of(step.name) if step.is_result and step.at("write") in self.outputs else None
+            if known is not None:
+                self.outputs[step.at("write")].expect(known)
         return made
 
     def plan(

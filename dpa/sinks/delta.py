@@ -1,37 +1,44 @@
 """A result as the table of a Delta lake (the `deltalake` package, without a JVM).
 
-Tasks put data files into the table's directory, which no reader sees before the log names them. A commit carries the
-job and the epoch as Delta's *transaction version of an application*. `deltalake` does not look at it by itself, so a
-commit looks before: in the log that the very handle has read with which it then commits, since a handle that lacks a
-later commit of the same application is refused.
+Each task has `deltalake` write its rows into a table of the task's own, in a directory below the table's, that is like
+the table: so partitions, statistics and constraints are those of any other writer. No reader sees such files before the
+log of the table names them, as a commit does. It carries the job and the epoch as Delta's *transaction version of an
+application*. `deltalake` does not look at it by itself, so a commit looks before: in the log that the very handle has
+read with which it then commits, since a handle that lacks a later commit of the same application is refused.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
+from dpa.sinks._conforming import conformed, has_types, require_columns, storable
+from dpa.sinks._delta_layout import DeltaLayout, lines
 from dpa.sinks._packages import EPOCH, SECONDS, PackageSink, using
-from dpa.sinks._replacement import part_name, shown
+from dpa.sinks._replacement import shown
 from dpa.sinks.sink import RESULT
 from dpa.sources.paths import prefix_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Transaction
 
-_PART = re.compile(r"part-\d{5}-[0-9a-f]{32}(-\d{6,})?\.parquet")
+_PART = re.compile(r"part-\d{5}-[0-9a-f]{32}-[0-9a-f]{32}")
+
+_LOG = "_delta_log"
 
 _OVER = 2**62
 """The transaction version of a job that commits nothing more to a table."""
@@ -42,12 +49,17 @@ _LOOK_BACK = 50
 
 @dataclass(frozen=True)
 class _Part:
-    """A data file that a task has put."""
+    """A table that a task has written; one without a layout has neither rows nor types.
+
+    Attributes:
+        name: its directory in that of the table.
+        layout: what the rows were written for.
+        files: its files, as its log has them.
+    """
 
     name: str
-    size: int
-    rows: int
-    schema: pa.Schema
+    layout: DeltaLayout | None
+    files: tuple[Mapping[str, Any], ...] = ()
 
 
 class Delta(PackageSink):
@@ -74,7 +86,7 @@ class Delta(PackageSink):
         super().__init__(mode, section, publishes)
         self._uri = path if "://" in path else str(Path(path).absolute())
         self._options = dict(options or {})
-        self._schema: pa.Schema | None = None
+        self._layout: DeltaLayout | None = None
         self._has_tried = False
 
     @property
@@ -83,29 +95,29 @@ class Delta(PackageSink):
 
     def check(self) -> None:
         with self._reaching():
-            self._accept(self.table())
+            self._layout = self._accept(self.table())
+
+    def expect(self, columns: pa.Schema) -> None:
+        with self._reaching():
+            if self._layout is None:
+                self._new_columns(columns)
+            else:
+                require_columns(columns, self._layout.columns, self.place, self._layout.filled)
 
     def begin(self) -> None:
         with self._reaching():
             if "://" not in self._uri:
                 Path(self._uri).mkdir(parents=True, exist_ok=True)
-            table = self.table()
-            self._accept(table)
-            is_kept = table is not None and (self._mode != "overwrite" or self._has_begun(table))
-            self._schema = _schema_of(table) if is_kept else None
+            self._layout = self._accept(self.table())
             self._has_tried = False
             super().begin()
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> _Part:
-        name = part_name(task, self._begun, epoch)
         with self._reaching():
-            if self._schema is None and self.publishes is not None:
+            if self._layout is None and self.publishes is not None:
                 table = self.table()
-                self._schema = _schema_of(table) if self._has_begun(table) else None
-            rows = self._conformed(rows)
-            with self._files.open_output_stream(name) as stream:
-                pq.write_table(rows, stream)
-            return _Part(name, self._files.get_file_info(name).size, rows.num_rows, rows.schema)
+                self._layout = None if table is None else DeltaLayout.of(table)
+            return self._written(rows, f"part-{task:05d}", self._layout)
 
     def commit(self, staged: Sequence[_Part], epoch: int, seconds: float) -> None:
         from deltalake import CommitProperties, Schema
@@ -116,17 +128,18 @@ class Delta(PackageSink):
             table = self.table()
             if self._has(table, epoch) or (not staged and self.publishes != "table" and epoch != RESULT):
                 return
-            self._accept(table)
-            has_begun, now = self._has_begun(table), int(time.time() * 1000)
-            if staged:
-                schema = Schema.from_arrow(staged[0].schema)
-            elif table is None or not has_begun:
+            there, has_begun, now = self._accept(table), self._has_begun(table), int(time.time() * 1000)
+            known = there or next((part.layout for part in staged if part.layout is not None), None)
+            if known is None or (not staged and not has_begun):
                 return  # nothing was ever published
-            else:
-                schema = table.schema()
             actions: list[Any] = [
-                AddAction(part.name, part.size, {}, now, True, json.dumps({"numRecords": part.rows})) for part in staged
+                AddAction(
+                    f"{part.name}/{unquote(add['path'])}", add["size"], add["partitionValues"], now, True, add["stats"]
+                )
+                for part in (self._fitting(part, known) for part in staged)
+                for add in part.files
             ]
+            schema = Schema.from_json(known.metadata["schemaString"])
             found = newest_epoch(table) if table is not None and has_begun else None
             newest = epoch if epoch != RESULT else 1 if found is None else int(found[EPOCH]) + 1
             properties = CommitProperties(
@@ -141,7 +154,8 @@ class Delta(PackageSink):
                     )
                 else:
                     mode = "overwrite" if self.replaces(self._mode, has_begun=has_begun) else "append"
-                    table.create_write_transaction(actions, mode, schema, commit_properties=properties)
+                    by = known.partitions
+                    table.create_write_transaction(actions, mode, schema, by, commit_properties=properties)
             except (DeltaError, OSError):  # it may be there, and only the answer lost
                 if not self._has(self.table(), epoch):
                     raise
@@ -155,10 +169,10 @@ class Delta(PackageSink):
             table = self.table()
             has_tried = self._has_tried or self.publishes is not None  # maybe by a coordinator
             if not has_tried or self._has(table, RESULT):
-                named = set() if table is None else {uri.rpartition("/")[2] for uri in table.file_uris()}
+                named = set() if table is None else {*_PART.findall("\n".join(table.file_uris()))}
                 for info in self._files.get_file_info(fs.FileSelector("")):
                     if self._begun in info.base_name and info.base_name not in named:
-                        self._files.delete_file(info.path)
+                        self._remove(info.base_name)
             if table is None and "://" not in self._uri:
                 with suppress(OSError):  # it holds something
                     Path(self._uri).rmdir()
@@ -166,12 +180,85 @@ class Delta(PackageSink):
 
     def read(self, staged: Sequence[_Part]) -> pa.Table:
         with self._reaching():
-            return pa.concat_tables([self._read_part(part.name) for part in staged])
+            return pa.concat_tables([self._rows(part) for part in staged if part.layout is not None])
 
-    def _read_part(self, name: str) -> pa.Table:
-        """By this thread alone: what a file of Python's holds must not be freed by another as the process ends."""
-        with self._files.open_input_file(name) as file, pq.ParquetFile(file, pre_buffer=False) as part:
-            return part.read(use_threads=False)
+    def _rows(self, part: _Part) -> pa.Table:
+        """Read by `deltalake`: no thread may free what a file of Python's holds as the process ends."""
+        from deltalake import DeltaTable
+        from deltalake.query import QueryBuilder
+
+        assert part.layout is not None
+        self._log(part.name, 0, part.layout.log)
+        self._log(part.name, 1, lines(*({"add": dict(add)} for add in part.files)))
+        table = DeltaTable(self._in(part.name), storage_options=self._options)
+        found = pa.table(QueryBuilder().register("part", table).execute("SELECT * FROM part"))
+        self._remove(f"{part.name}/{_LOG}")
+        return conformed(found, part.layout.columns, self.place)
+
+    def _written(self, rows: pa.Table, prefix: str, layout: DeltaLayout | None) -> _Part:
+        """What a task, or the one that commits, has written into a table of its own that has a layout; None: there is
+        no table yet.
+
+        Raises:
+            TableError: rows do not fit into the table.
+        """
+        from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        name = f"{prefix}-{self._begun}-{uuid.uuid4().hex}"
+        if layout is None:
+            if not has_types(rows, self.place):
+                return _Part(name, None)
+            rows = conformed(rows, self._new_columns(rows.schema), self.place)
+        else:
+            rows = conformed(rows, layout.columns, self.place, layout.filled)
+            self._log(name, 0, layout.log)
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        where, options = self._in(name), self._options
+        try:
+            write_deltalake(where, rows, mode="append", storage_options=options, post_commithook_properties=hooks)
+        except DeltaError as error:
+            if layout is None or "failed validation check" not in str(error):
+                raise
+            rules = "; ".join(layout.rules)
+            raise TableError(f"rows of the result break a rule of the table at {self.place}: {rules}") from None
+        table = DeltaTable(where, storage_options=options)
+        with self._files.open_input_stream(f"{name}/{_LOG}/{table.version():020d}.json") as stream:
+            entries = [json.loads(line) for line in stream.read().splitlines()]
+        self._require_partitions(rows, table)
+        self._remove(f"{name}/{_LOG}")
+        return _Part(name, layout or DeltaLayout.of(table), tuple(entry["add"] for entry in entries if "add" in entry))
+
+    def _fitting(self, part: _Part, layout: DeltaLayout) -> _Part:
+        """A part that may be in a table with this layout: written again if the table was altered, or made, since."""
+        if part.layout is None or layout.is_for(part.layout):
+            return part
+        return self._written(self._rows(part), part.name.rpartition("-")[0].rpartition("-")[0], layout)
+
+    def _require_partitions(self, rows: pa.Table, table: DeltaTable) -> None:
+        """Check that readers find the values of partitions that rows have: an empty text, for one, is null there.
+
+        Raises:
+            TableError: they would find others.
+        """
+        found = pa.table(table.get_add_actions(flatten=True))
+        for name in table.metadata().partition_columns:
+            if name not in rows.column_names:
+                continue
+            there = {repr(value) for value in found[f"partition.{name}"].to_pylist()}
+            lost = [value for value in rows[name].unique().to_pylist() if repr(value) not in there]
+            if lost:
+                value = f"column {name!r} of the result has the value {lost[0]!r}"
+                raise TableError(f"{value}, which would change as a partition of the table at {self.place}: replace it")
+
+    def _new_columns(self, columns: pa.Schema) -> pa.Schema:
+        """The columns of a table that is made for such rows."""
+        from deltalake import Schema
+
+        return pa.schema(Schema.from_arrow(storable(columns, self.place)).to_arrow())
+
+    def _in(self, name: str) -> str:
+        return f"{self._uri.rstrip('/')}/{name}"
 
     @property
     def _files(self) -> fs.FileSystem:
@@ -179,6 +266,19 @@ class Delta(PackageSink):
         from deltalake.fs import DeltaStorageHandler
 
         return fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+
+    def _log(self, name: str, version: int, entry: bytes) -> None:
+        """Write an entry of the log of a table in the table's directory."""
+        path = f"{name}/{_LOG}/{version:020d}.json"
+        with self._files.open_output_stream(path, buffer_size=len(entry) + 1) as stream:
+            stream.write(entry)
+
+    def _remove(self, name: str) -> None:
+        """Remove a directory in the table's."""
+        if "://" in self._uri:
+            self._files.delete_dir(name)
+        else:
+            shutil.rmtree(self._in(name))
 
     def table(self) -> DeltaTable | None:
         """The table; None: there is none."""
@@ -215,8 +315,8 @@ class Delta(PackageSink):
             return False
         return table.transaction_version(self._life) is not None
 
-    def _accept(self, table: DeltaTable | None) -> None:
-        """Check that rows may go there.
+    def _accept(self, table: DeltaTable | None) -> DeltaLayout | None:
+        """Check that rows may go there; returns what the table is like.
 
         Raises:
             TableError: they must not.
@@ -225,42 +325,21 @@ class Delta(PackageSink):
             is_own = table.transaction_version(self.job) is not None
             if self._mode == "error" and table.file_uris() and not is_own:
                 raise self._has_rows()
-        elif "://" not in self._uri and Path(self._uri).exists():
+            layout = DeltaLayout.of(table)
+            layout.refuse(self.place, replaces=self._mode == "overwrite" or self.publishes == "table")
+            return layout
+        if "://" not in self._uri and Path(self._uri).exists():
             strangers = sorted(path.name for path in Path(self._uri).iterdir() if not _PART.fullmatch(path.name))
             if strangers:
                 raise TableError(
                     f"{self.place} holds {shown(strangers)}, and is no Delta table: name another directory"
                 )
-
-    def _conformed(self, rows: pa.Table) -> pa.Table:
-        """Rows with the types of the table, or else with those that Delta has.
-
-        Raises:
-            TableError: they do not fit.
-        """
-        from deltalake import Schema
-
-        if self._schema is None:
-            fields = [pa.field(field.name, _in_microseconds(field.type)) for field in rows.schema]
-            return rows.cast(pa.schema(fields)).cast(pa.schema(Schema.from_arrow(pa.schema(fields)).to_arrow()))
-        if {*rows.column_names} != {*self._schema.names}:
-            have = f"the result has the columns {', '.join(rows.column_names)}"
-            raise TableError(f"{have}, and the table at {self.place} {', '.join(self._schema.names)}")
-        return rows.select(self._schema.names).cast(self._schema)
+        return None
 
     def _reaching(self) -> AbstractContextManager[None]:
         return using("Delta", "deltalake", self.place)
 
 
-def _schema_of(table: DeltaTable | None) -> pa.Schema | None:
-    return None if table is None else pa.schema(table.schema().to_arrow())
-
-
 def newest_epoch(table: DeltaTable) -> dict[str, Any] | None:
     """What the newest commit of an epoch says; None: there is none."""
     return next((commit for commit in table.history(_LOOK_BACK) if EPOCH in commit), None)
-
-
-def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type of times in Delta, and any other type as it is."""
-    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

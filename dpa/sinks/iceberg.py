@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
+from dpa.sinks._conforming import conformed, has_types, require_columns, storable
 from dpa.sinks._packages import EPOCH, SECONDS, PackageSink, using
 from dpa.sinks.objects import together
 from dpa.sinks.sink import RESULT
@@ -29,6 +30,12 @@ _COMMITTED = "dpa.committed"
 
 _JOB, _LIFE = "dpa.job", "dpa.life"
 """Properties of a table to which epochs are published: whose they are, and of which life of the job."""
+
+_FORMAT = 2
+"""The newest version of the format that `pyiceberg` writes."""
+
+_NO_PARTITIONS = ("uuid", "time")
+"""Types that `pyiceberg` transforms, and then fails to name partitions by."""
 
 _TRIES = 5
 """Of a commit that others overtake."""
@@ -64,10 +71,11 @@ class Iceberg(PackageSink):
         if not all(path.split(".")) or path.count(".") < 2:
             raise TableError(f"{path!r} names no table: write CATALOG.NAMESPACE.TABLE")
         self._options = dict(options or {})
+        self._columns: pa.Schema | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What is needed where epochs are committed, besides that tasks stage nothing outside of themselves."""
-        return {} if self.publishes is None else vars(self)
+        return vars(self) if self.publishes is not None else {"_name": self._name, "_columns": self._columns}
 
     @property
     def place(self) -> str:
@@ -75,14 +83,22 @@ class Iceberg(PackageSink):
 
     def check(self) -> None:
         with self._reaching():
-            self._accept(self._table(self._catalog()))
+            table = self._table(self._catalog())
+            self._accept(table)
+            self._columns = None if table is None else table.schema().as_arrow()
+
+    def expect(self, columns: pa.Schema) -> None:
+        if self._columns is None:
+            storable(columns, self.place)
+        else:
+            require_columns(columns, self._columns, self.place)
 
     def begin(self) -> None:
         self.check()
         super().begin()
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
-        return rows
+        return conformed(rows, self._columns or storable(rows.schema, self.place), self.place)
 
     def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -96,6 +112,11 @@ class Iceberg(PackageSink):
                     return
                 self._accept(table)
                 if not staged and (table is None or (self.publishes != "table" and epoch != RESULT)):
+                    return
+                if table is not None:
+                    columns = table.schema().as_arrow()
+                    rows = conformed(rows, columns, self.place) if staged else columns.empty_table()
+                elif not has_types(rows, self.place):
                     return
                 try:
                     self._write(catalog, table, rows, epoch, seconds)
@@ -128,8 +149,6 @@ class Iceberg(PackageSink):
             transaction = table.transaction()
         with transaction:
             transaction.set_properties(committed)
-            if table is not None and not rows.num_columns:
-                rows = table.schema().as_arrow().empty_table()
             if table is not None and self.replaces(self._mode, has_begun=has_begun):
                 transaction.overwrite(rows, snapshot_properties=committed)
             elif rows.num_rows or self.publishes is None:
@@ -158,9 +177,29 @@ class Iceberg(PackageSink):
         Raises:
             TableError: they must not.
         """
+        from pyiceberg.exceptions import NotInstalledError
+
         is_own = table is not None and (self._has(table, RESULT) or table.properties.get(_JOB) == self.job)
         if self._mode == "error" and table is not None and table.current_snapshot() and not is_own:
             raise self._has_rows()
+        if table is None:
+            return
+        if table.format_version > _FORMAT:
+            why = f"the table at {self.place} has version {table.format_version} of the format"
+            raise TableError(f"{why}, and {_FORMAT} is the newest that can be written; name another table")
+        for part in table.spec().fields:
+            source = table.schema().find_field(part.source_id)
+            none = pa.nulls(0, table.schema().as_arrow().field(source.name).type)
+            try:
+                if str(source.field_type) in _NO_PARTITIONS:
+                    raise NotImplementedError
+                part.transform.pyarrow_transform(source.field_type)(none)
+            except (ImportError, NotInstalledError):
+                raise ImportError from None
+            except Exception:
+                why = f"the table at {self.place} is partitioned by {part.transform} of {source.name!r}"
+                what = f"which is {source.field_type}: `pyiceberg` cannot write such partitions"
+                raise TableError(f"{why}, {what}; name another table") from None
 
     def _has(self, table: Table, epoch: int) -> bool:
         """Whether a table has an epoch of this job, maybe from a driver that died then."""

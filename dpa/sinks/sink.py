@@ -20,10 +20,10 @@ class Sink(ABC):
     """Where rows go: tasks stage them, wherever they run, and what they have staged is committed all at once.
 
     Made once for a run and all checks before it. Called in this order: `check`, before anything is started and maybe
-    more than once; `begin`; `stage`, by every task that has rows, of copies
-    that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened. Results of
-    an epoch are committed by the coordinator, of a copy too, unless `in_driver`; what is last where the job was
-    started.
+    more than once; `expect`, where the columns are known by then, maybe more than once, also after what follows;
+    `begin`; `stage`, by every task that has rows, of copies that were pickled after `begin`; `commit`, when all have;
+    and `abort` at last, whatever has happened. Results of an epoch are committed by the coordinator, of a copy too,
+    unless `in_driver`; what is last where the job was started.
 
     Where a process dies, the job is begun again: `abort`, `begin`, and copies that are pickled after that. What copies
     of before still stage must not be committed.
@@ -66,6 +66,10 @@ class Sink(ABC):
 
     def check(self) -> None:  # noqa: B027 - need not be overridden
         """Check that rows may go there. Nothing is written."""
+
+    def expect(self, columns: pa.Schema) -> None:  # noqa: B027
+        """Check that rows with these columns may go there, before there are any; null stands for a type that is not
+        known."""
 
     def begin(self) -> None:  # noqa: B027
         """Prepare to be staged to."""

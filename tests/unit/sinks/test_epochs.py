@@ -10,6 +10,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Schema
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import BucketTransform
 
 from dpa import Results, results
 from dpa.errors import TableError
@@ -70,18 +73,29 @@ class Job:
         self.sink.abort()
 
 
-@pytest.fixture(params=["directory", "objects", "delta", "iceberg"])
+COLUMNS = pa.schema([("key", pa.string()), ("value", pa.int32())])
+"""Of tables that are there before, partitioned by the first."""
+
+
+@pytest.fixture(params=["directory", "objects", "delta", "delta partitions", "iceberg", "iceberg partitions"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     path = str(tmp_path / "place")
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{path}"}
     match request.param:
-        case "iceberg":
+        case "iceberg" | "iceberg partitions":
             name = "here.some.table"
+            if request.param != "iceberg":
+                there = SqlCatalog("here", **catalog)
+                there.create_namespace("some")
+                with there.create_table("some.table", COLUMNS).update_spec() as update:
+                    update.add_field("key", BucketTransform(3))
             return Place(
                 lambda mode, publishes: Iceberg(name, mode, catalog, publishes=publishes),
                 lambda: results(name, format="iceberg", options=catalog),
             )
-        case "delta":
+        case "delta" | "delta partitions":
+            if request.param != "delta":
+                DeltaTable.create(path, Schema.from_arrow(COLUMNS), partition_by=["key"])
             return Place(lambda mode, publishes: Delta(path, mode, publishes=publishes), lambda: results(path))
         case "objects":
             path = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")

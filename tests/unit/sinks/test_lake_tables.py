@@ -183,12 +183,14 @@ def test_types_that_a_table_has_not_are_brought_into_its_own_or_refused(tmp_path
     sink.begin()
     with pytest.raises(TableError, match=r"the result has the columns value, and the table at .*/lake at, word"):
         sink.stage(pa.table({"value": [1]}), 0, 0)
-    with pytest.raises(TableError, match="would lose data"):
+    with pytest.raises(TableError, match="which would change in the type timestamp"):
         sink.stage(pa.table({"word": ["b"], "at": pa.array([1], pa.timestamp("ns", "UTC"))}), 0, 0)
     sink.abort()
     other = Delta(str(tmp_path / "other"))
     other.begin()
-    with pytest.raises(TableError, match=r"Invalid data type for Delta Lake: Duration\(s\), at "):
+    with pytest.raises(
+        TableError, match=r"column .value. of the result is duration\[s\], which the table at .* cannot hold"
+    ):
         other.stage(pa.table({"value": pa.array([1], pa.duration("s"))}), 0, 0)
     other.abort()
     assert not (tmp_path / "other").exists()

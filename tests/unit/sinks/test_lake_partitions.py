@@ -1,0 +1,218 @@
+"""Rows go to the partitions that tables of Delta and Iceberg have, and keep their columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from lake_samples import VALUES, Lake, written
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    UUIDType,
+)
+
+from dpa import Flow, Job, tumbling
+from dpa.aggregates import Max, Sum
+from dpa.errors import TableError
+from dpa.executors import Process
+from dpa.flow import Stream
+from dpa.testing import LocalBackend
+
+pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(request.param, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["append", "overwrite", "final"])
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_rows_go_to_the_partitions_of_a_table(lake: Lake, kind: pa.DataType, how: str) -> None:
+    columns = pa.schema([("p", kind), ("n", pa.int64())])
+    lake.make(columns, ["p"])
+    before = pa.table({"p": pa.array(VALUES[kind][:1], kind), "n": [-1]})
+    written(lake.sink(), before)
+    values = VALUES[kind] * 2
+    rows = pa.table({"n": range(len(values)), "p": pa.array(values, kind)})
+    publishes = "final" if how == "final" else None
+    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else (0,))
+    expected = [*(before.to_pylist() if how != "overwrite" else []), *rows.select(["p", "n"]).to_pylist()]
+    assert lake.rows() == expected
+    if lake.kind == "delta":
+        assert pl.read_delta(lake.path).sort("n").select("p", "n").to_dicts() == expected
+        assert DeltaTable(lake.path).metadata().partition_columns == ["p"]
+        table = DeltaTable(lake.path)
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        table.optimize.compact()
+    else:
+        assert pl.scan_iceberg(lake.catalog.load_table("some.table")).sort("n").collect().to_dicts() == expected
+        assert [field.name for field in lake.catalog.load_table("some.table").spec().fields] == ["p"]
+    assert lake.rows() == expected
+
+
+def test_rows_of_jobs_go_to_the_partitions_of_a_table(lake: Lake) -> None:
+    lake.make(pa.schema([("page", pa.string()), ("count", pa.int32())]), ["page"])
+    for _ in range(2):
+        given = pa.table({"page": ["/a", "/b", "/a"]})
+        Job(input=given, key="page", reducer="count", output=lake.output()).run(backend=LocalBackend())
+    found = sorted((row["page"], row["count"]) for row in lake.read().to_pylist())
+    assert found == [("/a", 2), ("/a", 2), ("/b", 1), ("/b", 1)]
+
+
+def test_windows_that_are_published_go_to_partitions_by_their_start(lake: Lake) -> None:
+    columns = [("window_start", pa.timestamp("us", "UTC")), ("window_end", pa.timestamp("us", "UTC"))]
+    lake.make(pa.schema([*columns, ("word", pa.string()), ("count", pa.int64())]), ["window_start"])
+    times = [datetime(2026, 1, 1, 0, minute) for minute in (0, 1, 7, 9)]
+    flow = Flow("windows")
+    rows = flow.read(pa.table({"word": ["a", "b", "a", "a"], "at": times}), time="at").window(tumbling("5m"))
+    rows.key_by("word").reduce("count").write(**lake.output(), publish="final")
+    flow.run(backend=LocalBackend())
+    found = sorted((row["window_start"].minute, row["word"], row["count"]) for row in lake.read().to_pylist())
+    assert found == [(0, "a", 1), (0, "b", 1), (5, "a", 2)]
+
+
+ROWS = pa.table(
+    {
+        "k": ["a", "b", "a"],
+        "n": pa.array([1, 2, 3], pa.int32()),
+        "d": pa.array([Decimal("1.50"), None, Decimal("2.25")], pa.decimal128(10, 2)),
+        "at": [datetime(2026, 1, 1, 0, minute) for minute in (0, 1, 7)],
+    }
+)
+OTHERS = pa.table({"k": ["a", "c"], "n": pa.array([7, None], pa.int32()), "w": ["x", "y"]})
+
+
+class Passing(Process):
+    """Passes rows on, with the number of those before."""
+
+    def zero(self) -> int:
+        return 0
+
+    def process(self, key: Any, state: int, value: Any) -> tuple[int, list[Any]]:
+        return state + 1, [{"n": value, "before": state}]
+
+
+FLOWS: dict[str, Callable[[Stream, Callable[[], Stream]], Stream]] = {
+    "count": lambda rows, _: rows.key_by("k").reduce("count"),
+    "max": lambda rows, _: rows.key_by("k", value=["d"]).reduce(Max("d")),
+    "sum of decimals": lambda rows, _: rows.key_by("k", value=["d"]).reduce(Sum("d")),
+    "two keys": lambda rows, _: rows.key_by("k", "n").reduce("count"),
+    "windows": lambda rows, _: rows.window(tumbling("5m")).key_by("k").reduce("count"),
+    "inner": lambda rows, others: rows.key_by("k").join(others().key_by("k")),
+    "full": lambda rows, others: rows.key_by("k").join(others().key_by("k"), "full"),
+    "top": lambda rows, _: rows.top_k(2, by="n"),
+    "process": lambda rows, _: rows.key_by("k", value=["n"]).process(Passing()),
+    "map": lambda rows, _: rows.map(lambda row: {"k": row["k"], "twice": row["n"] * 2}),
+    "filter": lambda rows, _: rows.filter(lambda row: row["n"] > 1),
+    "union": lambda rows, others: rows.union(others(), allow_missing_columns=True),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_flow_adds_to_a_table_that_it_has_made(lake: Lake, name: str) -> None:
+    if lake.kind == "iceberg":
+        lake.catalog.create_namespace("some")
+    found = []
+    for _ in range(2):
+        flow = Flow("again")
+        FLOWS[name](flow.read(ROWS, time="at"), partial(flow.read, OTHERS)).write(**lake.output())
+        flow.run(backend=LocalBackend())
+        found.append(lake.read().num_rows)
+    assert found[1] == 2 * found[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "values"),
+    [
+        (StringType(), BucketTransform(4), VALUES[pa.string()]),
+        (StringType(), TruncateTransform(2), ["", *VALUES[pa.string()]]),
+        (LongType(), BucketTransform(4), VALUES[pa.int64()]),
+        (IntegerType(), TruncateTransform(10), VALUES[pa.int32()]),
+        (DecimalType(10, 2), IdentityTransform(), [Decimal("-0.01"), *VALUES[pa.decimal128(10, 2)]]),
+        (DecimalType(10, 2), TruncateTransform(10), VALUES[pa.decimal128(10, 2)]),
+        (DateType(), MonthTransform(), VALUES[pa.date32()]),
+        (TimestampType(), YearTransform(), VALUES[pa.timestamp("us")]),
+        (TimestampType(), DayTransform(), VALUES[pa.timestamp("us")]),
+        (TimestampType(), HourTransform(), VALUES[pa.timestamp("us")]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["append", "overwrite", "final"])
+def test_rows_go_to_partitions_that_iceberg_computes(
+    tmp_path: Path, kind: Any, transform: Any, values: list[Any], how: str
+) -> None:
+    lake = Lake("iceberg", tmp_path)
+    lake.catalog.create_namespace("some")
+    columns = IcebergSchema(NestedField(1, "p", kind), NestedField(2, "n", IntegerType(), required=True))
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
+    table = lake.catalog.create_table("some.table", columns, partition_spec=spec)
+    rows = pa.table({"n": range(len(values)), "p": pa.array(values, table.schema().as_arrow().field("p").type)})
+    publishes = "final" if how == "final" else None
+    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else (0,))
+    assert lake.rows() == rows.select(["p", "n"]).to_pylist()
+    assert lake.catalog.load_table("some.table").spec().fields[0].transform == transform
+
+
+def test_iceberg_tables_that_cannot_be_written_are_refused_when_a_job_is_checked(tmp_path: Path) -> None:
+    lake = Lake("iceberg", tmp_path)
+    lake.catalog.create_namespace("some")
+    columns = IcebergSchema(NestedField(1, "n", LongType()), NestedField(2, "u", UUIDType()))
+    spec = PartitionSpec(PartitionField(2, 1000, BucketTransform(2), "part"))
+    lake.catalog.create_table("some.table", columns, partition_spec=spec)
+    with pytest.raises(
+        TableError, match=r"is partitioned by bucket\[2\] of 'u', which is uuid: `pyiceberg` cannot write"
+    ):
+        lake.sink().check()
+    lake.catalog.drop_table("some.table")
+    lake.catalog.create_table("some.table", columns)
+    path = Path(lake.catalog.load_table("some.table").metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
+    with pytest.raises(TableError, match=r"has version 3 of the format, and 2 is the newest that can be written"):
+        lake.sink().check()
+
+
+def test_iceberg_columns_that_a_job_has_in_other_types_are_written(tmp_path: Path) -> None:
+    lake = Lake("iceberg", tmp_path)
+    lake.catalog.create_namespace("some")
+    columns = IcebergSchema(
+        NestedField(1, "n", IntegerType(), required=True),
+        NestedField(2, "f", FloatType(), required=True),
+        NestedField(3, "d", DecimalType(10, 2), required=True),
+        NestedField(4, "l", ListType(5, StringType(), element_required=True)),
+    )
+    lake.catalog.create_table("some.table", columns)
+    rows = pa.table({"l": [["x"], None], "d": [1, 2], "f": [0.5, 0.25], "n": [1, 2]})
+    written(lake.sink(), rows)
+    assert [list(row.values()) for row in lake.rows()] == [
+        [1, 0.5, Decimal("1.00"), ["x"]],
+        [2, 0.25, Decimal("2.00"), None],
+    ]
