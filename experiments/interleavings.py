@@ -126,7 +126,11 @@ def _windows(seed: int) -> list[str]:
     order = "as out of order as promised" if made.is_kept else "more out of order than promised"
     if made.by_clock:
         order = "by processing time"
-    return [f"inputs {order}", *["two stages with windows"] * (len(made.windows) > 1)]
+    return [
+        f"inputs {order}",
+        *["all times where windows end"] * made.on_edges,
+        *["two stages with windows"] * (len(made.windows) > 1),
+    ]
 
 
 def _timers(seed: int) -> list[str]:

@@ -37,9 +37,11 @@ def with_event_time(compiled: Compiled, steps: Sequence[Step], opened: Collectio
             tasks[stage.name] = replace(emission, time=found)
             stages.append(replace(stage, time=found))
         elif windowing is not None or step.receiver.has_timers:
-            lateness = 0 if windowing is None else windowing.windows.lateness_us
+            windows = None if windowing is None else windowing.windows
+            lateness, back = (0, 0) if windows is None else (windows.lateness_us, windows.past_end_us)
             publishes_closed = step.publishes == "final" and step.receiver.emits_when_closed
-            stages.append(replace(stage, windows=ClosingWindows(lateness, publishes_closed=publishes_closed)))
+            closing = ClosingWindows(lateness, back, publishes_closed=publishes_closed)
+            stages.append(replace(stage, windows=closing))
         else:
             stages.append(replace(stage, emits_at_end=step.receiver.keeps_states))
     return Compiled(replace(compiled.graph, stages=tuple(stages)), tasks)

@@ -220,7 +220,9 @@ class _Result:
         if why_not is not None:
             return done(0, 0, ReferenceReport(why_not=why_not))
         low, high = (self.log.closed(self.step.name, epoch) for epoch in (before, until))
-        keep = partial(_between, low=low, high=high) if in_windows else _all
+        windowing = self.step.receiver.windowing
+        past = 0 if windowing is None else windowing.windows.past_end_us
+        keep = partial(_between, low=low - past, high=high - past) if in_windows else _all
         own = keep(self._own(until))
         back = self._back() if in_windows else None
         behind = self.log.first - 1 if back is None else self.log.begins_behind(first, low, back)

@@ -144,8 +144,9 @@ class ReduceTask:
 
     @property
     def first_open(self) -> int | None:
-        """No window ends earlier that is open, and no timer is due, in microseconds since 1970; None: there is none.
-        Sessions that have grown may end later. A timer of a time by which was closed is due right after."""
+        """The event time, in microseconds since 1970, that closes the first of its windows, or calls the first timer;
+        None: there is none. Sessions that have grown may end later. A timer of a time by which was closed is due right
+        after."""
         if self.receiver.has_timers or not self._knows_first:
             first, closed = self._states.first_open, self._closed
             first = first if first is None or closed is None else max(first, closed + 1)
@@ -154,7 +155,8 @@ class ReduceTask:
 
     def _opened(self, block: Block) -> None:
         """Note the windows of a block, which is less than to look through all that are open."""
-        ends = ends_of(block.keys)
+        assert self.receiver.windowing is not None
+        ends = ends_of(block.keys) + self.receiver.windowing.windows.past_end_us
         if self._closed is not None:
             ends = ends[ends > self._closed]
         if len(ends):
@@ -162,9 +164,10 @@ class ReduceTask:
             self._first_open = first if self._first_open is None else min(first, self._first_open)
 
     def close(self, until: int) -> tuple[tuple[int, Block], ...]:
-        """Close the windows that end at this time, in microseconds since 1970, or before: their results, and those of
-        timers due by then, become rows of the share, and are emitted, as `process` does; their states are dropped, and
-        later records of them. A snapshot does not say what was closed: who begins with one closes that first.
+        """Close the windows that no record of this time, in microseconds since 1970, or later belongs to: their
+        results, and those of timers due before it, become rows of the share, and are emitted, as `process` does; their
+        states are dropped, and later records of them. A snapshot does not say what was closed: who begins with one
+        closes that first.
 
         Raises:
             ExecutorError: user code failed.
@@ -178,7 +181,7 @@ class ReduceTask:
         return self._emit(rows, whole_of(self.receiver.completed(pa.Table.from_batches([rows]))))
 
     def judge(self, until: int) -> None:
-        """Records of windows that end at this time or before are late: others have closed them."""
+        """Records of windows that this time closes are late: others have closed them."""
         self._states.judge(until)
         self._closed, self._knows_first = until, False
 

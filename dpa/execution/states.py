@@ -210,18 +210,18 @@ class States(ABC):
 
     @property
     def first_open(self) -> int | None:
-        """The end of the window that ends first of those that it has states of, in microseconds since 1970; None if
-        there is none."""
+        """The event time, in microseconds since 1970, that closes the first of the windows that it has states of; None
+        if there is none."""
         return None
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Finish the windows that end at this time, in microseconds since 1970, or before, as `finish` does, and drop
-        their states; None if there are none. Their records that come from now on are late."""
+        """Finish the windows that no record of this time, in microseconds since 1970, or later belongs to, as `finish`
+        does, and drop their states; None if there are none. Their records that come from now on are late."""
         return None
 
     def judge(self, until: int) -> None:  # noqa: B027  (optional)
-        """Records of windows that end at this time, in microseconds since 1970, or before are late from now on; there
-        are none."""
+        """Records of windows that `close` would finish at this time, in microseconds since 1970, are late from now on;
+        there are none."""
 
     def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now; the states stay as they are, whatever the reducer's `finish` does to them."""

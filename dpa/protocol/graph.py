@@ -52,8 +52,9 @@ class ClosingWindows:
 
     Attributes:
         lateness: microseconds of event time for which they stay open when the watermark has passed their ends.
-        back: microseconds by which its rows may be earlier than the end of the windows that are closed already: 0 where
-            they have the time of the window's end, its size where they have that of its beginning.
+        back: microseconds by which its rows may be earlier than the time by which windows are closed already: 0 where
+            they have the time of the window's end, 1 of sessions, whose end does not close them, and the window's size
+            where rows have the time of its beginning.
         every: seconds from an epoch that closes windows to the next one.
         publishes_closed: whether the stage publishes by epoch the rows of closed windows alone: so none of an epoch
             that closes none.

@@ -111,6 +111,12 @@ class Windows:
         return micros(self.offset)
 
     @property
+    def past_end_us(self) -> int:
+        """Microseconds by which event time must be past a window's end before it is closed: 1 for sessions, as a row at
+        a session's end still joins it; 0 for the others, which do not hold their ends."""
+        return int(self.is_session)
+
+    @property
     def lateness_us(self) -> int:
         """`lateness` in microseconds."""
         return micros(self.lateness)

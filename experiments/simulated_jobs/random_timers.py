@@ -2,7 +2,8 @@
 give.
 
 A row is a number with a time, and sets an alarm some seconds after or before that; some alarms set another. Each gives
-a row with the numbers of its key that happened before it. A second stage may collect these in windows.
+a row with the numbers of its key that happened by then. Some times are whole seconds, so that alarms are due when rows
+happen. A second stage may collect these in windows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from experiments.simulation.violation import InvariantViolationError
 
 _STEP = 1_000_000
 """Microseconds of event time from one row of a channel to the next, about."""
+
+_ON_EDGES = 0.25
+"""How often times of rows are whole seconds."""
 
 _AGAIN = timedelta(seconds=7)
 """From an alarm to the one that it sets."""
@@ -73,7 +77,7 @@ class Alarms(Process[Alarmed, Record]):
         if due != time:
             raise ValueError(f"an alarm that was due at {due} was called at {time}")
         state.alarms.remove(alarm)
-        seen = [] if self.forgets else sorted(other for other, at in state.seen.items() if at < time)
+        seen = [] if self.forgets else sorted(other for other, at in state.seen.items() if at <= time)
         if number % 3 == 0 and not again:
             state.alarms.append((time + _AGAIN, number, True))
         row = {"key": key, "number": number, "again": again, "due": time, "seen": seen}
@@ -103,7 +107,7 @@ class RandomTimers:
     is_kept: bool
 
     def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
-        """Every alarm comes once, after all that happened before it, where rows are as little out of order as was
+        """Every alarm comes once, after all that happened until it is due, where rows are as little out of order as was
         promised."""
         due = [*self._alarms()]
         given = [row for share in run.shares["first"] for row in share.table.to_pylist()]
@@ -113,7 +117,7 @@ class RandomTimers:
             raise InvariantViolationError(f"wrong alarms: {[*missing]} are missing, {[*more]} too many", history())
         for row in given if self.is_kept and not self.process.forgets else ():
             before = [
-                other.number for other in self.rows if other.key == row["key"] and other.at < since_1970(row["due"])
+                other.number for other in self.rows if other.key == row["key"] and other.at <= since_1970(row["due"])
             ]
             if row["seen"] != before:
                 raise InvariantViolationError(f"{row} should have seen {before}", history())
@@ -145,12 +149,15 @@ def random_timers(seed: int) -> RandomTimers:
     draw = random.Random(f"timers {seed}")
     disorder = draw.choice([0, 5, 20]) * _STEP
     is_kept = draw.random() < 0.7 or not disorder
+    instants, edge = random.Random(f"instants of {seed}"), None
+    if instants.random() < _ON_EDGES:
+        edge, disorder, is_kept = _STEP, instants.choice([0, 0, _STEP]), True
     time = SourceTime(EventTime("at"), out_of_order=disorder if is_kept else disorder // 4)
     rows: list[Row] = []
     keys, sources, collects = draw.randint(1, 8), draw.choice(["a", "a", "ab"]), draw.random() < 0.5
     process = Alarms(draw.random() < 0.4, 0 if collects else -10)
     stages = [
-        Stage(f"source {name}", draw.randint(1, 3), splits=random_splits(draw, rows, disorder, keys), time=time)
+        Stage(f"source {name}", draw.randint(1, 3), splits=random_splits(draw, rows, disorder, keys, edge), time=time)
         for name in sources
     ]
     batch, every = draw.choice([1, 3, 10]), draw.choice([0.003, 0.02])

@@ -1,7 +1,8 @@
 """Random small jobs with windows for the simulator, each made of a seed alone, and the check of what their windows
 have.
 
-A row is a number, with a time of its own, or that at which it is read. The first stage collects numbers by key and
+A row is a number, with a time of its own, or that at which it is read. Some times are all where windows end, many rows
+have the same, and sessions are among the windows then. The first stage collects numbers by key and
 window, and where there is a second one, it collects them by other keys and longer windows, in which the times are the
 ends of the first ones.
 """
@@ -46,6 +47,12 @@ _BY_CLOCK = 0.25
 _CLOCK = 0.001
 """How much smaller windows of virtual time are: a row is read in about a millisecond of it."""
 
+_ON_EDGES = 0.25
+"""How often times of rows are where windows end."""
+
+_EDGE = 10 * _STEP
+"""Microseconds from one such time to the next."""
+
 _KEY = ("key", START, END)
 
 _Window: TypeAlias = tuple[str, int]
@@ -84,6 +91,7 @@ class RandomWindows:
         keys: how many the second stage has.
         is_kept: whether rows are as little out of order as the sources promise.
         by_clock: whether their time is when they are read, so that none is late.
+        on_edges: whether all times are where windows end.
     """
 
     job: SimulatedJob
@@ -92,6 +100,7 @@ class RandomWindows:
     keys: int
     is_kept: bool
     by_clock: bool = False
+    on_edges: bool = False
 
     def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
         """Every window has its records, each once, and is there once; but for those that came too late, where more rows
@@ -113,14 +122,28 @@ _Found: TypeAlias = Counter[tuple[_Window, int]]
 """How often each number is in each window."""
 
 
-def _in_windows(rows: Any, windows: Windows) -> _Found:
+def _in_windows(rows: Iterable[Row], windows: Windows) -> _Found:
     found: _Found = Counter()
+    if windows.is_session:
+        for key in sorted({row.key for row in rows}):
+            found += _in_sessions([row for row in rows if row.key == key], windows.size_us)
+        return found
     for row in rows:
         start = row.at - (row.at - windows.offset_us) % windows.slide_us
         while start + windows.size_us > row.at:
             found[(row.key, start + windows.size_us), row.number] += 1
             start -= windows.slide_us
     return found
+
+
+def _in_sessions(rows: Iterable[Row], gap: int) -> _Found:
+    """Those of one key: a row that is no further than the gap from the one before is in its session."""
+    sessions: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: row.at):
+        if not sessions or row.at > sessions[-1][-1].at + gap:
+            sessions.append([])
+        sessions[-1].append(row)
+    return Counter(((row.key, session[-1].at + gap), row.number) for session in sessions for row in session)
 
 
 def _as_read(rows: Iterable[Row], found: _Found, windows: Windows) -> Iterator[Row]:
@@ -162,25 +185,31 @@ def random_windows(seed: int) -> RandomWindows:
     draw, by_clock = random.Random(f"windows {seed}"), random.Random(f"{seed} by clock").random() < _BY_CLOCK
     disorder = draw.choice([0, 5, 20, 20]) * _STEP
     is_kept = draw.random() < 0.5 or not disorder
+    instants = random.Random(f"instants of {seed}")
+    on_edges = not by_clock and instants.random() < _ON_EDGES
+    if on_edges:
+        disorder, is_kept = instants.choice([0, 0, _EDGE]), True
     time = SourceTime(EventTime("at"), out_of_order=disorder if is_kept else disorder // 4)
     if by_clock:
         time, is_kept = SourceTime(EventTime("at"), is_added=True), True
     rows: list[Row] = []
-    keys = draw.randint(1, 8)
+    keys = draw.randint(1, 4 if on_edges else 8)
     stages, sources = [], draw.choice(["a", "a", "ab"])
     for source in sources:
-        splits = random_splits(draw, rows, disorder, keys)
+        splits = random_splits(draw, rows, disorder, keys, edge=_EDGE if on_edges else None)
         splits = tuple(map(_untimed, splits)) if by_clock else splits
         stages.append(Stage(f"source {source}", draw.randint(1, 3), splits=splits, time=time))
     windows = [_windows(draw, 10, disorder)]
     if draw.random() < 0.6:
         windows.append(_windows(draw, 30, disorder))
     windows = [*map(_smaller, windows)] if by_clock else windows
+    windows = [_on_edges(instants) for _ in windows] if on_edges else windows
     batch, names = draw.choice([1, 3, 10]), ("first", "second")[: len(windows)]
-    migrates = {name: draw.random() < 0.3 for name in names}
+    may_migrate = {name: draw.random() < 0.3 for name in names}
+    migrates = {name: may_migrate[name] and not kind.is_session for name, kind in zip(names, windows, strict=True)}
     for name, kind in zip(names, windows, strict=True):
         options = random_stage_options(draw, batch, migrates=migrates[name])
-        closing = ClosingWindows(kind.lateness_us, every=draw.choice([0.003, 0.02]))
+        closing = ClosingWindows(kind.lateness_us, kind.past_end_us, every=draw.choice([0.003, 0.02]))
         stages.append(Stage(name, draw.randint(1, 4), windows=closing, **stage_options(**options)))
     edges = [Edge(f"source {source}", "first") for source in sources]
     receivers = {
@@ -216,7 +245,7 @@ def random_windows(seed: int) -> RandomWindows:
         ticks=None,
         tick_seconds=max(draw.choice([0.01, 0.05]), network.mean_delay),
     )
-    return RandomWindows(job, tuple(rows), tuple(windows), other, is_kept, by_clock)
+    return RandomWindows(job, tuple(rows), tuple(windows), other, is_kept, by_clock, on_edges)
 
 
 def _windows(draw: random.Random, size: int, disorder: int) -> Windows:
@@ -224,6 +253,13 @@ def _windows(draw: random.Random, size: int, disorder: int) -> Windows:
     every = draw.choice([None, None, length // 2, length // 3 + 1])
     offset = draw.choice([0, 1])
     return Windows(size=length, every=every, offset=offset, lateness=draw.choice([0, 0, disorder // _STEP // 2]))
+
+
+def _on_edges(draw: random.Random) -> Windows:
+    """Windows whose ends are where rows may be, sessions with gaps that rows may be apart."""
+    edge = _EDGE / _STEP
+    sessions = [Windows(gap=edge), Windows(gap=edge), Windows(gap=edge, lateness=edge)]
+    return draw.choice([*sessions, Windows(size=edge), Windows(size=2 * edge, every=edge)])
 
 
 def _smaller(windows: Windows) -> Windows:
@@ -234,14 +270,22 @@ def _smaller(windows: Windows) -> Windows:
     )
 
 
-def random_splits(draw: random.Random, rows: list[Row], disorder: int, keys: int) -> tuple[MemorySplit, ...]:
-    """The splits of a source, of one to three channels of which each is in order; adds their rows to `rows`."""
+def random_splits(
+    draw: random.Random, rows: list[Row], disorder: int, keys: int, edge: int | None = None
+) -> tuple[MemorySplit, ...]:
+    """The splits of a source, of one to three channels of which each is in order; adds their rows to `rows`. `edge`:
+    microseconds of which all times are multiples, and the latest rows as much out of order as may be."""
     waiting: list[list[MemorySplit]] = []
     for channel in range(draw.choice([1, 1, 2, 3])):
-        now, own = draw.randint(0, 100) * _STEP, []
+        now, own = draw.randint(0, 100) * _STEP if edge is None else draw.randint(0, 3) * edge, []
         for _ in range(draw.randint(0, 60)):
-            now += int(draw.expovariate(1 / _STEP)) if draw.random() > 0.02 else 100 * _STEP
-            own.append(Row(len(rows), f"key {int(draw.expovariate(1.0)) % keys}", now - draw.randint(0, disorder)))
+            if edge is None:
+                now += int(draw.expovariate(1 / _STEP)) if draw.random() > 0.02 else 100 * _STEP
+            else:
+                now += draw.choice([0, 0, 0, 0, 0, 1, 1, 2]) * edge
+            key = f"key {int(draw.expovariate(1.0)) % keys}"
+            behind = draw.randint(0, disorder) if edge is None else draw.choice([0, disorder])
+            own.append(Row(len(rows), key, now - behind))
             rows.append(own[-1])
         size = draw.choice([1, 7, 20])
         waiting.append([_split(own[start : start + size], str(channel)) for start in range(0, len(own), size)])

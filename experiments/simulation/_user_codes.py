@@ -62,12 +62,12 @@ class UserCodes:
             if isinstance(stage_task := job.work[stage.name], ReduceStage)
         }
         self._windows = {
-            stage.name: WindowBook(stage.name, stage.reached.closed)
+            stage.name: WindowBook(stage.name, stage.reached.closed, are_sessions=_has_sessions(job, stage.name))
             for stage in job.graph.queue_fed()
             if stage.windows is not None
         }
         self._finals = {
-            name: PublishedWindows(name, stage_task.key)
+            name: PublishedWindows(name, stage_task.key, are_sessions=_has_sessions(job, name))
             for name in self._windows
             if (delivery := job.deliveries.get(name)) is not None and delivery.partial is not None
             if isinstance(stage_task := job.work[name], ReduceStage)
@@ -178,3 +178,9 @@ class UserCodes:
             work = job.work_of(stage, instruction.block)
             return work * job.service_seconds(stage, index) * job.slowness(stage, index, now)
         return _EXCHANGE_SECONDS
+
+
+def _has_sessions(job: SimulatedJob, stage: str) -> bool:
+    """Whether the windows of a stage are sessions."""
+    task = job.work[stage]
+    return isinstance(task, ReduceStage) and task.receiver.has_sessions

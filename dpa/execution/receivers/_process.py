@@ -27,9 +27,6 @@ from dpa.routing.keys import KeyName, in_words
 from dpa.tolerance import Tolerance
 from dpa.windows.times import since_1970
 
-_END = NEVER - 1
-"""The end of time: all timers are due."""
-
 MOST_AT_ONCE = 1_000_000
 """Timers of one key that may be due at the end of an epoch, or of the job."""
 
@@ -103,11 +100,12 @@ class ProcessStates(ObjectTable, States):
     @property
     def first_open(self) -> int | None:
         first = int(self.due[: self.size].min(initial=NEVER))
-        return None if first == NEVER else first
+        return None if first == NEVER else first + 1
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Call `on_time` of the keys whose timers are due by then, in the order of time."""
-        places = np.flatnonzero(self.due[: self.size] <= until).tolist()
+        """Call `on_time` of the keys whose timers are due before that, in the order of time: rows at `until` may still
+        come, and a timer is called after the rows of its own time."""
+        places = np.flatnonzero(self.due[: self.size] < until).tolist()
         if not places:
             return None
         rows = self._rows(self._on_time([(int(self.due[place]), place) for place in places], until), "on_time")
@@ -138,7 +136,7 @@ class ProcessStates(ObjectTable, States):
                 raise ExecutorError(
                     f"{name_of(self._process)}.on_time was called for key {in_words(name)} {why}: {mend}"
                 )
-            if self.due[place] <= until:
+            if self.due[place] < until:
                 heappush(due, (int(self.due[place]), place))
         self.forget(forgotten)
         return made
@@ -159,8 +157,8 @@ class ProcessStates(ObjectTable, States):
     def finish(self, key: KeyName) -> Reduced:
         """The rows emitted at the end; they have no key columns but those that the process gives them."""
         self.take_all()
-        timed = np.flatnonzero(self.due[: self.size] <= _END).tolist() if self._to_end else []
-        made = self._on_time([(int(self.due[place]), place) for place in timed], _END)
+        timed = np.flatnonzero(self.due[: self.size] < NEVER).tolist() if self._to_end else []
+        made = self._on_time([(int(self.due[place]), place) for place in timed], NEVER)
         pairs = zip(self.keys, self.states, strict=True)
         made += [record for name, state in pairs for record in emitted_last(self._process, name, state)]
         rows = self._rows(made, "finish")

@@ -61,14 +61,15 @@ class SessionStates(States):
     @property
     def first_open(self) -> int | None:
         """Of a session that may still grow."""
-        return min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
+        first = min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
+        return None if first is None else first + self._windowing.windows.past_end_us
 
     def reduce(self, block: Block) -> None:
         """Where errors are tolerated, records come apart: one on which user code raises joins no sessions, so what it
         has come with is reduced once more without it."""
         apart = self._receiver.takes_apart and not block.combined
         whole = joined_block(block) if apart else block
-        if self._closed is not None and (late := ends_of(whole.keys) <= self._closed).any():
+        if self._closed is not None and (late := ends_of(whole.keys) < self._closed).any():
             is_late = late[whole.codes]
             own, rest = whole.take(np.flatnonzero(is_late)), np.flatnonzero(~is_late)
             note_late(self._windowing, self._receiver.executor, own, int(ends_of(own.keys).max()))
@@ -96,15 +97,16 @@ class SessionStates(States):
             self.snapshot()
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Of the keys that have a session which may have ended, all sessions are joined, and no others."""
+        """Of the keys that have a session which may have ended, all sessions are joined, and no others. What ends at
+        `until` stays open: rows of that time may still come, and join it."""
         self.judge(until)
-        ended = [_hashes(part)[ends_of(part.keys) <= until] for part in self._parts]
+        ended = [_hashes(part)[ends_of(part.keys) < until] for part in self._parts]
         hashes = np.unique(np.concatenate([*ended, np.zeros(0, np.uint32)]))
         if not len(hashes):
             return None
         found, rest = _divided(self._parts, [np.isin(_hashes(part), hashes) for part in self._parts])
         whole = self._joined(found)
-        [ended_parts, open_parts] = _divided([whole], [ends_of(whole.keys) <= until])
+        [ended_parts, open_parts] = _divided([whole], [ends_of(whole.keys) < until])
         self._parts = [*rest, *open_parts]
         self._known = min(self._known, self.size)
         return self._finished(ended_parts[0], key) if ended_parts else None

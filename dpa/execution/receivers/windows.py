@@ -166,8 +166,8 @@ class WindowStates(States):
         return together(shares) if shares else self._receiver.own_store().finish(key)
 
     def _timed(self, end: int, until: int) -> list[Reduced]:
-        """What the timers of a window give, up to its end."""
-        share = self._stores[end].close(min(end, until), ())
+        """What the timers of a window give: when it is closed, those at its end too, where no row can come any more."""
+        share = self._stores[end].close(end + 1 if end <= until else until, ())
         return [] if share is None else [self._windowed(share, end, 0)]
 
     def _finished(self, end: int, finish: Callable[[KeyName], Reduced], key: KeyName) -> Reduced:

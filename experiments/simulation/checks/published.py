@@ -19,7 +19,7 @@ from dpa.execution.states import Reduced, StatePart
 from dpa.protocol.wire.instructions import Commit, Instruction, ProcessBlock, Publish
 from dpa.routing.keys import Key, KeyName, to_python
 from experiments.simulation.checks.require import require
-from experiments.simulation.checks.windows import ended
+from experiments.simulation.checks.windows import ended, joined
 
 
 class PublishedResults:
@@ -83,11 +83,12 @@ class PublishedWindows:
         committed: the shares of each epoch.
     """
 
-    def __init__(self, stage: str, key: KeyName) -> None:
+    def __init__(self, stage: str, key: KeyName, *, are_sessions: bool) -> None:
         """`key` is the names of the key columns, with those of the window."""
         self.committed: dict[int, tuple[pa.Table, ...]] = {}
         self._stage = stage
         self._key = key
+        self._are_sessions = are_sessions
         self._open: set[Key] = set()
         self._due: set[Key] = set()
         self._closes: int | None = None
@@ -102,7 +103,7 @@ class PublishedWindows:
         """User code of a task carries out an instruction."""
         if isinstance(instruction, ProcessBlock):
             keys = to_python(instruction.block.keys)
-            self._open.update(key for key in keys if not ended(key, instruction.closed))
+            self._open.update(key for key in keys if not self._ended(key, instruction.closed))
 
     def published(self, publish: Publish, staged: Any) -> None:
         """A task has closed its windows at a cut, and staged its rows if it was to; None: it has none."""
@@ -113,7 +114,9 @@ class PublishedWindows:
 
     def cut_is_over(self, *, knows: bool) -> None:
         """All tasks have, at the last cut; `knows`: whether the coordinator will publish what has been closed since."""
-        closed = {key for key in self._open if ended(key, self._closes)}
+        if self._are_sessions:
+            self._open = joined(self._open)
+        closed = {key for key in self._open if self._ended(key, self._closes)}
         self._open -= closed
         self._due |= closed
         if self._staged is not None:
@@ -126,6 +129,9 @@ class PublishedWindows:
     def commit(self, commit: Commit) -> None:
         """What was staged of an epoch is committed."""
         self.committed[commit.epoch] = commit.staged
+
+    def _ended(self, key: Key, by: int | None) -> bool:
+        return ended(key, by, is_session=self._are_sessions)
 
     def _keys(self, rows: pa.Table) -> list[Key]:
         return to_python(key_column(rows, self._key))

@@ -20,7 +20,7 @@ TIME = pa.timestamp("us", tz="UTC")
 ROWS = pa.table({"at": pa.array([0, SECOND], TIME), "key": ["a", "b"]})
 
 
-def job(tmp_path: Path, **write: Any) -> Job:
+def job(tmp_path: Path, window: Any = "1s", **write: Any) -> Job:
     tweets = {"format": "generated", "use": "jobs.trending:LiveTweets", "rows": None, "time": {"column": "time"}}
     counts = {
         "from": "windows",
@@ -29,7 +29,7 @@ def job(tmp_path: Path, **write: Any) -> Job:
         "write": write or {"path": str(tmp_path / "out"), "publish": "final"},
         "reference": {"sql": "SELECT 1", "at_end": False},
     }
-    stages = {"tweets": {"read": tweets}, "windows": {"from": "tweets", "window": "1s"}, "counts": counts}
+    stages = {"tweets": {"read": tweets}, "windows": {"from": "tweets", "window": window}, "counts": counts}
     return Job(name="visits", stages=stages, epoch_log=str(tmp_path / "log"))
 
 
@@ -84,6 +84,15 @@ def test_late_records_and_those_that_were_left_out_are_in_the_way_of_their_epoch
     found = of(tmp_path, 4, 4)
     assert "2 records were left out" in (found.compared.why_not or "")
     assert (found.rows, found.read) == (1, 6), "what epoch 1 has read is of windows that were closed by 3"
+
+
+def test_a_session_that_ends_where_windows_are_closed_is_of_the_next_epoch(tmp_path: Path) -> None:
+    logged(tmp_path, {"epoch": 1, "late": 1}, {"epoch": 2, "late": 2})
+    published(tmp_path, 2)
+    for window, rows in (("1s", [1, 1]), ({"gap": "1s"}, [0, 1])):
+        spec = job(tmp_path, window).spec
+        found = [each for epoch in (1, 2) for each in verified(spec, str(tmp_path / "log"), epoch, epoch)]
+        assert [each.rows for each in found] == rows
 
 
 def test_what_epochs_have_not_published_is_said(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_what_timers_have_changed_is_in_an_increment() -> None:
     task = ReduceTask(ReduceStage(receiver(Alarms()), ()), 0)
     task.process(block([(f"key {number}", 10) for number in range(8)] + [("early", 3), ("gone", 1)]))
     before = Written(task, [])
-    task.close(3 * SECOND)
+    task.close(4 * SECOND)
     while not before.is_over:
         before.sweep()
     states = found_in(before.chain)

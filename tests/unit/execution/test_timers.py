@@ -98,16 +98,16 @@ def test_each_timer_is_called_once_in_the_order_of_time_wherever_its_key_is(
         now = rows_of(task)[before:]
         due: list[tuple[str, int]] = []
         for key, value in waiting:
-            due += [(key, alarm) for alarm in alarms_of([value]) if alarm <= until]
+            due += [(key, alarm) for alarm in alarms_of([value]) if alarm < until]
         assert sorted(now) == sorted(due)
         if room is None:
             assert [alarm for _, alarm in now] == sorted(alarm for _, alarm in now)
         # what is left of a chain goes on behind what has been called
-        left = [(key, [alarm for alarm in alarms_of([value]) if alarm > until][:1]) for key, value in waiting]
+        left = [(key, [alarm for alarm in alarms_of([value]) if alarm >= until][:1]) for key, value in waiting]
         waiting = [(key, alarm) for key, alarms in left for alarm in alarms]
         expected += due
         first = min((alarm for _, alarm in waiting), default=None)
-        assert task.first_open == (None if first is None else first * SECOND)
+        assert task.first_open == (None if first is None else first * SECOND + 1)
     task.finish()
     task.conform(None)
     rest = [(key, alarm) for key, value in waiting for alarm in alarms_of([value])]
@@ -155,14 +155,37 @@ def test_timers_of_a_window_are_called_up_to_its_end() -> None:
     starts[1] = starts[1].cast(pa.timestamp("us"))
     keys = pa.StructArray.from_arrays([pa.array(["a", "b", "a"]), *starts], names=["key", START, END])
     task.process(Block.of(keys, pa.record_batch({"value": pa.array([9, 14, 12], pa.int64())}), 0, 0))
-    assert task.first_open == 9 * SECOND
+    assert task.first_open == 9 * SECOND + 1
     task.close(13 * SECOND)
     rows = [row for batch in task.snapshot().rows for row in batch.to_pylist()]
     assert [(row["key"], row["alarm"], row[END].second) for row in rows] == [("a", 9, 10), ("a", 12, 20)]
-    assert task.first_open == 16 * SECOND
+    assert task.first_open == 16 * SECOND + 1
     task.finish()
     task.conform(None)
     assert task.share.table["alarm"].to_pylist() == [9, 12, 16]  # not 13 and 14 of the first window
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_a_timer_is_called_after_the_rows_of_its_own_time(spills: bool) -> None:
+    task = ReduceTask(ReduceStage(receiver(Alarms()), ()), 0, Room(1) if spills else None)
+    task.process(block([("a", 7)]))
+    assert task.first_open == 7 * SECOND + 1
+    task.close(7 * SECOND)  # rows of this time may still come
+    assert rows_of(task) == []
+    task.close(7 * SECOND + 1)
+    assert rows_of(task) == [("a", 7)]
+
+
+def test_a_timer_at_the_end_of_a_window_is_called_when_it_is_closed() -> None:
+    made = replace(receiver(Alarms()), windowing=Windowing(tumbling(10)))
+    task = ReduceTask(ReduceStage(made, ()), 0)
+    times = [pa.array([at * SECOND], pa.timestamp("us")) for at in (0, 10)]
+    keys = pa.StructArray.from_arrays([pa.array(["a"]), *times], names=["key", START, END])
+    task.process(Block.of(keys, pa.record_batch({"value": pa.array([10], pa.int64())}), 0, 0))
+    assert task.first_open == 10 * SECOND
+    task.close(10 * SECOND)
+    assert [row["alarm"] for batch in task.snapshot().rows for row in batch.to_pylist()] == [10]
+    assert task.first_open is None
 
 
 class Stays(Alarms):

@@ -222,7 +222,45 @@ def test_a_dead_record_keeps_no_late_one_from_being_late() -> None:
     failed = letters.take()
     assert failed is not None and {letter.error for letter in failed.letters} == {"ValueError", "LateRecordError"}
     task, letters = in_sessions([("a", 0), ("a", 4)], [1, 1], Collected(), closed=closed)
-    assert (task.first_open, letters.count) == (9 * SECOND, 0)
+    assert (task.first_open, letters.count) == (9 * SECOND + 1, 0)
+
+
+@pytest.mark.parametrize("spills", [False, True])
+def test_a_session_stays_open_at_its_end_where_a_row_still_joins_it(spills: bool) -> None:
+    made = replace(receiver_of(Collected()), windowing=Windowing(session(5)))
+    task = ReduceTask(ReduceStage(made, KEY), 0, Room(1) if spills else None)
+    process(task, [("a", 0), ("b", 0)])
+    assert task.first_open == 5 * SECOND + 1
+    task.close(5 * SECOND)
+    process(task, [("a", 5)])
+    task.close(5 * SECOND + 1)
+    assert ends_of(task) == [("b", 5)]
+    process(task, [("a", 0)])  # it ends where the closed one of `b` did
+    task.close(10 * SECOND + 1)
+    assert ends_of(task) == [("b", 5), ("a", 10)]
+
+
+def test_a_row_whose_session_ends_where_event_time_is_comes_in_time() -> None:
+    task, letters = in_sessions([("a", 0)], [1], Collected(), closed=5 * SECOND)
+    assert (task.first_open, letters.count) == (5 * SECOND + 1, 0)
+    task, letters = in_sessions([("a", 0)], [1], Collected(), closed=5 * SECOND + 1)
+    assert (task.first_open, letters.count) == (None, 1)
+
+
+def process(task: ReduceTask, found: list[tuple[str, int]]) -> None:
+    """Records of these keys and seconds, in sessions with a gap of five seconds."""
+    at = pa.array([second * SECOND for _, second in found], pa.timestamp("us"))
+    rows = pa.record_batch({"key": [key for key, _ in found], "at": at, "value": [second for _, second in found]})
+    edge = MapTask(None, KEY, ("value",), task.receiver, False, seed=0, batch_records=100, step_seconds=1.0)
+    for step in edge.steps(OneBatch(Assign(session(5), EventTime("at"))(rows)), lambda: 0.0):
+        for _, block in step.blocks:
+            task.process(block)
+
+
+def ends_of(task: ReduceTask) -> list[tuple[str, int]]:
+    """Keys and the ends of their sessions, in seconds, as they were closed."""
+    rows = [row for batch in task.snapshot().rows for row in batch.to_pylist()]
+    return [(row["key"], row[END].second) for row in rows]
 
 
 def in_sessions(
