@@ -132,11 +132,10 @@ class UserCodes:
         if commit.stage in self._finals:
             self._finals[commit.stage].commit(commit)
 
-    def look(self, coordinator: CoordinatorMachine) -> None:
-        """The coordinator has handled an event: if no cut is made now, the last one is over."""
-        if self._finals and not coordinator.is_cut:
-            for name, book in self._finals.items():
-                book.cut_is_over(knows=coordinator.stages[name].publications.has_closed)
+    def cut_is_over(self, coordinator: CoordinatorMachine) -> None:
+        """The coordinator lets tasks go on; the next cut may have begun by then."""
+        for name, book in self._finals.items():
+            book.cut_is_over(knows=coordinator.stages[name].publications.has_closed)
 
     def _require_cut(self) -> None:
         """All that was emitted is processed."""

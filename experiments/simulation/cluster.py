@@ -58,6 +58,7 @@ from dpa.protocol.wire.instructions import (
     StopTasks,
     WriteCheckpoint,
 )
+from dpa.protocol.wire.messages.cuts import GoOn
 from experiments.simulation._agenda import Agenda
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import KeptCuts, Saving, StoredCheckpoints
@@ -274,8 +275,8 @@ class SimulatedCluster:
         for instruction in instructions:
             self._execute(address, instruction)
         self._invariants.check(address)
-        if address == COORDINATOR:
-            self._user_codes.look(self.coordinator)
+        if any(isinstance(each, Send) and isinstance(each.envelope.message, GoOn) for each in instructions):
+            self._user_codes.cut_is_over(self.coordinator)
         if self._watch is not None and address.stage in RESERVED:
             self._watch(self)
         if self.is_finished and not self._checked_end:
