@@ -32,10 +32,9 @@ class Objective(ABC):
         self._a_task[:, 0] = task_costs(graph)
         self._peers: list[list[tuple[int, int]]] = [[] for _ in graph.groups]  # of each group, and by which link
         for number, link in enumerate(links):
-            self._peers[link.upstream].append((link.downstream, number))
-            self._peers[link.downstream].append((link.upstream, number))
-            self._a_task[link.upstream, 1] += link.per_pair * graph.groups[link.downstream].tasks
-            self._a_task[link.downstream, 2] += link.per_pair * graph.groups[link.upstream].tasks
+            for ours, theirs, way in ((link.upstream, link.downstream, 1), (link.downstream, link.upstream, 2)):
+                self._peers[ours].append((theirs, number))
+                self._a_task[ours, way] += link.per_pair * graph.groups[theirs].tasks
 
     @abstractmethod
     def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
@@ -94,8 +93,7 @@ class Objective(ABC):
 
 def _network(use: Floats) -> Floats:
     """Bytes a second between each node and the others, in the busier direction."""
-    traffic: Floats = np.maximum(use[:, 1], use[:, 2]) - use[:, 3]
-    return traffic
+    return np.asarray(np.maximum(use[:, 1], use[:, 2]) - use[:, 3])
 
 
 class Fullness(Objective):

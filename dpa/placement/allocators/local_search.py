@@ -16,9 +16,6 @@ from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic
 from dpa.placement.scores import Floats, rooms, task_costs
 
-Flags = npt.NDArray[np.bool_]
-"""Shape (groups, nodes)."""
-
 WORK = 30_000_000
 """Sums that a search may compare, in all its steps; about a second."""
 
@@ -112,7 +109,7 @@ class Climb:
         _move(counts, group, source, target, min(tasks, int(free[target] / cost)) if cost else tasks)
         return source, target
 
-    def _swap(self, counts: Counts, here: Flags, kept: Floats, free: Floats) -> tuple[int, ...]:
+    def _swap(self, counts: Counts, here: npt.NDArray[np.bool_], kept: Floats, free: Floats) -> tuple[int, ...]:
         """Carry out the best swap of a task for one of another group on another node; returns these nodes. The best
         node of one group does not depend on that of the other."""
         if self._a_swap > _SWAPS:
