@@ -30,6 +30,8 @@ from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
 """Lines of the panel kept for redistributions and changes of tasks, the newest at the bottom."""
+WINDOW_LINES = 3
+"""Lines in which it says why windows are open."""
 
 PROGRESS = "green"
 
@@ -143,7 +145,7 @@ class Panel:
             parts += [self._input(), self._records()]
             if state.totals.latency_p99 is not None:
                 parts.append(line("latency  ", f"p99 {latency(state.totals.latency_p99)}"))
-            parts += _windows(state.snapshot)
+            parts += _windows(state.snapshot, console, width)
             # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
             if state.totals.is_graph:
@@ -220,12 +222,21 @@ class Panel:
         shown: list[Text] = []
         for found in reversed(self._state.latest):
             head, reason = _told(found)
-            wrapped = Text(one_line(reason, 300)).wrap(console, max(width - len(head), 20))
+            wrapped = _wrapped(head, reason, console, width, height)
             if shown and len(shown) + len(wrapped) > height:
                 break
-            indent = Text(" " * len(head))
-            shown = [(indent if number else head) + line for number, line in enumerate(wrapped[:height])] + shown
+            shown = wrapped + shown
         return shown
+
+
+def _wrapped(head: Text, words: str, console: Console, width: int, height: int) -> list[Text]:
+    """Words beside a head in at most `height` lines; where there are more, an ellipsis follows the last whole word."""
+    text, room = one_line(words, 300), max(width - len(head), 20)
+    lines = Text(text).wrap(console, room)
+    while len(lines) > height and " " in text:
+        text = text[: height * room].rsplit(" ", 1)[0]
+        lines = Text(f"{text} …").wrap(console, room)
+    return [(Text(" " * len(head)) if number else head) + line for number, line in enumerate(lines[:height])]
 
 
 def _stages(totals: Totals, height: int) -> Table:
@@ -252,7 +263,7 @@ def _stages(totals: Totals, height: int) -> Table:
     return Table("", head, rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
 
 
-def _windows(snapshot: Snapshot) -> list[Text]:
+def _windows(snapshot: Snapshot, console: Console, width: int) -> list[Text]:
     """Of the stage whose windows are open for longest, why they are; nothing where none is open."""
     found = [stage for stage in snapshot.stages if stage.event_time is not None and stage.event_time.opens is not None]
     first = min(found, key=_opens, default=None)
@@ -261,7 +272,7 @@ def _windows(snapshot: Snapshot) -> list[Text]:
     reached = first.event_time.watermark
     at = "not known yet" if reached is None else instant(reached)
     words = f"{first.name} waits for {instant(_opens(first))}, event time is {at}, {first.event_time.holder}"
-    return [line("windows  ", words)]
+    return _wrapped(Text("windows  "), words, console, width, WINDOW_LINES)
 
 
 def _opens(stage: StageSnapshot) -> int:

@@ -78,6 +78,25 @@ def test_the_panel_says_why_a_window_is_open() -> None:
     assert "windows" not in panel(4, 132, 24, event_time=replace(waits, opens=None))
 
 
+@pytest.mark.parametrize("height", [24, 50])
+def test_a_narrow_panel_has_all_of_the_event_time_that_windows_wait_for(height: int) -> None:
+    waits = EventTimeStats(1_500_000, None, 10_000_000, "clicks", "logs/2026-01-31.jsonl", 3)
+    drawn = panel(4, 80, height, event_time=waits).splitlines()
+    said = " ".join("".join(drawn).replace("│", " ").split())
+    assert f"event time is 1970-01-01 00:00:01.5, {waits.holder}" in said
+    assert len(drawn) < height
+    assert {len(line) for line in drawn} == {80}
+
+
+def test_a_reason_that_is_cut_ends_between_two_words_and_says_so() -> None:
+    keys = [f"https://example.org/whose/name/is/long?number={number}" for number in range(9)]
+    reason = f"delay 0.179 s of reducer 1 exceeds 0.0449 s x 1.2; split {', '.join(keys)}"
+    drawn = panel(4, 80, 24, decisions=(samples.decision(reason=reason),))
+    *_, last, ellipsis = " ".join(line.strip("│ ") for line in drawn.splitlines()[:-1]).split()
+    assert last.rstrip(",") in keys
+    assert ellipsis == "…"
+
+
 def test_once_all_rows_are_read_the_bar_shows_what_the_reducers_have_yet_to_do() -> None:
     console = Console(file=io.StringIO(), width=80, height=24, record=True)
     progress = RichProgress(None, "job", Clock(), console=console, refresh_thread=False)
