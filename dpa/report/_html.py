@@ -107,7 +107,9 @@ def _table(table: Table) -> str:
     if not table.rows:
         return _note(table.absent) if table.absent else ""
     kinds = [' class="n"' if title.startswith("#") else "" for title in table.head]
-    head = "".join(f"<th{kind}>{escape(title.lstrip('#'))}</th>" for kind, title in zip(kinds, table.head, strict=True))
+    names = [escape(title.lstrip("#")) for title in table.head]
+    head = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, names, strict=True))
+    kinds = [f'{kind} data-name="{name}"' for kind, name in zip(kinds, names, strict=True)]  # read on narrow screens
     body = "".join(
         f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n"
         for row in [*table.rows[:MAX_ROWS], *[table.total] * bool(table.total)]

@@ -45,5 +45,11 @@ pre {
 }
 pre.bad { border-left: 3px solid var(--bad); white-space: pre-wrap; overflow-wrap: anywhere; }
 details > summary { cursor: pointer; color: var(--faint); margin: .5rem 0; }
+@media screen and (max-width: 40rem) { /* a row is a paragraph in which each value has its name before it */
+  thead, td:empty { display: none; }
+  tr { display: flex; flex-wrap: wrap; gap: 0 1rem; padding: .3rem 0; border-bottom: 1px solid var(--grid); }
+  td { border: 0; padding: 0; }
+  td::before { content: attr(data-name) " "; color: var(--faint); }
+}
 @media print { body { max-width: none; } h2 { break-after: avoid; } figure, tr { break-inside: avoid; } }
 """

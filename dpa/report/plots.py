@@ -39,7 +39,7 @@ INK, GRID = "#333333", "#cccccc"
 """Text and axes; grid and faint marks."""
 PAPER = "#fefefe"
 """What lies behind a picture. `svg` turns these three into the colours of the page."""
-SIZE = (9.0, 3.4)  # inches
+SIZE = (7.2, 3.0)  # inches
 
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -165,7 +165,8 @@ def svg(figure: Figure, name: str) -> str:
     for ours, theirs in colours.items():
         drawing = drawing.replace(ours, theirs)
     width = figure.get_size_inches()[0] * 96
-    return drawing.replace("<svg ", f'<svg style="max-width:{width:.0f}px;min-width:{0.7 * width:.0f}px" ', 1)
+    least = 0.7 * width if width > 96 * SIZE[0] else 0.0  # what is wider than a page is scrolled, not made tiny
+    return drawing.replace("<svg ", f'<svg style="max-width:{1.2 * width:.0f}px;min-width:{least:.0f}px" ', 1)
 
 
 @contextmanager

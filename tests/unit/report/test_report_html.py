@@ -111,6 +111,18 @@ def test_the_page_has_the_graph_and_three_pictures_each_described() -> None:
     assert len([value for name, value in page.attributes if name == "aria-label" and value.endswith(".")]) == 4
 
 
+def test_on_a_narrow_screen_each_value_has_its_name_and_pictures_shrink_to_the_page() -> None:
+    page = rendered(samples.graph_report)
+    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+        head = re.findall(r'<th(?: class="n")?>(.*?)</th>', table)
+        for row in re.findall(r"<tr>(<td.*?)</tr>", table):
+            assert re.findall(r'<td[^>]* data-name="(.*?)">', row) == head
+    assert "content: attr(data-name)" in page
+    widths = re.findall(r'<svg style="max-width:(\d+)px;min-width:(\d+)px"', page)
+    assert len(widths) == 1 + 3 * 5
+    assert {least for _, least in widths[1:]} == {"0"}
+
+
 def test_identifiers_of_different_pictures_do_not_collide() -> None:
     found = [value for name, value in Page(rendered(samples.report)).attributes if name == "id" and len(value) > 8]
     pictures = re.findall(r"<svg.*?</svg>", rendered(samples.report), re.DOTALL)
