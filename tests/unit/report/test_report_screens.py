@@ -1,0 +1,26 @@
+"""The README's pictures of a terminal are what the code draws of a recorded run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import report_screens
+
+
+@pytest.mark.parametrize("path", report_screens.screens(), ids=lambda path: path.name)
+def test_a_picture_of_a_screen_is_what_the_code_draws(path: Path) -> None:
+    drawn = report_screens.screens()[path]
+    assert path.read_text(encoding="utf-8") == drawn, "draw it again: python tests/unit/report_screens.py"
+
+
+def test_the_readme_shows_the_pictures() -> None:
+    readme = (report_screens.ROOT / "README.md").read_text(encoding="utf-8")
+    for path in report_screens.screens():
+        assert f"({path.relative_to(report_screens.ROOT).as_posix()})" in readme
+
+
+def test_a_picture_of_a_screen_fetches_nothing() -> None:
+    for drawn in report_screens.screens().values():
+        assert "url(http" not in drawn
+        assert "@font-face" not in drawn
