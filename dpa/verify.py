@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from dpa._util.secrets import HIDDEN
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
-from dpa.config import JobFile, load, parse
+from dpa.config import JobFile, load, parse_written
 from dpa.driver.spec import JobSpec
 from dpa.driver.verification import Verified, verified
 from dpa.errors import ConfigError
@@ -62,9 +61,7 @@ def _of_log(log: str) -> JobFile:
     text = config_of(log)
     if HIDDEN in text:
         raise ConfigError(f"{log} has the job without its passwords: name the job file by --job")
-    found = yaml.safe_load(text)
-    origin = str(Path(found["directory"]) / "job.yaml")
-    return parse(found["job"], origin=origin, places={("name",): origin})
+    return parse_written(text)
 
 
 def _show(result: Verified) -> None:

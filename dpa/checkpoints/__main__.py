@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,8 +46,7 @@ def list_all(context: typer.Context, job: Job = None) -> None:
     with _reading("the list") as console:
         for chain in _chains(context.obj, job):
             console.print(chain.job, style="bold", overflow="fold")
-            slots = [slot for number in chain.numbers() if (slot := chain.slot(number)) is not None]
-            made = [slot.checkpoint for slot in slots if slot.checkpoint is not None and not slot.is_claim]
+            made = [*reversed(chain.checkpoints().values())]
             console.print(_table(made) if made else "no checkpoint yet")
 
 
@@ -89,6 +89,24 @@ def verify(context: typer.Context, job: Job = None) -> None:
             console.print(f"{chain.job}: {plural(files, 'file')}, {len(found) or 'none'} damaged", overflow="fold")
     if damages:
         raise typer.Exit(1)
+
+
+@app.command("back-to")
+def go_back(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Its directory, or how that begins.")],
+    number: Annotated[int, typer.Argument(min=0, help="Of the checkpoint.")],
+    config: Annotated[Path | None, typer.Option(metavar="CONFIG", help="The job file, where it has passwords.")] = None,
+) -> None:
+    """Have a job go on with an older checkpoint, and take back what it has published since."""
+    from dpa.config import load
+    from dpa.driver.going_back import back_to
+
+    with _reading("what was done") as console:
+        chain = _one(context.obj, job)
+        for line in back_to(chain, number, None if config is None else load(config)):
+            console.print(line, overflow="fold")
+        console.print(f"{chain.job}: the next --resume goes on behind checkpoint {number}", overflow="fold")
 
 
 @app.command()

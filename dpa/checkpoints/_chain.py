@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from dpa._util import lines
 from dpa.checkpoints._data import DataFiles, data_path
 from dpa.checkpoints._files import Files
 from dpa.checkpoints._manifest import FileRef, Manifest, Slot, TaskParts
@@ -78,11 +79,12 @@ class Chain:
         """That of the claim."""
         return self._won().generation
 
-    def claim(self, generation: int | None = None) -> Manifest | None:
+    def claim(self, generation: int | None = None, back_to: Manifest | None = None) -> Manifest | None:
         """Take the job over: nobody who did so before can add to the chain from now on.
 
         Args:
             generation: a greater one than any before; by default the next.
+            back_to: the checkpoint that is the newest from now on, one of `checkpoints`; None: the one that is.
 
         Returns:
             The newest checkpoint, which this coordinator starts from; None if there is none yet.
@@ -96,7 +98,8 @@ class Chain:
         for _ in range(_LOOKS):
             if newest.generation >= generation:
                 break
-            claim = Slot(self.job, newest.name, newest.number + 1, generation, self._claimant, newest.checkpoint)
+            start = back_to or newest.checkpoint
+            claim = Slot(self.job, newest.name, newest.number + 1, generation, self._claimant, start)
             self._last = self._put(claim, newest)
             if self._last is not None:
                 return self._last.checkpoint
@@ -118,7 +121,9 @@ class Chain:
         last = self._won()
         now = datetime.now(timezone.utc).timestamp()
         number = last.number + 1
-        manifest = Manifest(number, last.generation, epoch, now, seconds, records, coordinator, tuple(tasks))
+        before = last.checkpoint
+        line = lines.extended(before.line if before else (), before.epoch + 1 if before else 0, self._claimant)
+        manifest = Manifest(number, last.generation, epoch, now, seconds, records, coordinator, tuple(tasks), line)
         known = last.files()
         for path, file in manifest.files().items():
             if file.number != number and known.get(path) != file:
@@ -138,6 +143,19 @@ class Chain:
             CheckpointDamagedError: it is damaged, or the chain is gone.
         """
         return self.newest_slot().checkpoint
+
+    def checkpoints(self) -> dict[int, Manifest]:
+        """Those that the job may go on with, by their numbers, the newest first: not those behind which it went back.
+
+        Raises:
+            CheckpointDamagedError: one of them is damaged.
+        """
+        found: dict[int, Manifest] = {}
+        number = self.newest_slot().number if self._listed() else -1
+        while number >= 0 and (slot := self.slot(number)) is not None and slot.checkpoint is not None:
+            found[slot.checkpoint.number] = slot.checkpoint
+            number = slot.checkpoint.number if slot.is_claim else number - 1
+        return found
 
     def manifest(self, number: int) -> Manifest:
         """The checkpoint of a number.

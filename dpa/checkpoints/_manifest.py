@@ -70,6 +70,7 @@ class Manifest:
         records: that the job had read at the cut.
         coordinator: what the coordinator knew, such as tables and positions of splits.
         tasks: the states, task by task; a file may be one of an earlier checkpoint.
+        line: which coordinators made which epochs up to this one (`dpa._util.lines`).
     """
 
     number: Natural
@@ -80,6 +81,7 @@ class Manifest:
     records: Natural
     coordinator: FileRef
     tasks: tuple[TaskParts, ...]
+    line: tuple[tuple[int, str], ...] = ()
 
     def files(self) -> dict[str, FileRef]:
         """Every file that it needs, by path."""

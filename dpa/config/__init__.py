@@ -1,6 +1,6 @@
 """The job file: its schema, defaults, overrides and errors."""
 
-from dpa.config._files import JobFile, load, parse
+from dpa.config._files import JobFile, load, parse, parse_written
 from dpa.config._schema import JobConfig, json_schema
 from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
 from dpa.config._stage import MADE_IN_PYTHON, AggregationConfig, ExecutorConfig
@@ -21,4 +21,5 @@ __all__ = [
     "json_schema",
     "load",
     "parse",
+    "parse_written",
 ]

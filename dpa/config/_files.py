@@ -117,6 +117,17 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
     return JobFile(config, origin, places)
 
 
+def parse_written(text: str) -> JobFile:
+    """The job of a run, as that has written it: with the directory where its paths start.
+
+    Raises:
+        ConfigError: this version of dpa does not know such a job.
+    """
+    found = yaml.safe_load(text)
+    origin = str(Path(found["directory"]) / "job.yaml")
+    return parse(found["job"], origin=origin, places={("name",): origin})
+
+
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     """The document of a file, and the line of each of its keys."""
     try:

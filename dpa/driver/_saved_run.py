@@ -6,15 +6,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dpa._util.as_yaml import as_yaml
 from dpa._util.owned import users_directory
 from dpa._util.secrets import without_secrets
 from dpa._util.words import plural
 from dpa.driver.inputs import OpenedInput
+from dpa.driver.outputs import Publication
 from dpa.driver.spec import JobSpec
 from dpa.errors import CheckpointError, ConfigError
 from dpa.logical.step import Step
@@ -25,7 +27,7 @@ from dpa.sources.splits import ParquetSplit
 from dpa.spark import Kept
 
 if TYPE_CHECKING:
-    from dpa.checkpoints import Chain
+    from dpa.checkpoints import Chain, Manifest
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class SavedRun:
             path = self._store.place  # whatever user code makes the working directory
         self.saved = SavedJob(replace(options, path=path), "")
         self._inputs: Mapping[str, Any] = {}
+        self._checkpoint: Manifest | None = None
         self._ending: list[str] = []
         self._is_done = False
 
@@ -106,6 +109,25 @@ class SavedRun:
             _log.warning("the checkpoints of the job are still there: %s", error)
         self.resumable = self._place
 
+    def require_known(self, outputs: Iterable[Publication]) -> None:
+        """Check that what the job that is resumed has published goes with its newest checkpoint.
+
+        Raises:
+            ConfigError: it does not, or cannot be found out.
+        """
+        from dpa.protocol.published import require_known
+
+        for output in outputs:
+            newest = output.newest()
+            if newest is not None and newest.is_last and any(known["rows"] is None for known in self._inputs.values()):
+                ended = f"{output.place} has all that this job has published: it had ended"
+                raise ConfigError(
+                    f"--resume: {ended}; what it reads now would be lost: begin a new job, with its place"
+                )
+            if output.sink.with_checkpoints:
+                with self._refusing():
+                    require_known(newest, output.place, self._checkpoint, self._store.place, self.saved.job)
+
     def done(self) -> None:
         """The job has ended well: no checkpoint is needed any more."""
         self._is_done = True
@@ -115,8 +137,9 @@ class SavedRun:
         room = self._store.room(self.saved.job) or self._far_room
         return Kept(f"{room}/{step}", self.resumes)
 
-    def know(self, opened: Mapping[str, OpenedInput]) -> SavedJob:
+    def know(self, opened: Mapping[str, OpenedInput], publishes: Sequence[str]) -> SavedJob:
         """What is saved, now that the inputs are known; compares them with those of the job that is resumed.
+        `publishes`: the keys that say where epochs are committed with checkpoints.
 
         Raises:
             ConfigError: they are others.
@@ -129,7 +152,9 @@ class SavedRun:
                 found, had = _input_in_words(inputs[name]), _input_in_words(then)
                 other = f"has {found} now, and had {had}" if found != had else "has files of other names or sizes now"
                 raise self._spec.file.error(step.at("read"), f"{other}; a job is resumed with the input that it had")
-        about = json.dumps({"steps": self._about, "inputs": inputs})
+        config, directory = self._spec.config, str(self._spec.file.directory)
+        job = as_yaml({"directory": directory, "job": config.resolved()}) if publishes else ""
+        about = json.dumps({"steps": self._about, "inputs": inputs, "publishes": publishes, "job": job})
         self.saved = replace(self.saved, about=about)
         return self.saved
 
@@ -174,10 +199,10 @@ class SavedRun:
             except (CheckpointError, ConfigError) as error:
                 refused.append(error)
         if len(found) == 1:
-            saved, self._inputs = found[0]
+            saved, self._inputs, self._checkpoint = found[0]
             return saved
         if found:
-            several = ", ".join(saved.job for saved, _ in found)
+            several = ", ".join(saved.job for saved, _, _ in found)
             raise CheckpointError(
                 f"{place} has checkpoints of several jobs that fit: name one of {several} in --resume"
             )
@@ -187,8 +212,8 @@ class SavedRun:
         why = "".join(f"\n{error}" for error in refused)
         raise CheckpointError(f"{place} has no checkpoint with which {name} can go on; jobs there: {there}{why}")
 
-    def _readable(self, job: str) -> tuple[SavedJob, Any]:
-        """A job that this one can go on with, and what it says of its inputs.
+    def _readable(self, job: str) -> tuple[SavedJob, Any, Manifest]:
+        """A job that this one can go on with, what it says of its inputs, and its newest checkpoint.
 
         Raises:
             CheckpointError: it has no checkpoint, or one that cannot be read.
@@ -202,7 +227,8 @@ class SavedRun:
         then = read(self._store.data(job), newest.checkpoint)[0]
         self._require_same(then["steps"])
         rows = newest.checkpoint.records
-        return SavedJob(self.saved.options, job, generation=newest.generation, read=rows), then["inputs"]
+        saved = SavedJob(self.saved.options, job, generation=newest.generation, read=rows)
+        return saved, then["inputs"], newest.checkpoint
 
     def _require_same(self, then: Mapping[str, Mapping[str, Any]]) -> None:
         """Check that the steps are those of the job that is resumed.

@@ -23,7 +23,7 @@ from dpa.sinks.kafka import KafkaTopic
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import RESULT, Newest, Sink
 from dpa.sources.paths import prefix_of, without_file_scheme
 
 DEAD_LETTERS = "dead_letters"
@@ -170,6 +170,15 @@ class Publication:
             self.sink.abort()
         except Exception as error:
             warnings.warn(f"{self._key}: {_words(error)}", RuntimeWarning, stacklevel=2)
+
+    def newest(self) -> Newest | None:
+        """What of the job is there.
+
+        Raises:
+            ConfigError: the sink cannot say it.
+        """
+        with self._refusing():
+            return self.sink.newest()
 
     def stage(self, rows: pa.Table, number: int) -> Any:
         """Stage rows from here, in place of the task of that number.

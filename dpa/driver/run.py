@@ -137,6 +137,7 @@ class Run:
         """
         if self._saved is not None and self._saved.resumes:
             self._know_job(self._saved.find().job)
+            self._saved.require_known(sink.output for sink in self._sinks)
         self._spec.check()
         self._inputs.check()
         self._spec.check_executors()
@@ -235,13 +236,14 @@ class Run:
             plan = frozen(plan)  # the sample may change what user code holds
             graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
         sinks = {sink.name: sink for sink in self._sinks}
+        publishes = [sink.step.at("write") for sink in self._sinks if sink.output.sink.with_checkpoints]
         stages = tuple(sinks[each.name].published(each) if each.name in sinks else each for each in graph.stages)
         plan = replace(
             plan,
             graph=replace(graph, stages=stages),
             deliveries={name: self._delivery(name, to) for name, to in plan.deliveries.items()},
             log_level=chosen_level(),
-            saved=None if self._saved is None else self._saved.know(opened),
+            saved=None if self._saved is None else self._saved.know(opened, publishes),
             epoch_log=self._epoch_log(),
         )
         self._enter("startup")

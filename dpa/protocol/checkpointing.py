@@ -4,21 +4,23 @@ checkpoints to the chain."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpa.checkpoints import CheckpointStore, DataFiles, FileRef, Part, TaskParts
-from dpa.errors import CheckpointError, ClaimLostError
+from dpa.checkpoints import CheckpointStore, DataFiles, FileRef, Manifest, Part, TaskParts
+from dpa.errors import CheckpointError, CheckpointStoreError, ClaimLostError
 from dpa.protocol._archive import Archive, NotWritten, WrittenSnapshot, read_snapshots
 from dpa.protocol._stored_letters import StoredLetters
 from dpa.protocol.checkpoint_head import headed, read
 from dpa.protocol.graph import CheckpointTimes, Graph, Stage
+from dpa.protocol.published import require_known
 from dpa.protocol.recovery import SavedJob
 from dpa.protocol.restore import begins_with, continued
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten
+from dpa.sinks.sink import Newest, Sink
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,14 @@ class Checkpointing:
         graph: Graph,
         generation: int,
         dumps: Callable[[object], bytes],
+        sinks: Iterable[Sink] = (),
     ) -> None:
-        """Take the chain over; `dumps` pickles, also states of classes that only travel by value.
+        """Take the chain over; `dumps` pickles, also states of classes that only travel by value; `sinks` are those to
+        which epochs are committed.
 
         Raises:
             ClaimLostError: a later generation has it.
-            CheckpointError: the newest checkpoint cannot be read.
+            CheckpointError: the newest checkpoint cannot be read, or is not the one with which a sink goes on.
         """
         self.has_written = False
         self._keep = saved.options.keep
@@ -81,6 +85,10 @@ class Checkpointing:
         self._dumps = dumps
         self._chain = store.chain(saved.job)
         found = self._chain.claim(generation + 1)  # who made the job has the first claim
+        self._sinks = [sink for sink in sinks if sink.with_checkpoints]
+        for sink in self._sinks:
+            require_known(_newest(sink), sink.place, found, store.place, saved.job)
+        self._know_line(found)
         self._read = 0 if found is None else found.records
         self.letters = StoredLetters.of(self._data, found)
         self._files: Mapping[str, Sequence[Sequence[FileRef]]] = {}
@@ -95,6 +103,10 @@ class Checkpointing:
                 for name in cut.operators
             }
         self.graph = replace(graph, checkpoints=times)
+
+    def _know_line(self, checkpoint: Manifest | None) -> None:
+        for sink in self._sinks:
+            sink.line = () if checkpoint is None else checkpoint.line
 
     @property
     def _data(self) -> DataFiles:
@@ -135,11 +147,24 @@ class Checkpointing:
         except CheckpointError as error:
             return CheckpointFailed(str(error), self._chain.next)
         self.has_written, self.letters = True, letters
+        self._know_line(manifest)
         try:
             self._chain.collect(self._keep)
         except CheckpointError as error:
             warn(f"old checkpoints could not be removed: {error}")
         return CheckpointWritten(self._chain.next, manifest.written, len(letters))
+
+
+def _newest(sink: Sink) -> Newest | None:
+    """What of the job is at the place of a sink.
+
+    Raises:
+        CheckpointStoreError: it does not say so.
+    """
+    try:
+        return sink.newest()
+    except Exception as error:  # of whatever writes there
+        raise CheckpointStoreError(f"{sink.place} does not say what is there: {error}") from error
 
 
 def _parts(written: object) -> tuple[Part, ...]:

@@ -24,6 +24,7 @@ from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sinks.sink import Sink
 from dpa.sources.feed import Feed, never, splits_so_far
 from dpa.sources.splits import Split
 from dpa.tolerance import Letter
@@ -128,6 +129,11 @@ class RunPlan:
         """The same plan for a process that runs no user code, and may not be able to import it."""
         partial = {name: Delivery(partial=to.partial) for name, to in self.deliveries.items() if to.partial is not None}
         return replace(self, tasks={}, feeds={}, deliveries=partial, frozen=None)
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Those to which epochs are committed."""
+        return tuple(to.partial for to in self.deliveries.values() if to.partial is not None)
 
     def with_what_has_come(self) -> RunPlan:
         """The same plan with the open inputs as they are now: they end where nothing more has come."""

@@ -118,7 +118,8 @@ class CoordinatorActor(AskedActor):
             from dpa.protocol.checkpointing import Checkpointing
 
             assert plan.saved is not None
-            self._checkpointing = Checkpointing(store, plan.saved, plan.graph, plan.generation, ray.cloudpickle.dumps)
+            saved, dumps = plan.saved, ray.cloudpickle.dumps
+            self._checkpointing = Checkpointing(store, saved, plan.graph, plan.generation, dumps, plan.sinks)
             plan = replace(plan, graph=self._checkpointing.graph)
         self._started = time.time()
         self._plan = plan

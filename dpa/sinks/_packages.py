@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from dpa._util import lines
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import RESULT, Sink
 
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
 """What a table says of its newest epoch: the number, and the seconds from the beginning of the stream to its end."""
+
+LIFE, LINE = "dpa.life", "dpa.line"
+"""And of which life of a job it is, and who made the epochs up to it."""
 
 
 class PackageSink(Sink):
@@ -33,6 +37,36 @@ class PackageSink(Sink):
         if self.publishes is None:
             return self.job
         return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
+
+    def _about(self, epoch: int) -> dict[str, str]:
+        """What is to be kept of an epoch to know it again."""
+        line = {} if epoch == RESULT else {LINE: lines.as_text(lines.until(self.line, epoch))}
+        return {LIFE: self._life, **line} if self.with_checkpoints else {}
+
+    def _first_after(self, epoch: int, commits: Iterable[tuple[int, Mapping[str, str], bool]]) -> tuple[int, str]:
+        """The first commit of this job after an epoch, and the line until that epoch, as text.
+
+        Args:
+            epoch: of this job.
+            commits: those of the table, the newest first: number, what it says, and whether it leaves rows as they are.
+
+        Raises:
+            TableError: others have written since, or too little is known.
+        """
+        first, line, is_shared = None, "", False
+        for number, about, is_upkeep in commits:
+            if about.get(LIFE) != self._life:
+                is_shared |= not is_upkeep
+                continue
+            line = line or about.get(LINE, "")
+            if LINE in about and int(about[EPOCH]) <= epoch:  # what came last has none
+                break
+            if is_shared:
+                raise TableError(f"others have written to {self.place} since epoch {epoch}, and would be undone")
+            first = number
+        if first is None:
+            raise TableError(f"the commits of {self.place} do not say what was there at epoch {epoch}")
+        return first, lines.as_text(lines.until(lines.from_text(line), epoch))
 
     def _has_rows(self) -> TableError:
         """The error of a table that must have none."""

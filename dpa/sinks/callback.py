@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dpa.execution.publishing import Publishes
 from dpa.executors import name_of
-from dpa.sinks.objects import together
+from dpa.sinks._part_files import together
 from dpa.sinks.sink import RESULT, Sink
 
 

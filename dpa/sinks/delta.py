@@ -24,13 +24,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks._conforming import conformed, has_types, require_columns, storable
 from dpa.sinks._delta_layout import DeltaLayout, lines
-from dpa.sinks._packages import EPOCH, SECONDS, PackageSink, using
+from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, PackageSink, using
 from dpa.sinks._replacement import shown
-from dpa.sinks.sink import RESULT
+from dpa.sinks.sink import RESULT, Newest
 from dpa.sources.paths import prefix_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _OVER = 2**62
 
 _LOOK_BACK = 50
 """Commits of others, such as those of maintenance, that may follow the newest one of a job."""
+
+_UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES")
+"""Operations that leave rows as they are."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,9 @@ class Delta(PackageSink):
             schema = Schema.from_json(known.metadata["schemaString"])
             found = newest_epoch(table) if table is not None and has_begun else None
             newest = epoch if epoch != RESULT else 1 if found is None else int(found[EPOCH]) + 1
+            about = {EPOCH: str(newest), SECONDS: str(seconds), **self._about(epoch)}
             properties = CommitProperties(
-                custom_metadata={EPOCH: str(newest), SECONDS: str(seconds)} if self.publishes else None,
+                custom_metadata=about if self.publishes else None,
                 app_transactions=self._transactions(epoch),
             )
             self._has_tried = True
@@ -177,6 +182,44 @@ class Delta(PackageSink):
                 with suppress(OSError):  # it holds something
                     Path(self._uri).rmdir()
         self._begun = ""
+
+    def newest(self) -> Newest | None:
+        with self._reaching():
+            table = self.table()
+            if table is None or table.transaction_version(self.job) is None:
+                return None
+            epoch = table.transaction_version(self._life) or 0
+            own = (each for each in table.history(_LOOK_BACK) if each.get(LIFE) == self._life and LINE in each)
+            line = from_text(next((commit[LINE] for commit in own), ""))
+            return Newest(0 if epoch == _OVER else epoch, line, self._has(table, RESULT))
+
+    def take_back(self, epoch: int, *, is_trial: bool) -> None:
+        from deltalake import CommitProperties, DeltaTable, Transaction
+
+        with self._reaching():
+            table = self.table()
+            assert table is not None
+            commits = ((each["version"], each, each["operation"] in _UPKEEP) for each in table.history())
+            first, line = self._first_after(epoch, commits)
+            about = {EPOCH: str(epoch), SECONDS: "0", LIFE: self._life, LINE: line}
+            transactions = [Transaction(self.job, 0), Transaction(self._life, epoch)]
+            properties = CommitProperties(custom_metadata=about, app_transactions=transactions)
+            if first == 0:
+                if not is_trial:
+                    table.delete(commit_properties=properties)
+                return
+            before = DeltaTable(self._uri, first - 1, self._options)
+            root = f"{table.table_uri.removeprefix('file://').rstrip('/')}/"
+            names = [uri.removeprefix(root) for uri in {*before.file_uris()} - {*table.file_uris()}]
+            if missing := [name for name in names if not self._is_there(name)]:
+                raise TableError(f"version {first - 1} of {self.place} is gone: {shown(missing)} was vacuumed")
+            if not is_trial:
+                table.restore(first - 1, commit_properties=properties)
+
+    def _is_there(self, name: str) -> bool:
+        """Whether a file is, by its name in a URI."""
+        found = self._files.get_file_info([name, unquote(name)])
+        return any(info.type != fs.FileType.NotFound for info in found)
 
     def read(self, staged: Sequence[_Part]) -> pa.Table:
         with self._reaching():
@@ -297,7 +340,9 @@ class Delta(PackageSink):
         last = epoch == RESULT
         if self.publishes is None:
             return [Transaction(self.job, epoch)]
-        return [Transaction(self.job, _OVER if last else 0), Transaction(self._life, _OVER if last else epoch)]
+        if last:
+            return [Transaction(self.job, _OVER)]
+        return [Transaction(self.job, 0), Transaction(self._life, epoch)]
 
     def _has(self, table: DeltaTable | None, epoch: int) -> bool:
         """Whether a table has an epoch of this job, maybe from a driver that died then."""

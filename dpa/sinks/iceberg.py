@@ -8,18 +8,19 @@ its retries are off, and each try of ours looks first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks._conforming import conformed, has_types, require_columns, storable
-from dpa.sinks._packages import EPOCH, SECONDS, PackageSink, using
-from dpa.sinks.objects import together
-from dpa.sinks.sink import RESULT
+from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, PackageSink, using
+from dpa.sinks._part_files import together
+from dpa.sinks.sink import RESULT, Newest
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 _COMMITTED = "dpa.committed"
 """The property of a table, and of a snapshot's summary: `JOB/EPOCH`."""
 
-_JOB, _LIFE = "dpa.job", "dpa.life"
-"""Properties of a table to which epochs are published: whose they are, and of which life of the job."""
+_JOB = "dpa.job"
+"""The property of a table to which epochs are published that says whose they are."""
 
 _FORMAT = 2
 """The newest version of the format that `pyiceberg` writes."""
@@ -130,6 +131,39 @@ class Iceberg(PackageSink):
                         raise
                     return
 
+    def newest(self) -> Newest | None:
+        with self._reaching():
+            table = self.table()
+            own = [] if table is None else [*self._own(table)]
+            if table is None or not own:
+                return None
+            is_last = self._has(table, RESULT)
+            line = from_text(next((known[LINE] for known in own if LINE in known), ""))
+            return Newest(int(own[0].get(EPOCH, RESULT)) - is_last, line, is_last)
+
+    def take_back(self, epoch: int, *, is_trial: bool) -> None:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table.update.snapshot import ManageSnapshots
+
+        with self._reaching():
+            table = self.table()
+            assert table is not None
+            first, line = self._first_after(epoch, _commits(table))
+            before = next(each.parent_snapshot_id for each in table.snapshots() if each.snapshot_id == first)
+            if before is not None and table.snapshot_by_id(before) is None:
+                raise TableError(f"snapshot {before} of {self.place}, from before that, has expired")
+            if is_trial:
+                return
+            about = {_COMMITTED: f"{self._life}/{epoch}", _JOB: self.job, LIFE: self._life, EPOCH: str(epoch)}
+            about |= {SECONDS: "0", LINE: line}
+            table.metadata.properties["commit.retry.num-retries"] = "0"
+            with table.transaction() as transaction:
+                transaction.set_properties(about)
+                if before is None:
+                    transaction.delete(AlwaysTrue(), snapshot_properties=about)
+                else:
+                    ManageSnapshots(transaction).rollback_to_snapshot(before).commit()
+
     def read(self, staged: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(staged)
 
@@ -139,7 +173,8 @@ class Iceberg(PackageSink):
         if self.publishes is not None:
             newest = int(table.properties.get(EPOCH, 0)) if table is not None and has_begun else 0
             number = newest + 1 if epoch == RESULT else epoch
-            committed |= {_JOB: self.job, _LIFE: self._life, EPOCH: str(number), SECONDS: str(seconds)}
+            committed |= {_JOB: self.job, LIFE: self._life, EPOCH: str(number), SECONDS: str(seconds)}
+            committed |= self._about(epoch)
             committed |= {_COMMITTED: f"{self.job}/{RESULT}"} if epoch == RESULT else {}
         if table is None:
             catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])
@@ -203,17 +238,35 @@ class Iceberg(PackageSink):
 
     def _has(self, table: Table, epoch: int) -> bool:
         """Whether a table has an epoch of this job, maybe from a driver that died then."""
-        summaries = [found.summary.additional_properties for found in table.snapshots() if found.summary is not None]
-        marks = [known.get(_COMMITTED, "").rpartition("/") for known in (table.properties, *summaries)]
-        if self.publishes is None:
-            return any(job == self.job and int(of) >= epoch for job, _, of in marks)
-        if any((job, of) == (self.job, str(RESULT)) for job, _, of in marks):
-            return True
-        return epoch != RESULT and any(life == self._life and int(of) >= epoch for life, _, of in marks)
+        found = next(self._own(table), None)
+        if found is None:
+            return False
+        life, _, of = found[_COMMITTED].rpartition("/")
+        return (life, of) == (self.job, str(RESULT)) or (epoch != RESULT and int(of) >= epoch)
+
+    def _own(self, table: Table) -> Iterator[Mapping[str, str]]:
+        """What the table says of this life of the job, and what its commits do that are not taken back, the newest
+        first."""
+        for known in (table.properties, *(about for _, about, _ in _commits(table))):
+            if known.get(_COMMITTED, "").rpartition("/")[0] in (self._life, self.job):
+                yield known
 
     def _has_begun(self, table: Table) -> bool:
         """Whether a table has rows of this life of the job."""
-        return self.publishes is not None and table.properties.get(_LIFE) == self._life
+        return self.publishes is not None and table.properties.get(LIFE) == self._life
 
     def _reaching(self) -> AbstractContextManager[None]:
         return using("Iceberg", "pyiceberg", self.place)
+
+
+def _commits(table: Table) -> Iterator[tuple[int, Mapping[str, str], bool]]:
+    """The snapshots of a table that are not rolled back, the newest first: number, summary, and whether it leaves rows
+    as they are."""
+    from pyiceberg.table.snapshots import Operation
+
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        summary, parent = snapshot.summary, snapshot.parent_snapshot_id
+        known = {} if summary is None else summary.additional_properties
+        yield snapshot.snapshot_id, known, summary is not None and summary.operation == Operation.REPLACE
+        snapshot = None if parent is None else table.snapshot_by_id(parent)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dpa._util.lines import as_text, from_text, until
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
 from dpa.sinks._packages import PackageSink
-from dpa.sinks.objects import together
-from dpa.sinks.sink import RESULT
+from dpa.sinks._part_files import together
+from dpa.sinks.sink import RESULT, Newest
 from dpa.sources.kafka import asking_brokers
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ class KafkaTopic(PackageSink):
             producer.begin_transaction()
             try:
                 self._produce(producer, rows, epoch)
-                self._mark(producer, self._life, _OVER if epoch == RESULT else epoch)
-                if epoch == RESULT:
-                    self._mark(producer, self.job, _OVER)
+                self._mark(producer, *((self.job, _OVER) if epoch == RESULT else (self._life, epoch)))
                 producer.commit_transaction(_ANSWER_SECONDS)
             except BaseException as error:
                 self._forget(producer, error)
@@ -107,6 +106,14 @@ class KafkaTopic(PackageSink):
 
     def abort(self) -> None:
         self._producer = None
+
+    def newest(self) -> Newest | None:
+        with asking_brokers(self.place):
+            epoch, line = self._marked(self._life)
+            is_last = self._has(RESULT)
+        if epoch < 0 and not is_last:
+            return None
+        return Newest(epoch if 0 <= epoch < _OVER else 0, from_text(line), is_last)
 
     def read(self, staged: Sequence[pa.Table]) -> pa.Table:
         return together(staged)
@@ -139,20 +146,22 @@ class KafkaTopic(PackageSink):
 
         with self._consumer(group) as consumer:
             about = consumer.consumer_group_metadata()
-            producer.send_offsets_to_transaction([TopicPartition(self._topic, 0, epoch)], about, _ANSWER_SECONDS)
+            offset = TopicPartition(self._topic, 0, epoch, as_text(until(self.line, epoch)))
+            producer.send_offsets_to_transaction([offset], about, _ANSWER_SECONDS)
 
     def _has(self, epoch: int) -> bool:
         """Whether an epoch of this job is there, maybe from a process that has died since."""
-        return self._marked(self.job) >= _OVER or (epoch != RESULT and self._marked(self._life) >= epoch)
+        return self._marked(self.job)[0] >= _OVER or (epoch != RESULT and self._marked(self._life)[0] >= epoch)
 
-    def _marked(self, group: str) -> int:
+    def _marked(self, group: str) -> tuple[int, str | None]:
+        """The epoch that a group says, negative if there is none, and the line until that epoch."""
         from confluent_kafka import TopicPartition
 
         with self._consumer(group) as consumer:
             [found] = consumer.committed([TopicPartition(self._topic, 0)], _ANSWER_SECONDS)
         if found.error is not None:
             raise TableError(f"{self.place}: {found.error.str()}")
-        return int(found.offset)  # negative if there is none
+        return int(found.offset), found.metadata
 
     @contextmanager
     def _consumer(self, group: str) -> Iterator[Consumer]:

@@ -11,7 +11,6 @@ Where each epoch adds rows, many small files become few large ones, `_FANOUT` fi
 from __future__ import annotations
 
 import itertools
-import re
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -23,19 +22,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpa._util import lines
 from dpa._util.s3 import Objects
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
 from dpa.sinks._directory import DirectoryFiles
+from dpa.sinks._part_files import PART, begin_of, table_in, together, with_epochs
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import RESULT, Newest, Sink
 from dpa.sources.manifest import MANIFEST, ResultManifest
 
 _NO_TAG = '"0"'
 """The tag of no object."""
-
-_PART = re.compile(r"(?:part-\d{5}|merged-(?P<level>\d))-(?P<writer>[0-9a-f]{32})(?:-\d{6,})?\.parquet")
 
 _FANOUT = 16
 """Files that are merged into one; as many newer ones stay as they are."""
@@ -103,12 +102,7 @@ class ParquetObjects(Sink):
         self._accept(self._manifest()[0])
 
     def begin(self) -> None:
-        if isinstance(self._objects, DirectoryFiles):
-            try:
-                self._lock.enter_context(self._objects.held())
-            except BlockingIOError:
-                why = f"another job publishes its results in {self.place} now"
-                raise TableError(f"{why}; wait for its end, or name another directory") from None
+        self._hold()
         found, etag = self._manifest()
         self._accept(found)
         self._writer = uuid.uuid4().hex
@@ -119,6 +113,14 @@ class ParquetObjects(Sink):
         goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
         if not goes_on:  # a checkpoint may name what was staged, and was not committed yet
             self._remove(name for name in self._parts() if name not in _named(found))
+
+    def _hold(self) -> None:
+        if isinstance(self._objects, DirectoryFiles):
+            try:
+                self._lock.enter_context(self._objects.held())
+            except BlockingIOError:
+                why = f"another job publishes its results in {self.place} now"
+                raise TableError(f"{why}; wait for its end, or name another directory") from None
 
     def clear(self) -> None:
         """Have readers see no result until the next commit."""
@@ -166,7 +168,28 @@ class ParquetObjects(Sink):
             seconds=seconds,
             is_last=epoch == RESULT,
             before=gone if self.publishes else (),
+            line=found.line if is_same and epoch == RESULT else lines.until(self.line, epoch),
         )
+
+    def newest(self) -> Newest | None:
+        found, _ = self._manifest()
+        if found is None or found.files is None or found.job != self.job:
+            return None
+        return Newest(found.epoch - found.is_last, found.line, found.is_last)
+
+    def take_back(self, epoch: int, *, is_trial: bool) -> None:
+        with self._lock:
+            self._hold()
+            found, etag = self._manifest()
+            assert found is not None
+            kept: list[str] = []
+            for name in found.files or ():
+                kept += begin_of(self._objects, name, epoch, is_trial=is_trial)
+            if not is_trial:
+                line = lines.until(found.line, epoch)
+                new = replace(found, files=(*kept,), epoch=epoch, writer="", is_last=False, before=(), line=line)
+                self._put_once(new, etag)
+                self._clean(name for name in _named(found) if name not in kept)
 
     def _merged(self, found: ResultManifest, etag: str) -> ResultManifest:
         """The manifest with one file in place of the oldest ones of a level, if there are enough of them."""
@@ -199,13 +222,14 @@ class ParquetObjects(Sink):
         if rows > _LARGE_ROWS:
             return None
         try:
-            return together(table_in(self._objects, name) for name in names)
+            found = together(table_in(self._objects, name) for name in names)
         except TableError:
             return None
+        return with_epochs(self._objects, names, found) if self.with_checkpoints else found
 
     def _level(self, name: str) -> int | None:
         """How often a file was merged; None: it is merged no more."""
-        match = _PART.fullmatch(name)
+        match = PART.fullmatch(name)
         return None if match is None or name in self._large else int(match["level"] or 0)
 
     def abort(self) -> None:
@@ -283,7 +307,7 @@ class ParquetObjects(Sink):
         return epoch != RESULT and found.life == self._life and found.epoch >= epoch
 
     def _parts(self) -> list[str]:
-        return [name for name in self._objects.names("") if _PART.fullmatch(name)]
+        return [name for name in self._objects.names("") if PART.fullmatch(name)]
 
     def _remove(self, names: Iterable[str]) -> None:
         self._objects.delete(list(names))
@@ -303,7 +327,7 @@ class ParquetObjects(Sink):
             TableError: it must not be.
         """
         names = [name for name in self._objects.names("") if name != MANIFEST]
-        strangers = [name for name in names if found is None or not _PART.fullmatch(name)]
+        strangers = [name for name in names if found is None or not PART.fullmatch(name)]
         if strangers:
             holds = f"{self.place} holds {shown(strangers)}, no file of a result"
             what = "prefix" if self.place.startswith("s3://") else "directory"
@@ -332,34 +356,6 @@ def manifest_at(objects: Any) -> tuple[ResultManifest | None, str | None]:
     """
     found = objects.get(MANIFEST)
     return (None, None) if found is None else (ResultManifest.parse(found[0], f"{objects.place}/{MANIFEST}"), found[1])
-
-
-def table_in(objects: Any, name: str) -> pa.Table:
-    """The table in one of some objects.
-
-    Raises:
-        FileNotFoundError: it is not there.
-    """
-    with objects.reading(name) as file:
-        table = None if file is None else pq.read_table(file)
-    if table is None:
-        raise FileNotFoundError(f"{objects.place}/{name}")
-    return table
-
-
-def together(tables: Iterable[pa.Table]) -> pa.Table:
-    """The rows of some tables; a column that one lacks is null there.
-
-    Raises:
-        TableError: a column has types that go into no one type.
-    """
-    found = [table for table in tables if table.num_columns]
-    if not found:
-        return pa.table({})
-    try:
-        return pa.concat_tables(found, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise TableError(f"the rows of several epochs or tasks are no table: {error}") from None
 
 
 def _named(found: ResultManifest | None) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from dpa.sinks._replacement import (
     settle_abandoned,
     shown,
 )
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import RESULT, Newest, Sink
 
 
 class ParquetDirectory(Sink):
@@ -112,6 +112,9 @@ class ParquetDirectory(Sink):
             lost = f"{self._path}: a loss of power may take back the result, which is there: {error}"
             warnings.warn(lost, RuntimeWarning, stacklevel=2)
         return files
+
+    def newest(self) -> Newest | None:
+        return Newest(RESULT, is_last=True) if self._is_own(self._path) else None
 
     def abort(self) -> None:
         if self._replacement is None:

@@ -16,7 +16,8 @@ from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks import delta, iceberg
 from dpa.sinks._packages import EPOCH, SECONDS, using
-from dpa.sinks.objects import manifest_at, objects_at, table_in, together
+from dpa.sinks._part_files import table_in, together
+from dpa.sinks.objects import manifest_at, objects_at
 from dpa.sources.manifest import ResultManifest
 from dpa.sources.paths import prefix_of, without_file_scheme
 

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.lines import Line
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.routing.keys import KeyName
 
 RESULT = 0
 """The epoch of what a job commits last: all of its result, or what no epoch before has published of it."""
+
+
+@dataclass(frozen=True)
+class Newest:
+    """What of a job is at a place.
+
+    Attributes:
+        epoch: the newest one that is committed with a checkpoint.
+        line: the sink's `line` when it was committed; empty if that is not known.
+        is_last: whether what is last is there too.
+    """
+
+    epoch: int
+    line: Line = ()
+    is_last: bool = False
 
 
 class Sink(ABC):
@@ -44,6 +61,8 @@ class Sink(ABC):
         with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it: then each is
             committed, once, whatever dies. Set before the first `check`.
         in_driver: whether epochs are committed in the process that runs the job, by the object that was made there.
+        line: who made the epochs of the newest checkpoint, and of those before; set before an epoch is committed. A
+            place that keeps it can distinguish an epoch from another one of its number.
     """
 
     job = ""
@@ -51,6 +70,7 @@ class Sink(ABC):
     publishes: Publishes | None = None
     with_checkpoints = False
     in_driver = False
+    line: Line = ()
 
     @property
     def place(self) -> str | None:
@@ -94,6 +114,24 @@ class Sink(ABC):
     def abort(self) -> None:  # noqa: B027
         """Leave nothing of what was staged; what was committed stays. Called where `begin` has raised, too: another job
         may stage to the same place, so only what this object has made goes. What this raises is a warning."""
+
+    def newest(self) -> Newest | None:
+        """What of this job is there; None: nothing is, or the sink does not know. Asked before `begin` of a job that is
+        resumed, and wherever a job begins behind a checkpoint: it is refused if that is an older one."""
+        return None
+
+    def take_back(self, epoch: int, *, is_trial: bool) -> None:
+        """Remove what was published after an epoch, with which the newest checkpoint of the job ends; from then on
+        `newest` gives it. Asked only where `newest` gives a later one, and asked again if the process was killed.
+
+        Args:
+            epoch: the one to go back to.
+            is_trial: only check that it can be done, as far as that is known before.
+
+        Raises:
+            TableError: it cannot.
+        """
+        raise TableError(f"what was published at {self.place} cannot be taken back")
 
     def read(self, staged: Sequence[Any]) -> pa.Table:
         """What was staged and is not committed yet, to be compared with a reference.

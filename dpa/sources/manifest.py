@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dpa._util.lines import Line
 from dpa.errors import TableError
 
 MANIFEST = "_manifest.json"
@@ -31,6 +32,7 @@ class ResultManifest:
         seconds: from the beginning of the stream to the end of that epoch.
         is_last: whether the job commits nothing more.
         before: names of files that were of the result until this, and may still be read.
+        line: who made the epochs, where they are committed with checkpoints.
     """
 
     files: tuple[str, ...] | None = None
@@ -45,6 +47,7 @@ class ResultManifest:
     seconds: float = 0.0
     is_last: bool = False
     before: tuple[str, ...] = ()
+    line: Line = ()
 
     def to_json(self) -> bytes:
         """The manifest as it is written."""
@@ -62,7 +65,8 @@ class ResultManifest:
             schema = found.pop("schema")
             files = found.pop("files")
             key, before = (tuple(map(str, found.pop(name, ()))) for name in ("key", "before"))
-            read = cls(None if files is None else tuple(map(str, files)), key=key, before=before, **found)
+            line = tuple((int(first), str(maker)) for first, maker in found.pop("line", ()))
+            read = cls(None if files is None else tuple(map(str, files)), key=key, before=before, line=line, **found)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise TableError(
                 f"{place} is no manifest of a result: it was damaged, or something else wrote it"

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from dpa import results
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import CheckpointError
 
@@ -78,8 +81,29 @@ class Commands:
             return 0
         return max((checkpoint.records for checkpoint in found if checkpoint is not None), default=0)
 
+    def newest(self) -> int:
+        """The number of the newest slot."""
+        store = CheckpointStore.open(str(self.directory / "saved"))
+        return max((max(store.chain(job).numbers(), default=0) for job in store.jobs()), default=0)
 
-def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path) -> None:
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Commands]:
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RAY_TMPDIR": str(tmp_path)},  # a machine on which Ray has not run yet
+    )
+    try:
+        assert cluster.stdout is not None
+        yield Commands(tmp_path, cluster.stdout.readline().strip())
+    finally:
+        cluster.communicate(timeout=120)
+
+
+def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path, commands: Commands) -> None:
     (tmp_path / "job.yaml").write_text(
         json.dumps(
             {
@@ -100,22 +124,6 @@ def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path) -> None:
         )
     )
     pq.write_table(pa.table({"key": KEYS, "value": VALUES}), tmp_path / "in.parquet", row_group_size=1_000)
-    cluster = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAY_TMPDIR": str(tmp_path)},  # a machine on which Ray has not run yet
-    )
-    try:
-        assert cluster.stdout is not None
-        commands = Commands(tmp_path, cluster.stdout.readline().strip())
-        goes_on(tmp_path, commands)
-    finally:
-        cluster.communicate(timeout=120)
-
-
-def goes_on(tmp_path: Path, commands: Commands) -> None:
     # a driver that is killed
     driver = commands.start("dpa.run", "job.yaml", "--address", commands.address)
     wait_for(commands.read, driver)
@@ -158,3 +166,92 @@ def goes_on(tmp_path: Path, commands: Commands) -> None:
     assert Counter(map(json.loads, letters["key"].to_pylist())) == dead
     assert len(letters["generation"].unique()) > 1
     assert not [*(tmp_path / "saved").iterdir()]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+PROCEDURE = [
+    line.removeprefix("python -m ").split()
+    for line in PAGE.partition("## Going back")[2].split("```")[1].strip().splitlines()
+]
+"""The commands of the page that go back, in their order."""
+
+BEHIND = """
+import time
+
+
+def slow(row):
+    time.sleep(0.0005)
+    return row
+
+
+def same(row):
+    return row
+"""
+
+
+def test_checkpoints_are_put_back_only_with_what_was_published_since(tmp_path: Path, commands: Commands) -> None:
+    places = {"files": {"path": "files"}, "table": {"path": "table", "format": "delta"}}
+    (tmp_path / "behind.py").write_text(BEHIND)
+    (tmp_path / "job.yaml").write_text(
+        json.dumps(
+            {
+                "name": "behind",
+                "stages": {
+                    "rows": {"read": {"format": "parquet", "path": "in.parquet"}},
+                    "slow": {"from": "rows", "map": "behind:slow", "parallelism": 2},
+                    **{
+                        name: {"from": "slow", "map": "behind:same", "write": {**place, "publish": "final"}}
+                        for name, place in places.items()
+                    },
+                },
+                "limits": {"batch_records": 50, "in_flight_records": 100, "split_records": 1_000},
+                "checkpoint": {"path": "saved", "every": "200ms", "keep": 100},
+            }
+        )
+    )
+    numbers = [*range(ROWS)]
+    pq.write_table(pa.table({"number": numbers}), tmp_path / "in.parquet", row_group_size=1_000)
+
+    def killed(*words: str) -> None:
+        """A driver that is killed once it has made some checkpoints."""
+        driver, before = commands.start("dpa.run", "job.yaml", "--address", commands.address, *words), commands.newest()
+        wait_for(lambda: commands.newest() > before + 4, driver)
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.communicate()
+
+    def found(name: str) -> list[int]:
+        return sorted(results(tmp_path / name).table["number"].to_pylist())
+
+    killed()
+    shutil.copytree(tmp_path / "saved", tmp_path / "backup")
+    killed("--resume", "saved")
+    [job] = CheckpointStore.open(str(tmp_path / "saved")).jobs()
+    for _ in range(2):
+        (tmp_path / "saved" / job / "chain" / f"{commands.newest():010d}.json").unlink()
+
+    def is_refused_and_goes_back() -> None:
+        before = {name: len(found(name)) for name in places}
+        refused = commands.run("--resume", "saved")
+        print(refused, before, {n: (len(found(n)), len(set(found(n)))) for n in places})
+        assert refused.returncode == 2, refused
+        number = commands.newest()
+        while CheckpointStore.open(str(tmp_path / "saved")).chain(job).slot(number).is_claim:
+            number -= 1
+        for part in ("has epoch", "and the newest checkpoint", f"back-to {job} {number}"):
+            assert part in refused.stderr.replace("\n", " "), refused.stderr
+        assert {name: len(found(name)) for name in places} == before
+        assert PROCEDURE[-1] == ["dpa.run", "job.yaml", "--resume", "saved"]
+        for words in PROCEDURE[:-1]:
+            given = {"JOB": job, "NUMBER": str(number)}
+            status, said, why = commands.ended(commands.start(*(given.get(word, word) for word in words)))
+            assert status == 0, why
+        assert said.count("taken back") == 2
+        assert all(len(found(name)) < before[name] for name in places)
+
+    is_refused_and_goes_back()
+    shutil.rmtree(tmp_path / "saved")
+    shutil.copytree(tmp_path / "backup", tmp_path / "saved")
+    is_refused_and_goes_back()
+    last = commands.run("--resume", "saved")
+    assert last.returncode == 0, last.stderr
+    assert all(found(name) == numbers for name in places)

@@ -173,8 +173,8 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
     "a claim that forgets the checkpoint": (
         Chain,
         "claim",
-        "self._claimant, newest.checkpoint)",
-        "self._claimant, None)",
+        "back_to or newest.checkpoint",
+        "None",
         5,
     ),
     "sources that go on before the mark": (

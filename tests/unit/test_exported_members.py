@@ -56,6 +56,7 @@ EXPORTED = {
         "TaskParts",
     ],
     "dpa.config": [
+        "MADE_IN_PYTHON",
         "AggregationConfig",
         "ExecutorConfig",
         "InputConfig",
@@ -68,6 +69,7 @@ EXPORTED = {
         "json_schema",
         "load",
         "parse",
+        "parse_written",
     ],
     "dpa.report": [
         "MODES",

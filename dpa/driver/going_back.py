@@ -1,0 +1,95 @@
+"""Takes a job back to one of its checkpoints, with what it has published since (`dpa.checkpoints PATH back-to`).
+
+First everything is looked at, and nothing changes if one place cannot go back. Then a claim that names the checkpoint
+makes it the newest one, which stops whoever still runs the job. Last, place by place, what was published since is taken
+back. Where that is cut short the job is not resumed, as a place has too much, until the same command has ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpa._util.lines import parted
+from dpa._util.secrets import HIDDEN
+from dpa.checkpoints import Chain, Manifest
+from dpa.config import JobFile, parse_written
+from dpa.driver.outputs import Publication, written
+from dpa.errors import CheckpointError, DpaError
+from dpa.protocol.checkpoint_head import read
+
+
+def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator[str]:
+    """Take a job back to a checkpoint; gives a line for each place, once that is done.
+
+    Args:
+        chain: of the job.
+        number: of the checkpoint.
+        given: the job, if it is not what the checkpoint says.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or what was published since cannot be taken back.
+    """
+    found = chain.checkpoints()
+    if number not in found:
+        there = ", ".join(map(str, found)) or "none"
+        raise CheckpointError(f"{chain.job} has no checkpoint {number} to go back to; there are {there}")
+    checkpoint = found[number]
+    for file in checkpoint.files().values():
+        chain.data.read(file)
+    outputs = _outputs(chain, checkpoint, given)
+    ahead = [output for output in outputs if _is_ahead(output, checkpoint)]
+    for output in ahead:
+        with _naming(output):
+            output.sink.take_back(checkpoint.epoch, is_trial=True)
+    chain.claim(back_to=checkpoint)
+    for output in outputs:
+        if output in ahead:
+            with _naming(output):
+                output.sink.take_back(checkpoint.epoch, is_trial=False)
+            yield f"{output.place}: what was published after epoch {checkpoint.epoch} is taken back"
+        else:
+            yield f"{output.place}: nothing was published after epoch {checkpoint.epoch}"
+
+
+def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[Publication]:
+    """The places to which the job commits epochs with its checkpoints."""
+    about, _ = read(chain.data, checkpoint)
+    if "publishes" not in about:
+        raise CheckpointError(f"{chain.job} does not say where it publishes, as an older version has written it")
+    file = given or parse_written(about["job"])
+    sections = {key: output for key, output in written(file) if key in about["publishes"]}
+    if missing := [key for key in about["publishes"] if key not in sections]:
+        raise CheckpointError(f"the job publishes by {', '.join(missing)}, which {file.origin} has not")
+    if hidden := [key for key, output in sections.items() if HIDDEN in str(output.model_dump())]:
+        raise CheckpointError(f"the checkpoint has no passwords of {', '.join(hidden)}: name the job file by --config")
+    found = [Publication.of(file, output, key) for key, output in sections.items()]
+    for output in found:
+        output.sink.job, output.sink.with_checkpoints = chain.job, True
+    return found
+
+
+def _is_ahead(output: Publication, checkpoint: Manifest) -> bool:
+    with _naming(output):
+        newest = output.sink.newest()
+    if newest is None:
+        return False
+    apart = parted(newest.line, checkpoint.line, min(newest.epoch, checkpoint.epoch))
+    if apart is not None:
+        others = f"what {output.place} has from epoch {apart} on belongs to other checkpoints than these"
+        raise CheckpointError(f"{others}: go back to one before epoch {apart}, or put the others back")
+    return newest.is_last or newest.epoch > checkpoint.epoch
+
+
+@contextmanager
+def _naming(output: Publication) -> Iterator[None]:
+    """A block of a sink's code, which may raise anything.
+
+    Raises:
+        CheckpointError: it has.
+    """
+    try:
+        yield
+    except Exception as error:
+        why = str(error) if isinstance(error, DpaError) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{output.place}: {why}") from error

@@ -1,0 +1,252 @@
+"""What was published after a checkpoint can be taken back, or the sink says why not."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from kafka_broker import make_topic
+
+from dpa import results
+from dpa._util.lines import Line
+from dpa.errors import TableError
+from dpa.sinks import _part_files, objects
+from dpa.sinks.delta import Delta
+from dpa.sinks.iceberg import Iceberg
+from dpa.sinks.kafka import KafkaTopic
+from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.sink import RESULT, Newest, Sink
+from experiments.s3_server import uri_of
+
+LINE: Line = ((0, "one"), (4, "other"))
+
+
+class Job:
+    """A job with checkpoints that is begun, and begun again, at one place."""
+
+    def __init__(self, make: Callable[[], Sink], read: Callable[[], pa.Table] = lambda: pa.table({})) -> None:
+        self._make, self._read = make, read
+        self.name = uuid4().hex
+        self.begin()
+
+    def begin(self) -> None:
+        self.sink = self.known()
+        self.sink.check()
+        self.sink.begin()
+        self.coordinator: Sink = pickle.loads(pickle.dumps(self.sink))
+
+    def known(self) -> Sink:
+        """The sink as whoever wants to know what is there has it."""
+        sink = self._make()
+        sink.job, sink.with_checkpoints, sink.key = self.name, True, "value"
+        return sink
+
+    def publish(self, epoch: int, *values: int, line: Line = LINE) -> list[Any]:
+        sink = self.sink if epoch == RESULT else self.coordinator
+        sink.line = line if epoch != RESULT else ()
+        tables = [pa.table({"value": [each]}) for each in values]
+        staged = [pickle.loads(pickle.dumps(sink)).stage(rows, task, epoch) for task, rows in enumerate(tables)]
+        sink.commit(staged, epoch, epoch / 2)
+        return staged
+
+    def values(self) -> list[int]:
+        rows = self._read()
+        return sorted(rows["value"].to_pylist()) if rows.num_columns else []
+
+
+@pytest.fixture(params=["directory", "objects", "delta", "iceberg"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
+    """Makes a job; `mode`: what becomes of what is there."""
+    path = str(tmp_path / "place")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{path}"}
+
+    def made(mode: str = "error") -> Job:
+        match request.param:
+            case "iceberg":
+                name = "here.some.table"
+                read = lambda: results(name, format="iceberg", options=catalog).table  # noqa: E731
+                return Job(lambda: Iceberg(name, mode, catalog, publishes="final"), read)
+            case "delta":
+                return Job(lambda: Delta(path, mode, publishes="final"), lambda: results(path).table)
+            case "objects":
+                uri = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
+                return Job(lambda: ParquetObjects(uri, mode, publishes="final"), lambda: results(uri).table)
+        return Job(lambda: ParquetObjects(path, mode, publishes="final"), lambda: results(path).table)
+
+    return made
+
+
+def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_rows(make: Callable[..., Job]) -> None:
+    job = make()
+    assert job.known().newest() is None
+    pending = [job.publish(epoch, epoch, epoch * 10) for epoch in (1, 2, 3, 5, 6)]
+    job.publish(RESULT, 7)
+    job.sink.abort()
+    assert job.known().newest() == Newest(6, LINE, is_last=True)
+
+    job.known().take_back(3, is_trial=True)
+    assert job.values() == [1, 2, 3, 5, 6, 7, 10, 20, 30, 50, 60]
+    job.known().take_back(3, is_trial=False)
+    assert job.known().newest() == Newest(3, LINE[:1])
+    assert job.values() == [1, 2, 3, 10, 20, 30]
+
+    job.begin()
+    job.coordinator.commit(pending[2], 3, 1.0)
+    other: Line = ((0, "one"), (4, "third"))
+    job.publish(4, 4, line=other)
+    assert job.known().newest() == Newest(4, other)
+    job.publish(5, 50, line=other)
+    job.publish(RESULT, 60)
+    assert job.values() == [1, 2, 3, 4, 10, 20, 30, 50, 60]
+    job.sink.abort()
+
+    job.known().take_back(1, is_trial=False)
+    assert job.values() == [1, 10]
+    job.begin()
+    job.publish(2, 2)
+    job.sink.abort()
+    job.known().take_back(0, is_trial=False)
+    assert (job.values(), job.known().newest()) == ([], Newest(0, LINE[:1]))
+    job.begin()
+    job.publish(1, 1)
+    job.publish(RESULT, 2)
+    assert job.values() == [1, 2]
+
+
+def test_an_epoch_without_rows_is_one_to_go_back_to(make: Callable[..., Job]) -> None:
+    job = make()
+    for epoch in (1, 2, 3):
+        job.publish(epoch, *([] if epoch == 2 else [epoch]))
+    job.sink.abort()
+    job.known().take_back(2, is_trial=False)
+    assert job.values() == [1]
+    newest = job.known().newest()
+    assert newest is not None and newest.epoch == 2
+
+
+@pytest.mark.parametrize("make", ["delta", "iceberg"], indirect=True)
+def test_what_a_job_had_replaced_is_there_again(make: Callable[..., Job]) -> None:
+    before = make()
+    before.publish(1, 8, 9)
+    before.sink.abort()
+    job = make("overwrite")
+    job.publish(1, 1)
+    job.publish(2, 2)
+    assert job.values() == [1, 2]
+    job.known().take_back(0, is_trial=False)
+    assert job.values() == [8, 9]
+    job.begin()
+    job.publish(1, 3)
+    assert job.values() == [3, 8, 9]
+
+
+@pytest.mark.parametrize("until", range(1, 37))
+def test_files_that_were_merged_are_cut_between_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    monkeypatch.setattr(objects, "_FANOUT", 3)
+    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"), lambda: results(tmp_path).table)
+    for epoch in range(1, 37):
+        job.publish(epoch, *[epoch] * (1 + epoch % 3))
+    job.sink.abort()
+    job.known().take_back(until, is_trial=False)
+    assert job.values() == [epoch for epoch in range(1, until + 1) for _ in range(1 + epoch % 3)]
+    job.begin()
+    for epoch in range(until + 1, 40):
+        job.publish(epoch, epoch)
+    assert job.values()[-1] == 39
+    assert not results(tmp_path).table.schema.metadata
+
+
+def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_FANOUT", 3)
+    monkeypatch.setattr(_part_files, "_MOST_EPOCHS", 4)
+    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"), lambda: results(tmp_path).table)
+    for epoch in range(1, 37):
+        job.publish(epoch, epoch)
+    job.sink.abort()
+    with pytest.raises(TableError, match=r"merged-2-\w+-\d+.parquet has rows of epochs up to"):
+        job.known().take_back(2, is_trial=True)
+    for until in (33, 9):
+        job.known().take_back(until, is_trial=False)
+        assert job.values() == [*range(1, until + 1)]
+
+
+def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_FANOUT", 3)
+    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"))
+    job.coordinator.with_checkpoints = False  # merges as a version did that did not know of this
+    life = type(job.coordinator)._life
+    monkeypatch.setattr(ParquetObjects, "_life", "")
+    for epoch in range(1, 20):
+        job.publish(epoch, epoch)
+    monkeypatch.setattr(ParquetObjects, "_life", life)
+    job.sink.abort()
+    with pytest.raises(TableError, match="does not say which"):
+        job.known().take_back(2, is_trial=True)
+
+
+def test_rows_of_others_are_never_taken_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    job = Job(lambda: Delta(path, "append", publishes="final"), lambda: DeltaTable(path).to_pyarrow_table())
+    job.publish(1, 1)
+    write_deltalake(path, pa.table({"value": [100]}), mode="append")
+    job.publish(2, 2)
+    DeltaTable(path).optimize.compact()
+    job.known().take_back(1, is_trial=False)
+    assert job.values() == [1, 100]
+    job.publish(2, 2)
+    write_deltalake(path, pa.table({"value": [200]}), mode="append")
+    with pytest.raises(TableError, match=r"others have written to .*table since epoch 1, and would be undone"):
+        job.known().take_back(1, is_trial=True)
+    assert job.values() == [1, 2, 100, 200]
+
+
+def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    job = Job(lambda: Delta(path, publishes="final"), lambda: DeltaTable(path).to_pyarrow_table())
+    for epoch in (1, 2, 3):
+        job.publish(epoch, epoch)
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    with pytest.raises(TableError, match=r"version \d of .*table is gone: .* was vacuumed"):
+        job.known().take_back(2, is_trial=True)
+
+
+def test_a_job_that_runs_keeps_its_directory(tmp_path: Path) -> None:
+    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"))
+    job.publish(1, 1)
+    with pytest.raises(TableError, match="another job publishes its results in"):
+        job.known().take_back(0, is_trial=True)
+
+
+def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
+    job = Job(lambda: ParquetDirectory(str(tmp_path / "out")))
+    assert job.known().newest() is None
+    job.publish(RESULT, 1)
+    assert job.known().newest() == Newest(RESULT, is_last=True)
+    with pytest.raises(TableError, match=r"what was published at .*out cannot be taken back"):
+        job.known().take_back(1, is_trial=True)
+
+
+def test_records_of_a_topic_stay(kafka: str) -> None:
+    topic = f"t{uuid4().hex}"
+    make_topic(kafka, topic)
+    job = Job(lambda: KafkaTopic(topic, {"bootstrap.servers": kafka}, publishes="final"))
+    assert job.known().newest() is None
+    job.publish(3, 1)
+    job.publish(5, 2)
+    newest = job.known().newest()
+    assert newest is not None and newest.epoch == 5
+    assert newest.line in (LINE, ()), "what is beside an offset this broker does not keep"
+    job.publish(RESULT, 3)
+    assert job.known().newest() == Newest(5, newest.line, is_last=True)
+    with pytest.raises(TableError, match=r"what was published at t\w+ at .* cannot be taken back"):
+        job.known().take_back(3, is_trial=True)
