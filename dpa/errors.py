@@ -103,7 +103,13 @@ class CheckpointDamagedError(CheckpointError):
 
 
 class CheckpointStoreError(CheckpointError):
-    """The store of checkpoints has not carried out what it was asked for; perhaps it does when it is asked again."""
+    """The store of checkpoints has not carried out what it was asked for.
+
+    Attributes:
+        may_pass: whether a process of the job has found that it does not answer, or is full.
+    """
+
+    may_pass = False
 
 
 class ClaimLostError(CheckpointError):

@@ -77,6 +77,9 @@ class KafkaConfig(Section):
     """Where partitions begin; those that are added while the job runs begin at their beginning."""
     every: Annotated[Duration, Gt(0)] = 0.1
     """Seconds from one look to the next where nothing has come, or a text as `500ms`."""
+    patience: Annotated[Duration, Gt(0)] | None = None
+    """Seconds for which a running job waits for brokers that do not answer, or a text as `1h`; null: `limits.patience`.
+    """
     options: dict[str, SparkText] = {}
     """Settings of librdkafka, such as `security.protocol`."""
 

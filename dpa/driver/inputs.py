@@ -333,6 +333,7 @@ class _Input:
             start=given.start,
             options=tuple(sorted(given.options.items())),
             poll_seconds=given.every,
+            patience=given.patience,
         )
         feed.lag(None)  # brokers answer, and topics are there
         wanted, _ = self._columns_read(feed.schema)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa._util.as_yaml import as_yaml
+from dpa._util.outages import Outages
 from dpa.config import JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import as_sink, sink_of
@@ -36,6 +37,7 @@ class Publication:
     Attributes:
         sink: where rows go.
         place: where the sink says that they are once they are committed.
+        outages: how those of the place are borne.
     """
 
     def __init__(self, file: JobFile, sink: Sink, key: str, path: str | None = None) -> None:
@@ -45,6 +47,7 @@ class Publication:
             ConfigError: the sink does not say its place.
         """
         self.sink = sink
+        self.outages = Outages()
         self._file = file
         self._key = key
         self._path = path
@@ -146,7 +149,7 @@ class Publication:
         """
         try:
             with self._refusing():
-                self.sink.begin()
+                self.outages.bear(self.sink.begin)
             self.place = self._located()
         except BaseException:
             self.__exit__()
@@ -187,7 +190,7 @@ class Publication:
             JobFailedError: they cannot be written.
         """
         try:
-            return self.sink.stage(rows, number, RESULT)
+            return self.outages.bear(lambda: self.sink.stage(rows, number, RESULT), full=False)
         except Exception as error:
             raise JobFailedError(f"{self._key}: {_words(error)}") from error
 
@@ -198,7 +201,7 @@ class Publication:
             JobFailedError: it cannot be published; readers see what they saw before.
         """
         try:
-            files = self.sink.commit(staged, epoch, seconds)
+            files = self.outages.bear(lambda: self.sink.commit(staged, epoch, seconds), full=epoch != RESULT)
         except JobFailedError:
             raise
         except Exception as error:

@@ -4,6 +4,7 @@ so that a run that fails reports it."""
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from dpa._util.as_yaml import as_yaml
 from dpa._util.logs import chosen_level
+from dpa._util.outages import Outages
 from dpa._util.secrets import hidden
 from dpa._util.words import plural
 from dpa.driver._first_tables import with_first_tables
@@ -49,6 +51,9 @@ from dpa.telemetry.run_log import RunLog
 from dpa.telemetry.tracker import RunTracker
 
 _log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.2
+"""How often a job that waits for a place looks whether the program is to end."""
 
 _STREAM_ENDED = ("merge", "done")
 """Phases of a snapshot in which its numbers of the stream are final."""
@@ -106,6 +111,10 @@ class Run:
             for step in spec.steps
             if step.config.aggregation is not None and step.config.aggregation.path is not None
         }
+        self._outages = Outages()
+        letters = () if self._dead_letters is None else (self._dead_letters,)
+        for output in (*(sink.output for sink in self._sinks), *self._partial.values(), *letters):
+            output.outages = self._outages
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []
         self._errors_seen: set[tuple[str, str]] = set()
@@ -248,7 +257,8 @@ class Run:
         )
         self._enter("startup")
         try:
-            hooks = RunHooks(self._update, self._warn, self._restart, self._closes, self._commit)
+            self._outages.begin(plan.limits.patience, lambda words: self._warn(f"the job {words}"), self._waited)
+            hooks = RunHooks(self._update, self._warn, self._restart, self._closes, self._commit, self._outages.bear)
             outcome = tasks.run(plan, hooks)
         finally:
             self._stopwatch.enter(None)
@@ -275,6 +285,14 @@ class Run:
             return replace(delivery, sink=sink, partial=sink)
         partial = self._partial.get(step)
         return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)
+
+    def _waited(self, seconds: float) -> bool:
+        """Wait for a place to answer, unless the program is to end."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._program_end.check()
+            time.sleep(min(left, _LOOK_SECONDS))
+        return False
 
     def _closes(self) -> bool:
         if self._asks_to_close() and not self._is_closed:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from dpa._util.declared import Declared
 from dpa._util.inference import array_of, as_type, no_rows, one_type
-from dpa.errors import ExecutorError
+from dpa._util.outages import HERE, may_pass
+from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, objects_of
 from dpa.execution.running import described
 from dpa.executors import Record
@@ -75,7 +76,7 @@ class Portions:
     @described(lambda local: "its input, which it reads")
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, at most `batch_rows` and `at_once` of them at a time; an empty batch as it is."""
-        for batch in self._rows.batches(batch_rows):
+        for batch in _read(self._rows, batch_rows):
             start = 0
             while not self._is_closed and (start == 0 or start < batch.num_rows):
                 portion = self._timed(batch.slice(start, self.at_once))
@@ -94,6 +95,25 @@ class Portions:
         if found is not None:
             self.greatest = found if self.greatest is None else max(found, self.greatest)
         return portion
+
+
+def _read(rows: Rows, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The batches of rows, which are read on where they were once their place answers again."""
+    outage = HERE.outage()
+    while True:
+        given = 0
+        try:
+            for batch in rows.batches(batch_rows):
+                outage.ends()
+                given += batch.num_rows
+                yield batch
+        except DpaError as error:
+            after = getattr(rows, "after", None)
+            if after is None or not may_pass(error, full=False) or not outage.lasts(error):
+                raise
+            rows = after(given)
+        else:
+            return
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record | Unheld]:

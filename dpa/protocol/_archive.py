@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dpa._util.outages import HERE
 from dpa.checkpoints import DataFiles, FileRef, Part
 from dpa.errors import CheckpointError
 from dpa.execution.reduce_task import ReduceTask
@@ -95,6 +96,6 @@ def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Itera
 
 
 def _slices(data: DataFiles, file: FileRef) -> Iterator[TaskSnapshot]:
-    content = io.BytesIO(data.read(file))
+    content = io.BytesIO(HERE.bear(lambda: data.read(file)))
     while content.tell() < file.size:
         yield pickle.load(content)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from annotated_types import Ge, Gt
 
 from dpa._util.bounds import FINITE
+from dpa._util.durations import Duration
 from dpa._util.words import plural
 from dpa.execution.spill.room import Room
 from dpa.execution.trials import Trial
@@ -29,6 +30,8 @@ from dpa.sources.feed import Feed, never, splits_so_far
 from dpa.sources.splits import Split
 from dpa.tolerance import Letter
 
+T = TypeVar("T")
+
 STUCK_SECONDS = 60.0
 
 
@@ -40,6 +43,9 @@ class JobLimits(FlowControl):
     """Input rows, about, that a mapper is given at a time."""
     start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
     """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
+    patience: Annotated[Duration, Gt(0)] | None = None
+    """Seconds for which a running job waits for a place that does not answer, such as its input, its output or its
+    checkpoints, or a text as `1h`; then it fails. Null: for as long as it takes."""
     state_mb: Annotated[int, Ge(1)] | Literal["auto"] | None = None
     """MiB of memory for the states of each task; those touched longest ago are spilled to local disk. `auto`: half of
     what Ray may use of its node, divided by the tasks there that keep states. Null: all states are in memory."""
@@ -196,6 +202,18 @@ def _ignore(what: object) -> None:
     """Ignore what a run says."""
 
 
+class Bear(Protocol):
+    """Does something that may be done twice, and again while a place does not answer."""
+
+    def __call__(self, action: Callable[[], T], /) -> T:
+        """What `action` returns."""
+        ...
+
+
+def _at_once(action: Callable[[], T], /) -> T:
+    return action()
+
+
 @dataclass(frozen=True)
 class RunHooks:
     """What a run calls while it goes on, in the thread that runs it.
@@ -206,6 +224,7 @@ class RunHooks:
         restart: called when a death has ended a generation of which no process is left, before the next one begins.
         closes: whether inputs that are open are to be closed now; asked a few times a second.
         commit: called with each epoch that is to be committed in this process.
+        bear: does what may be done twice, and again while a place does not answer.
     """
 
     observe: Callable[[Snapshot], None] = _ignore
@@ -213,6 +232,7 @@ class RunHooks:
     restart: Callable[[Death], None] = _ignore
     closes: Callable[[], bool] = never
     commit: Callable[[Commit], None] = _ignore
+    bear: Bear = _at_once
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa._util.logs import log_to_stderr
+from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
 from dpa.execution.trials import Work
 from dpa.measure.traffic import TrafficMeter
@@ -108,6 +109,14 @@ class TaskActor:
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(machine, self, plan.stuck_seconds)
+
+    def bear_outages(self, plan: RunPlan) -> None:
+        """Wait for places that do not answer, until the process is to be of another generation."""
+        HERE.begin(plan.limits.patience, self._warned, self._is_over.wait)
+
+    def _warned(self, message: str) -> None:
+        if COORDINATOR in self._handles:
+            self.warn(f"{self._address} {message}")
 
     @ray.method(concurrency_group="control")
     def reset(self, generation: int) -> TaskProcess | None:
@@ -266,6 +275,7 @@ class StageActor(TaskActor):
             import polars_hash  # noqa: F401
         plan = packed.unpack()
         self._leave_for(plan.generation)
+        self.bear_outages(plan)
         self._trials = Trials(packed, address) if address.stage in plan.tries else None
         trial = None if self._trials is None else self._try
         if beginning is None:

@@ -15,7 +15,8 @@ import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
 
-from dpa.errors import JobFailedError
+from dpa._util.outages import HERE, may_pass
+from dpa.errors import CheckpointStoreError, JobFailedError
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.plan import RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
@@ -114,12 +115,17 @@ class CoordinatorActor(AskedActor):
         Raises:
             CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
         """
+        HERE.begin(plan.limits.patience, lambda words: self.warn(f"{COORDINATOR} {words}"), self._ended.wait)
         if store is not None:
             from dpa.protocol.checkpointing import Checkpointing
 
             assert plan.saved is not None
             saved, dumps = plan.saved, ray.cloudpickle.dumps
-            self._checkpointing = Checkpointing(store, saved, plan.graph, plan.generation, dumps, plan.sinks)
+            try:
+                self._checkpointing = Checkpointing(store, saved, plan.graph, plan.generation, dumps, plan.sinks)
+            except CheckpointStoreError as error:
+                error.may_pass = may_pass(error)  # what it was made of does not travel
+                raise
             plan = replace(plan, graph=self._checkpointing.graph)
         self._started = time.time()
         self._plan = plan
@@ -264,7 +270,7 @@ class CoordinatorActor(AskedActor):
         if sink is None:
             return
         if not sink.in_driver:
-            sink.commit(commit.staged, commit.epoch, commit.at)
+            HERE.bear(lambda: sink.commit(commit.staged, commit.epoch, commit.at))
             return
         with self._shell.lock:
             self._commits.append(commit)

@@ -10,7 +10,9 @@ from typing import Any
 
 import ray
 
+from dpa._util.outages import HERE, may_pass
 from dpa._util.secrets import hidden
+from dpa.errors import TableError
 from dpa.protocol.wire.ended_epoch import EndedEpoch
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.epoch_log_options import EpochLogOptions
@@ -27,10 +29,12 @@ class LoggedEpochs:
         self._warn = warn
         self._rows: list[dict[str, Any]] = []
         self._lock = threading.Lock()
+        self._waiting: list[dict[str, Any]] = []  # that could not be written, and go first
         self._log: EpochLog | None = None
+        self._is_late = False
         self._written_at = -_EVERY
         try:
-            self._log = None if options is None else EpochLog(options, behind)
+            self._log = None if options is None else HERE.bear(lambda: EpochLog(options, behind))
         except Exception as error:
             self._give_up(error)
 
@@ -43,19 +47,30 @@ class LoggedEpochs:
     def write(self) -> None:
         """Write what was noted."""
         with self._lock:
-            rows, self._rows = self._rows, []
-            if self._log is None or not rows:
+            if not self._waiting:
+                self._waiting, self._rows = self._rows, []
+            if self._log is None or not self._waiting:
                 return
             self._written_at = time.monotonic()
             try:
-                self._log.add(rows)
+                self._log.add(self._waiting)
+                self._waiting = []
             except Exception as error:
-                self._give_up(error)
+                if not may_pass(error):
+                    self._give_up(error)
+                elif not self._is_late:
+                    self._warn(f"the log of epochs waits for its place: {hidden(str(error))}")
+                self._is_late = True
+            else:
+                self._is_late = False
 
     def close(self) -> None:
         """Write what was noted, and add no more."""
         self.write()
+        self.write()  # what has come while something waited
         with self._lock:
+            if self._waiting:
+                self._give_up(TableError("its last epochs are not in it"))
             log, self._log = self._log, None
             try:
                 if log is not None:
@@ -64,7 +79,7 @@ class LoggedEpochs:
                 self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        self._log, self._rows = None, []
+        self._log, self._rows, self._waiting = None, [], []
         self._warn(f"the log of epochs ends here, and the job goes on without: {hidden(str(error))}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from dpa._util.outages import HERE
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import PollDone
 from dpa.sources.feed import Feed, Position
@@ -30,7 +31,7 @@ class OpenFeeds:
             if not self._feeds:
                 self._feeds = self._unpacked()
         feed = self._feeds[stage]
-        page = feed.poll(self._split_rows, position.value)
+        page = HERE.bear(lambda: feed.poll(self._split_rows, position.value), patience=feed.patience)
         if not page.splits and page.position is not None and self._ended.wait(feed.poll_seconds):
             return None
         more = None if page.position is None else Position(page.position)

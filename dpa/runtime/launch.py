@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
-from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
+from dpa.protocol.plan import Bear, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, Address
 from dpa.protocol.wire.events import CloseFeeds
@@ -102,11 +102,12 @@ class Launched:
         """The coordinator's handle."""
         return self._coordinator.handle
 
-    def begin(self, plan: RunPlan, store: CheckpointStore | None = None) -> None:
+    def begin(self, plan: RunPlan, store: CheckpointStore | None, bear: Bear) -> None:
         """Let the actors be the tasks of a plan.
 
         Args:
             plan: what to run.
+            bear: outages of the place of checkpoints.
             store: has the checkpoints, with the newest of which they begin; None, or where there is none yet: with the
                 start of the input.
 
@@ -114,8 +115,13 @@ class Launched:
             JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
         """
         packed = PackedPlan.pack(plan)
-        begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed, store)
-        self._processes[COORDINATOR] = self._asked(begun)
+        bare = plan.without_user_code()
+
+        def begun() -> TaskProcess:
+            made: TaskProcess = self._asked(self.coordinator.begin.remote(self.coordinator, bare, packed, store))
+            return made
+
+        self._processes[COORDINATOR] = bear(begun)
 
     def poll(self, seconds: float = POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
         """What is new, after `seconds` or at the end; requests in the mailbox are passed on, and answers to it.
@@ -283,7 +289,7 @@ def run_on(
 
     machines = machines or Machines()
     running = Running(plan, launched.placed, launched.coordinator.ask.remote, hooks.warn)
-    launched.begin(plan, store)
+    launched.begin(plan, store, hooks.bear)
     is_closed = False
     while True:
         polled = launched.poll(mailbox=mailbox)

@@ -92,9 +92,10 @@ class EpochLog:
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows."""
-        self._number += 1
+        number = self._number + 1  # the same if this fails: rows that are there all the same are not added again
         table = pa.Table.from_pylist([*rows], SCHEMA)
-        self._sink.commit([self._sink.stage(table, 0, self._number)], self._number, 0.0)
+        self._sink.commit([self._sink.stage(table, 0, number)], number, 0.0)
+        self._number = number
 
     def close(self) -> None:
         """Add no more."""

@@ -59,10 +59,12 @@ class Feed(ABC):
         is_open: whether more may come while the job runs: then it is polled meanwhile, again and again, and its
             position is kept in checkpoints. All pages of a feed that is closed are polled before the job begins.
         poll_seconds: how long to wait before an open feed is polled again that has given nothing.
+        patience: most seconds for which a running job waits for its place to answer; None: as the job says.
     """
 
     is_open = False
     poll_seconds = 0.05
+    patience: float | None = None
 
     @property
     @abstractmethod
@@ -137,7 +139,7 @@ class NumberedFeed(Feed):
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self.poll_seconds = feed.poll_seconds
+        self.poll_seconds, self.patience = feed.poll_seconds, feed.patience
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -70,7 +70,7 @@ class ForeignFeed(Feed):
         """`name` is what the job file calls it."""
         self._feed = feed
         self._name = name
-        self.is_open, self.poll_seconds = feed.is_open, feed.poll_seconds
+        self.is_open, self.poll_seconds, self.patience = feed.is_open, feed.poll_seconds, feed.patience
 
     @cached_property
     def schema(self) -> pa.Schema | None:

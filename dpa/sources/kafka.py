@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from dpa._util.outages import HERE
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page, never, table_of
@@ -33,8 +34,8 @@ Partition: TypeAlias = tuple[str, int]
 """A topic and a number."""
 
 _ANSWER_SECONDS = 10.0
-_PATIENCE_SECONDS = 60.0
-"""For how long a reader waits for a record of which the broker has said that it is there."""
+_SILENT_SECONDS = 60.0
+"""For how long a reader waits for a record of which the broker has said that it is there, before that is an outage."""
 
 _CONSUMED_AT_ONCE = 10_000
 _CONSUME_SECONDS = 0.02
@@ -66,6 +67,7 @@ class KafkaSplit:
         start, stop: the first offset, and the one behind the last.
         format: of the records.
         columns: those to read; all if None.
+        patience: as that of the feed.
     """
 
     settings: Settings
@@ -75,6 +77,7 @@ class KafkaSplit:
     stop: int
     format: RecordFormat
     columns: tuple[str, ...] | None = None
+    patience: float | None = None
     has_gaps = True
 
     @property
@@ -113,7 +116,7 @@ class KafkaSplit:
         with asking_brokers(f"{self.channel}, offsets {self.start:,} to {self.stop:,}"):
             from confluent_kafka import TopicPartition
 
-            consumer = _reader(self.settings, self.topic)
+            consumer = HERE.bear(lambda: _reader(self.settings, self.topic), what=self.channel, patience=self.patience)
             consumer.assign([TopicPartition(self.topic, self.partition, self.start)])
             try:
                 yield from self._consumed(consumer, most)
@@ -123,7 +126,8 @@ class KafkaSplit:
     def _consumed(self, consumer: Consumer, most: int) -> Iterator[list[Message]]:
         from confluent_kafka import KafkaError
 
-        at, heard = self.start, time.monotonic()
+        at, heard, outage = self.start, time.monotonic(), HERE.outage(self.channel, self.patience)
+        silent = _SILENT_SECONDS if self.patience is None else min(self.patience, _SILENT_SECONDS)
         while at < self.stop:
             messages: list[Message] = []
             for message in consumer.consume(min(most, self.stop - at, _CONSUMED_AT_ONCE), _CONSUME_SECONDS):
@@ -136,11 +140,13 @@ class KafkaSplit:
                     messages.append(message)
                     at = offset + 1
             if messages:
+                outage.ends()
                 heard = time.monotonic()
                 yield messages
-            elif time.monotonic() > heard + _PATIENCE_SECONDS:
-                waited = f"no record from offset {at:,} on has come for {_PATIENCE_SECONDS:.0f} s"
-                raise TableError(f"{self.channel}: {waited}")
+            elif (waited := time.monotonic() - heard) > silent:
+                why = f"no record from offset {at:,} on has come for {waited:.0f} s"
+                if not outage.lasts(why):
+                    raise TableError(f"{self.channel}: {why}")
 
     def _failed(self, error: Any) -> None:
         from confluent_kafka import KafkaError
@@ -187,6 +193,7 @@ class KafkaFeed(Feed):
             of transactions come before these are over.
         columns: those to read; all if None.
         poll_seconds: how often to look for more.
+        patience: most seconds for which a running job waits for brokers to answer; None: as the job says.
     """
 
     servers: str
@@ -196,6 +203,7 @@ class KafkaFeed(Feed):
     options: Settings = ()
     columns: tuple[str, ...] | None = None
     poll_seconds: float = 0.1
+    patience: float | None = None
     is_open = True
 
     @property
@@ -215,7 +223,8 @@ class KafkaFeed(Feed):
         for topic, partition in sorted(behind, key=lambda where: -behind[where])[:PAGE_SPLITS]:
             first = at[topic, partition]
             stop = at[topic, partition] = min(ends[topic, partition][1], first + split_rows)
-            splits.append(KafkaSplit(self._settings, topic, partition, first, stop, self.format, self.columns))
+            split = KafkaSplit(self._settings, topic, partition, first, stop, self.format, self.columns, self.patience)
+            splits.append(split)
         return Page(splits, at)
 
     def lag(self, position: Any) -> Mapping[str, int]:

@@ -17,6 +17,9 @@ from dpa.sources.foreign import naming, require_declared
 from dpa.sources.splits import memory_splits
 
 _PAGE_SECONDS = 0.05
+_NOWHERE = b"nowhere"
+"""No position."""
+
 _PAGE_BYTES = 4 * 2**20
 """A page ends with the first batch behind either; its rows lie in the coordinator's memory, and in checkpoints."""
 
@@ -75,6 +78,7 @@ class PolledRows(Feed):
         if wanted != self._at:
             with naming(f"{self._name}.resume"):
                 self._poller.resume(pickle.loads(wanted))
+        self._at = _NOWHERE  # if the poller fails in the middle, it is to begin again where it was
         tables: list[pa.Table] = []
         rows = size = 0
         until, is_over = self._clock() + _PAGE_SECONDS, False

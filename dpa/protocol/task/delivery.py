@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.outages import HERE
 from dpa.errors import DpaError
 from dpa.execution.failures import USER_ERRORS, executor_error
 from dpa.execution.key_stats import KeyStats
@@ -80,8 +81,8 @@ class Delivery:
 
 
 def _staged(sink: Sink, rows: pa.Table, task: int, epoch: int) -> Any:
-    try:
-        return sink.stage(rows, task, epoch)
+    try:  # readers see nothing of what is staged once more
+        return HERE.bear(lambda: sink.stage(rows, task, epoch), full=epoch != RESULT)
     except DpaError:
         raise
     except USER_ERRORS as error:

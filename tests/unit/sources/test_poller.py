@@ -103,3 +103,12 @@ def test_a_job_reads_what_a_poller_fetches() -> None:
     wrong = Job(file=parse({"input": {"format": "feed", "use": "sys:path"}, "key": "n", "reducer": "count"}))
     with pytest.raises(ConfigError, match=r"is list, not a `dpa\.Feed` or `dpa\.Poller`"):
         wrong.run(backend=LocalBackend())
+
+
+def test_what_a_poller_gave_before_it_failed_is_given_again() -> None:
+    poller = Scripted([[{"n": 1}], ConnectionError("gone"), [{"n": 2}], None])
+    feed = PolledRows(poller, "x", clock=lambda: 0.0)
+    with pytest.raises(TableError, match="gone"):
+        feed.poll(100)
+    poller.given[1] = [{"n": 9}]
+    assert table_of(feed.poll(100).splits)["n"].to_pylist() == [1, 9, 2] and poller.resumed == 1
