@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from dpa._util.disk import is_full
@@ -69,10 +70,23 @@ class Outages:
     """How a process bears outages. Until `begin` it bears none: what is asked before a job begins is to fail at once.
 
     Used by any thread.
+
+    Attributes:
+        awaited: seconds that it has waited for places in all, those without outages too.
     """
 
     def __init__(self) -> None:
+        self.awaited = 0.0
         self.end()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A block that waits for a place."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.awaited += time.monotonic() - began
 
     def begin(
         self, patience: float | None, warn: Callable[[str], None], is_over: Callable[[float], bool] | None = None
@@ -140,7 +154,8 @@ class Outage:
             since = f", for {past:.0f} s so far" if past >= 1 else ""
             about = f"{self._what}: {error}" if self._what else f"{error}"
             self._of._warn(f"waits{since}: {hidden(about)}")
-        return not self._of._is_over(next(self._waits))
+        with self._of.waiting():
+            return not self._of._is_over(next(self._waits))
 
     def ends(self) -> None:
         """What was asked for has come."""

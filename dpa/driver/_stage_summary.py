@@ -140,6 +140,8 @@ def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
     return LoadShares(
         busy=load.busy,
         blocked=load.blocked,
+        waiting=load.waiting,
+        idle=max(0.0, 1 - load.busy - load.blocked - load.waiting) if stage.every_task else 0.0,
         busiest=load.busiest,
         mean_queue=_mean([queue for sample in stage.samples for queue in sample.queues]),
         peak_queue=max((task.peak_queue for task in stage.every_task), default=0),
@@ -166,6 +168,8 @@ def _task(
         lived_seconds=lived,
         busy_seconds=task.busy_seconds,
         blocked_seconds=task.blocked_seconds,
+        waiting_seconds=task.waiting_seconds,
+        idle_seconds=max(0.0, lived - task.busy_seconds - task.blocked_seconds - task.waiting_seconds),
         latency_p99=task.latency_p99,
         cpu_seconds=use.cpu_seconds,
         peak_memory=use.peak_memory,

@@ -241,6 +241,7 @@ class Run:
             [name for name, found in opened.items() if found.ends],
         )
         graph = plan.graph
+        self._enter("startup")  # inputs are sampled for as long as Ray starts
         if self._backend.samples and not (self._saved and self._saved.resumes):
             plan = frozen(plan)  # the sample may change what user code holds
             graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
@@ -255,7 +256,6 @@ class Run:
             saved=None if self._saved is None else self._saved.know(opened, publishes),
             epoch_log=self._epoch_log(),
         )
-        self._enter("startup")
         try:
             self._outages.begin(plan.limits.patience, lambda words: self._warn(f"the job {words}"), self._waited)
             hooks = RunHooks(self._update, self._warn, self._restart, self._closes, self._commit, self._outages.bear)

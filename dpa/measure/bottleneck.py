@@ -21,14 +21,15 @@ MARGIN = 0.1
 
 @dataclass(frozen=True)
 class StageLoad:
-    """What the tasks of a stage do with their time, as parts of it (0 to 1): `busy` and `blocked` on average over the
-    tasks, and `busiest`, the busy part of the busiest task, which has the number `task`."""
+    """What the tasks of a stage do with their time, as parts of it (0 to 1): `busy`, `blocked` and `waiting` for input
+    on average over the tasks, and `busiest`, the busy part of the busiest task, which has the number `task`."""
 
     name: str
     busy: float
     blocked: float
     busiest: float
     task: int = 0
+    waiting: float = 0.0
 
     @property
     def is_blocked(self) -> bool:

@@ -53,8 +53,10 @@ class TaskReport:
         keys: keys in its share of the result.
         states: most keys that it held before states of others were folded in, in partial results or at the end.
         lived_seconds: time of the stream in which it took part: all of it unless tasks came or went.
-        busy_seconds: time in user code.
+        busy_seconds: time in user code, and in reading the input.
         blocked_seconds: time without work because records wait for credit downstream.
+        waiting_seconds: time in which a source waits for its input: for more to come, or for a place to answer.
+        idle_seconds: the rest of its time, in which nothing was there to do.
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
         cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
             processes. Of a failed job as last reported, which tasks do every second.
@@ -78,6 +80,8 @@ class TaskReport:
     lived_seconds: float = 0.0
     busy_seconds: float = 0.0
     blocked_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    idle_seconds: float = 0.0
     latency_p99: float | None = None
     cpu_seconds: float = 0.0
     peak_memory: int = 0
@@ -99,6 +103,8 @@ class LoadShares:
     Attributes:
         busy: part of the tasks' time in user code: the sum of `busy_seconds` divided by that of `lived_seconds`.
         blocked: part without work because records wait for credit downstream, likewise.
+        waiting: part in which sources wait for their input, likewise.
+        idle: the rest, in which nothing was there to do.
         busiest: the busy part of the busiest task.
         mean_queue: the mean length of a task's queue over the samples, in records.
         peak_queue: the longest that a task's queue has been, in records.
@@ -106,6 +112,8 @@ class LoadShares:
 
     busy: float = 0.0
     blocked: float = 0.0
+    waiting: float = 0.0
+    idle: float = 0.0
     busiest: float = 0.0
     mean_queue: float = 0.0
     peak_queue: int = 0

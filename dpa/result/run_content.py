@@ -117,6 +117,7 @@ def stages(report: Report) -> Table:
             skew(stage.skew.dpa if stage.skew and known else None, ""),
             mebibytes(stage.peak_memory),
             "" if began is None or whole <= 0 else Bar(ended / whole, began / whole),
+            f"{load.waiting:.0%}" if stage.kind == "source" else "",
             "" if stage.kind == "source" else short(load.peak_queue),
             "" if stage.latency is None else latency(stage.latency.p99),
             seconds(began, ""),
@@ -126,10 +127,10 @@ def stages(report: Report) -> Table:
     head = ("stage", "#tasks", "#in", "#out", "#busy", "#blocked", "#S", "#MiB", f"0 s  {seconds(whole):>7}")
     return Table(
         plural(len(names), "stage"),
-        (*head, "#queue", "#p99", "#began", "#ended"),
+        (*head, "#waiting", "#queue", "#p99", "#began", "#ended"),
         [row(stage) for stage in report.stages],
         narrow=9,
-        wide=11,
+        wide=12,
         marked=names.index(report.bottleneck.stage) if report.bottleneck.stage in names else None,
         open_up_to=64,
     )

@@ -158,10 +158,16 @@ def _result(output: OutputReport, status: str) -> Iterator[Fact]:
 
 def _source_tasks(stage: StageReport) -> Table:
     rows = [
-        (str(task.id), count(task.read), count(task.mapped), count(task.emitted), *_times(task)) for task in stage.tasks
+        (str(task.id), count(task.read), count(task.mapped), count(task.emitted), *_times_of_source(task))
+        for task in stage.tasks
     ]
-    head = ("#task", "#rows read", "#mapped", "#emitted", "#in user code", "#blocked", "#MiB")
+    head = ("#task", "#rows read", "#mapped", "#emitted", "#busy", "#blocked", "#waiting", "#MiB")
     return Table(plural(len(rows), "task"), head, rows)
+
+
+def _times_of_source(task: TaskReport) -> tuple[str, str, str, str]:
+    busy, blocked, memory = _times(task)
+    return busy, blocked, seconds(task.waiting_seconds), memory
 
 
 def _times(task: TaskReport) -> tuple[str, str, str]:
@@ -191,7 +197,7 @@ def _tasks(stage: StageReport, detail: Detail) -> Table:
         gap = ("...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", *[""] * 6)
         rows = [*map(row, ordered[: detail.busiest]), gap, *map(row, ordered[-detail.idlest :])]
     numbers = (stage.load.peak_queue, stage.records.forwarded, sum(task.keys for task in stage.tasks))
-    head = ("#task", "#records", "#share", "", "#peak queue", "#forwards", "#keys", "#in user code", "#blocked", "#MiB")
+    head = ("#task", "#records", "#share", "", "#peak queue", "#forwards", "#keys", "#busy", "#blocked", "#MiB")
     return Table(
         plural(len(stage.tasks), "task"),
         (*head, "#latency p99"),

@@ -326,6 +326,7 @@ class StageActor(TaskActor):
             self._core_wait = CoreWait()  # of this thread
         self._tried = self._waited_tried = 0.0
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
+        awaited = HERE.awaited
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, ProcessBlock):
             self._slowness.prolong(time.perf_counter() - began - self._tried)
@@ -337,6 +338,8 @@ class StageActor(TaskActor):
             event = replace(event, seconds=time.perf_counter() - began)
         if isinstance(event, StepDone | ProcessDone):
             event = replace(event, ran=time.thread_time() - ran)
+        if isinstance(event, StepDone):
+            event = replace(event, awaited=HERE.awaited - awaited)
         if isinstance(event, ProcessDone):
             waited = self._core_wait.seconds - waited - self._waited_tried
             event = replace(event, waited=waited, tried=self._tried)

@@ -130,7 +130,9 @@ class KafkaSplit:
         silent = _SILENT_SECONDS if self.patience is None else min(self.patience, _SILENT_SECONDS)
         while at < self.stop:
             messages: list[Message] = []
-            for message in consumer.consume(min(most, self.stop - at, _CONSUMED_AT_ONCE), _CONSUME_SECONDS):
+            with HERE.waiting():
+                found = consumer.consume(min(most, self.stop - at, _CONSUMED_AT_ONCE), _CONSUME_SECONDS)
+            for message in found:
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     self._failed(error)

@@ -39,8 +39,8 @@ def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
     """With the time that was spent since an earlier moment."""
     if before is None:
         return task
-    busy, blocked = task.busy_seconds - before.busy_seconds, task.blocked_seconds - before.blocked_seconds
-    return replace(task, busy_seconds=max(busy, 0.0), blocked_seconds=max(blocked, 0.0))
+    names = ("busy_seconds", "blocked_seconds", "waiting_seconds")
+    return replace(task, **{name: max(getattr(task, name) - getattr(before, name), 0.0) for name in names})
 
 
 def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:
@@ -52,6 +52,7 @@ def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], second
         stage,
         busy=mean_part(busy, lived, seconds),
         blocked=mean_part([task.blocked_seconds for task in tasks], lived, seconds),
+        waiting=mean_part([task.waiting_seconds for task in tasks], lived, seconds),
         busiest=max(parts, default=0.0),
         task=tasks[max(range(named), key=parts.__getitem__)].index if named else 0,
     )

@@ -68,6 +68,9 @@ def test_a_job_waits_for_a_broker_that_does_not_answer() -> None:
         assert waits.startswith(f"coordinator waits: Kafka at {servers}: ")
         assert goes_on.startswith("coordinator goes on: what did not answer answers again, after ")
         assert result.report.recoveries == () and waits in result.report.warnings
+        load = next(stage.load for stage in result.report.stages if stage.kind == "source")
+        assert load.waiting > load.busy + load.blocked, load
+        assert load.busy + load.blocked + load.waiting + load.idle == pytest.approx(1.0)
 
         impatient = SilentBroker(servers, listener(servers))
         impatient.produced.update(silent.produced)

@@ -6,13 +6,13 @@ import pytest
 from builders import limits_of, same_table, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, update_between
+from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, step_of, update_between
 
 from dpa.errors import ProtocolError
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.source import SourceState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import ProcessDone, Start, Tick
+from dpa.protocol.wire.events import ProcessDone, Start, StepDone, Tick
 from dpa.protocol.wire.instructions import Instruction, NextStep, OpenSplit
 from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.end import Drain, Progress
@@ -245,7 +245,12 @@ def test_a_source_whose_split_is_read_is_blocked_while_its_last_records_wait() -
     source(reducer(), Ack(0, 64), 5.0)
     assert source.task.stats.blocked_seconds == 2.0
     source.task.handle(Tick(), 9.0)
-    assert source.task.stats.blocked_seconds == 2.0  # it waits for a split now
+    assert source.task.stats.blocked_seconds == 2.0
+    assert source.task.stats.waiting_seconds == 4.0, "it waits for a split now"
+    source(COORDINATOR, SplitGrant(SPLIT), 9.5)
+    source.task.handle(StepDone(step_of("a"), seconds=3.0, awaited=2.5), 12.5)
+    stats = source.task.stats
+    assert (stats.waiting_seconds, stats.busy_seconds, stats.blocked_seconds) == (7.0, 0.5, 2.0)
 
 
 # --- ticks, the end, and what cannot come

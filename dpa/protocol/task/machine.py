@@ -114,7 +114,7 @@ class TaskMachine(Machine):
 
     Attributes:
         emitters: one for each edge that leaves the stage, in the graph's order.
-        read, mapped, dead, busy_seconds, running_seconds, blocked_seconds: as in `TaskStats`.
+        read, mapped, dead, busy_seconds, running_seconds, blocked_seconds, waiting_seconds: as in `TaskStats`.
         supply: what it makes of rows while nothing holds it back.
         waits: of the rows read since it paused last.
         kept: records made of the rows read for one edge, in each step the one with most.
@@ -126,7 +126,7 @@ class TaskMachine(Machine):
         super().__init__(address, state)
         self.emitters = tuple(emitters)
         self.read = self.mapped = self.kept = self.dead = 0
-        self.busy_seconds = self.running_seconds = self.blocked_seconds = 0.0
+        self.busy_seconds = self.running_seconds = self.blocked_seconds = self.waiting_seconds = 0.0
         self.supply = Supply()
         self.waits = RowWaits()
         self.event_time: int | None = None
@@ -136,6 +136,7 @@ class TaskMachine(Machine):
         self._report_at: float | None = None
         self._use: TaskUse | None = None
         self._blocked_since: float | None = None
+        self._waiting_since: float | None = None
         self._is_pausing = False
         self._production = Production(self)
         self.include(self._production)
@@ -144,6 +145,7 @@ class TaskMachine(Machine):
     def stats(self) -> TaskStats:
         """Statistics so far."""
         blocked = 0.0 if self._blocked_since is None else self.now - self._blocked_since
+        waiting = 0.0 if self._waiting_since is None else self.now - self._waiting_since
         return TaskStats(
             self.address.stage,
             self.address.index,
@@ -155,6 +157,7 @@ class TaskMachine(Machine):
             busy_seconds=self.busy_seconds,
             running_seconds=self.running_seconds,
             blocked_seconds=self.blocked_seconds + blocked,
+            waiting_seconds=self.waiting_seconds + waiting,
             dead=self.dead,
             supply=self.supply.rate,
             event_time=self.event_time,
@@ -187,6 +190,11 @@ class TaskMachine(Machine):
     def is_blocked(self) -> bool:
         """Whether the task has no work until records find credit downstream."""
         return not self._production.is_stepping and not self._has_pushed_all
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the task has no work until more of its input comes."""
+        return False
 
     @property
     def _in_flight(self) -> int:
@@ -231,6 +239,7 @@ class TaskMachine(Machine):
             self._production.advance()
         self.advance()
         self._note_blocked()
+        self._note_waiting()
 
     def report_progress(self, *, done: bool = False) -> None:
         """Report statistics to the coordinator, and to the load balancer what was offered, unless that waits for the
@@ -262,7 +271,9 @@ class TaskMachine(Machine):
     def worked(self, event: StepDone | ProcessDone, push: Push | None = None) -> None:
         """Note that user code has returned, and report what it has failed on, if it has; `push`: with the records that
         it has worked on."""
-        self.busy_seconds += event.seconds
+        awaited = event.awaited if isinstance(event, StepDone) else 0.0
+        self.busy_seconds += event.seconds - awaited
+        self.waiting_seconds += awaited
         self.running_seconds += event.ran
         if event.failed is not None:
             self.dead += event.dead if isinstance(event, ProcessDone) else 0
@@ -307,6 +318,13 @@ class TaskMachine(Machine):
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""
+
+    def _note_waiting(self) -> None:
+        if self.is_waiting:
+            self._waiting_since = self.now if self._waiting_since is None else self._waiting_since
+        elif self._waiting_since is not None:
+            self.waiting_seconds += self.now - self._waiting_since
+            self._waiting_since = None
 
     def _note_blocked(self) -> None:
         if self.is_blocked:

@@ -39,6 +39,11 @@ class SourceMachine(TaskMachine):
         self._read_before = self._not_before = 0
 
     @property
+    def is_waiting(self) -> bool:
+        """While it has no split."""
+        return self.state is SourceState.REQUESTING and not self.is_blocked
+
+    @property
     def read_at(self) -> int:
         """What its clock says, but not before what it was granted the split with."""
         return max(micros(self.now), self._not_before)

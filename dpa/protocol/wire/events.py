@@ -167,13 +167,21 @@ class CancelChange(Event):
 
 @dataclass(frozen=True, eq=False)
 class StepDone(UserCodeDone):
-    """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
-    read; what it has failed on, if it has; and the greatest event time of the rows that were read since the split was
-    opened, in microseconds, if they have any."""
+    """A step, or None where nothing is left to read.
+
+    Attributes:
+        seconds: that it took.
+        ran: for how many of them user code was on a processor.
+        awaited: for how many it waited for its input.
+        failed: what it has failed on, if it has.
+        event_time: the greatest of the rows that were read since the split was opened, in microseconds, if they have
+            any.
+    """
 
     step: Emitted | None
     seconds: float = 0.0
     ran: float = 0.0
+    awaited: float = 0.0
     failed: Failed | None = None
     event_time: int | None = None
 

@@ -33,11 +33,12 @@ class TaskStats:
         processed: records processed here, those too that were left out.
         dead: those of them that were left out, as user code raised on them.
         forwarded: records passed on to the task that owns them now.
-        busy_seconds: time spent in user code.
+        busy_seconds: time spent in user code, and in reading its input.
         work_seconds: of the quanta in which records were processed, for each record those of its own, all together.
         ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
         running_seconds: time of user code on a processor.
         blocked_seconds: time without work because records wait for credit downstream.
+        waiting_seconds: time in which a source waits for its input: for more to come, or for a place to answer.
         supply: records a second that it makes of rows while nothing holds it back; None before that is known.
         version: of the routing table held.
         latency_p99: seconds from source to processed that 99 % of the records processed here did not exceed; None
@@ -64,6 +65,7 @@ class TaskStats:
     ready_seconds: float = 0.0
     running_seconds: float = 0.0
     blocked_seconds: float = 0.0
+    waiting_seconds: float = 0.0
     supply: float | None = None
     version: int = 0
     latency_p99: float | None = None
@@ -87,6 +89,7 @@ class TaskStats:
 _SUMMED = (
     *("read", "mapped", "regrouped", "queue", "processed", "dead", "forwarded"),
     *("busy_seconds", "work_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
+    "waiting_seconds",
 )
 """The numbers of two tasks that add up."""
 

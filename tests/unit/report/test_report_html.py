@@ -215,13 +215,13 @@ def test_of_a_graph_the_page_has_a_section_a_stage() -> None:
 
 def test_the_tasks_of_a_source_are_listed() -> None:
     text = " ".join(Page(rendered(samples.report)).text.split())
-    assert "task rows read mapped emitted in user code blocked MiB 0 10,000,000 12,000,000 12,000,000 2.75 s" in text
+    assert "task rows read mapped emitted busy blocked waiting MiB 0 10,000,000 12,000,000 12,000,000 2.75 s" in text
 
 
 def test_each_stage_has_a_bar_where_it_processed_and_the_memory_of_its_largest_task() -> None:
     page = Page(rendered(samples.graph_report))
     text = " ".join(page.text.split())
-    assert "0 s 5.00 s queue p99 began ended trades 3 5.00M 15.0M 20% 62% 182 0.00 s 3.83 s quotes 3 1.25M" in text
+    assert "0 s 5.00 s waiting queue p99 began ended trades 3 5.00M 15.0M 20% 62% 182 0% 0.00 s 3.83 s quotes 3" in text
     assert ("style", "width:76.7%") in page.attributes
     assert ("style", "margin-left:5.0%;width:75.0%") in page.attributes
     assert "Stages stage tasks" not in " ".join(Page(rendered(samples.empty_report)).text.split())

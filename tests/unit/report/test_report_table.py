@@ -352,7 +352,7 @@ def test_of_a_graph_each_stage_has_a_line() -> None:
 
 def test_a_wide_terminal_has_the_longest_queue_and_the_latency_of_each_stage_too() -> None:
     text = shown(samples.graph_report(), 120)
-    assert re.search(r"\nstage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s +queue +p99\n", text)
+    assert re.search(r"\nstage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s +waiting +queue +p99\n", text)
     assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +0.000 +342  ··█{9}· +131k +1.12 s\n", text)
 
 
