@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -82,14 +80,18 @@ class Outages:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """A block that waits for a place."""
-        began = time.monotonic()
+        began = self._clock()
         try:
             yield
         finally:
-            self.awaited += time.monotonic() - began
+            self.awaited += self._clock() - began
 
     def begin(
-        self, patience: float | None, warn: Callable[[str], None], is_over: Callable[[float], bool] | None = None
+        self,
+        patience: float | None,
+        warn: Callable[[str], None],
+        is_over: Callable[[float], bool],
+        clock: Callable[[], float],
     ) -> None:
         """Bear outages from here on.
 
@@ -97,12 +99,13 @@ class Outages:
             patience: most seconds of one; None: any.
             warn: is given what there is to say of one.
             is_over: waits for these seconds, or until the process is to end; whether it is.
+            clock: gives seconds.
         """
-        self._patience, self._warn, self._is_over = patience, warn, is_over or _slept
+        self._patience, self._warn, self._is_over, self._clock = patience, warn, is_over, clock
 
     def end(self) -> None:
         """Bear none any more."""
-        self.begin(0.0, lambda words: None)
+        self.begin(0.0, lambda words: None, lambda seconds: True, lambda: 0.0)
 
     def bear(self, action: Callable[[], T], *, what: str = "", patience: float | None = None, full: bool = True) -> T:
         """What an action returns, which is done again while it fails as a place does not answer: so doing it twice must
@@ -143,7 +146,7 @@ class Outage:
 
     def lasts(self, error: object) -> bool:
         """Wait for a moment after a failure, and say that, now and then; whether to try again."""
-        now = time.monotonic()
+        now = self._of._clock()
         if self._began is None:
             self._began, self._say_at = now, now + next(self._due)
         past = now - self._began
@@ -161,7 +164,7 @@ class Outage:
         """What was asked for has come."""
         if self._began is not None:
             what = self._what or "what did not answer"
-            self._of._warn(f"goes on: {what} answers again, after {time.monotonic() - self._began:.0f} s")
+            self._of._warn(f"goes on: {what} answers again, after {self._of._clock() - self._began:.0f} s")
             self._began, self._waits, self._due = None, _waits(), _moments()
 
 
@@ -178,11 +181,6 @@ def _moments() -> Iterator[float]:
     while True:
         yield moment
         moment += _SAID_EVERY
-
-
-def _slept(seconds: float) -> bool:
-    threading.Event().wait(seconds)  # an interrupt ends it
-    return False
 
 
 HERE = Outages()

@@ -257,7 +257,9 @@ class Run:
             epoch_log=self._epoch_log(),
         )
         try:
-            self._outages.begin(plan.limits.patience, lambda words: self._warn(f"the job {words}"), self._waited)
+            self._outages.begin(
+                plan.limits.patience, lambda words: self._warn(f"the job {words}"), self._waited, time.monotonic
+            )
             hooks = RunHooks(self._update, self._warn, self._restart, self._closes, self._commit, self._outages.bear)
             outcome = tasks.run(plan, hooks)
         finally:
@@ -285,6 +287,9 @@ class Run:
             return replace(delivery, sink=sink, partial=sink)
         partial = self._partial.get(step)
         return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)
+
+    def _warn_of_outage(self, words: str) -> None:
+        self._warn(f"the job {words}")
 
     def _waited(self, seconds: float) -> bool:
         """Wait for a place to answer, unless the program is to end."""

@@ -112,7 +112,7 @@ class TaskActor:
 
     def bear_outages(self, plan: RunPlan) -> None:
         """Wait for places that do not answer, until the process is to be of another generation."""
-        HERE.begin(plan.limits.patience, self._warned, self._is_over.wait)
+        HERE.begin(plan.limits.patience, self._warned, self._is_over.wait, time.monotonic)
 
     def _warned(self, message: str) -> None:
         if COORDINATOR in self._handles:

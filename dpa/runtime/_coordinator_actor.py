@@ -115,7 +115,9 @@ class CoordinatorActor(AskedActor):
         Raises:
             CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
         """
-        HERE.begin(plan.limits.patience, lambda words: self.warn(f"{COORDINATOR} {words}"), self._ended.wait)
+        HERE.begin(
+            plan.limits.patience, lambda words: self.warn(f"{COORDINATOR} {words}"), self._ended.wait, time.monotonic
+        )
         if store is not None:
             from dpa.protocol.checkpointing import Checkpointing
 

@@ -86,10 +86,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr("dpa._util.outages.time.monotonic", found)
-    return found
+def clock() -> Clock:
+    return Clock()
 
 
 def failing_until(clock: Clock, until: float, error: Exception) -> Callable[[], str]:
@@ -110,7 +108,7 @@ def test_before_a_job_begins_nothing_is_waited_for(clock: Clock) -> None:
 def test_a_place_is_asked_until_it_answers_and_what_is_waited_for_is_said_less_and_less_often(clock: Clock) -> None:
     said: list[str] = []
     outages = Outages()
-    outages.begin(None, said.append, clock.wait)
+    outages.begin(None, said.append, clock.wait, clock)
     assert outages.bear(failing_until(clock, 9_000, raised(TimeoutError("late"))), what="Kafka") == "done"
     assert said[0] == "waits: Kafka: a place: what it said"
     assert said[1] == "waits, for 11 s so far: Kafka: a place: what it said"
@@ -125,7 +123,7 @@ def test_a_place_is_asked_until_it_answers_and_what_is_waited_for_is_said_less_a
 @pytest.mark.parametrize(("own", "least"), [(None, 60), (7, 7)])
 def test_patience_ends_and_an_input_may_have_its_own(clock: Clock, own: float | None, least: float) -> None:
     outages = Outages()
-    outages.begin(60, lambda words: None, clock.wait)
+    outages.begin(60, lambda words: None, clock.wait, clock)
     with pytest.raises(ConnectionError):
         outages.bear(failing_until(clock, 1e6, ConnectionError("no")), patience=own)
     assert least <= clock.now <= least + 5
@@ -133,7 +131,7 @@ def test_patience_ends_and_an_input_may_have_its_own(clock: Clock, own: float | 
 
 def test_a_process_that_is_to_end_waits_no_longer_and_what_stays_is_raised_at_once(clock: Clock) -> None:
     outages = Outages()
-    outages.begin(None, lambda words: None, clock.wait)
+    outages.begin(None, lambda words: None, clock.wait, clock)
     with pytest.raises(PermissionError):
         outages.bear(failing_until(clock, 1e6, PermissionError("no")))
     assert clock.now == 0
@@ -171,7 +169,7 @@ def read(split: Any) -> list[int]:
 
 def test_a_split_is_read_on_where_it_was(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     outages = Outages()
-    outages.begin(None, lambda words: None, clock.wait)
+    outages.begin(None, lambda words: None, clock.wait, clock)
     monkeypatch.setattr(rows, "HERE", outages)
     assert read(Shaky([0, 0, 6, 7, 19])) == list(range(20))
     monkeypatch.setattr(rows, "HERE", Outages())
