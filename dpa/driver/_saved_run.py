@@ -48,7 +48,9 @@ class SavedRun:
     Attributes:
         saved: what the tasks' runtime is to know of it; complete once the inputs are known.
         resumes: whether a job is resumed.
-        resumable: where the checkpoints of a job are that can be resumed, after the block; None: it cannot.
+        resumable: where the checkpoints of a job are that can be resumed, after the block; None: it cannot, or another
+            driver goes on with it.
+        lives: how often the job has been begun again by this driver.
     """
 
     def __init__(self, spec: JobSpec, options: CheckpointOptions, resume: str | None) -> None:
@@ -61,6 +63,7 @@ class SavedRun:
 
         self.resumes = resume is not None
         self.resumable: str | None = None
+        self.lives = 0
         self._spec = spec
         path, self._job = (options.path, None) if resume is None else CheckpointStore.with_job(resume)
         with self._refusing():
@@ -104,6 +107,10 @@ class SavedRun:
             chain = self._store.chain(self.saved.job)
             if self._is_done or chain.newest() is None or not all(self.kept(name).is_complete for name in self._ending):
                 self._remove(chain)
+                return
+            # the slot of a generation's claim has the number of the next
+            if chain.newest_slot().generation > self.saved.generation + self.lives + 1:
+                _log.warning("another driver goes on with the checkpoints of the job: do not resume it here")
                 return
         except CheckpointError as error:
             _log.warning("the checkpoints of the job are still there: %s", error)

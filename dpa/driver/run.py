@@ -330,6 +330,8 @@ class Run:
 
     def _restart(self, death: Death) -> None:
         """Leave nothing of what a dead generation has staged; the numbers of the next one begin again."""
+        if self._saved is not None:
+            self._saved.lives += 1
         for sink in self._sinks:
             sink.output.restart()
         for partial in self._partial.values():

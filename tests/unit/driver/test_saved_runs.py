@@ -19,6 +19,8 @@ from dpa.checkpoints import CheckpointStore
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
+from dpa.protocol.recovery import Death
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
 from dpa.run import app
 from dpa.telemetry.observers import Unobserved
@@ -30,9 +32,10 @@ WORDS = [f"word {number % 7}" for number in range(1_000)]
 class Dying(LocalBackend):
     """Adds a checkpoint behind 600 rows of the input, as a coordinator does, if it is to; then fails."""
 
-    def __init__(self, checkpoints: int = 1) -> None:
+    def __init__(self, checkpoints: int = 1, *, lives: int = 0, others: int = 0) -> None:
+        """`lives`: how often it begins again before it fails; `others`: how many drivers take the job over then."""
         super().__init__()
-        self._checkpoints = checkpoints
+        self._checkpoints, self._lives, self._others = checkpoints, lives, others
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         assert plan.saved is not None
@@ -43,6 +46,10 @@ class Dying(LocalBackend):
             sources = {stage.name: SourceCut(stage.splits, None, 600, 1) for stage in plan.graph.stages if stage.splits}
             operators = {stage.name: OperatorCut(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
             made.write(Cut(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
+            for generation in range(1, self._lives + self._others + 1):
+                if generation <= self._lives:
+                    hooks.restart(Death(Address("reducer", 0), "killed", generation=generation - 1))
+                Checkpointing(store, plan.saved, plan.graph, plan.saved.generation + generation, pickle.dumps)
         raise JobFailedError("it died")
 
 
@@ -90,6 +97,16 @@ def test_a_resumed_job_says_so_and_removes_its_checkpoints_in_the_end(tmp_path: 
     made = result.report.checkpoints
     assert made is not None and (made.read, made.read_before, made.written) == (600, 600, 0)
     assert again.resumable is None and not [*(tmp_path / "saved").iterdir()]
+
+
+@pytest.mark.parametrize("lives", [0, 2])
+def test_who_is_fenced_by_another_driver_is_not_to_resume(tmp_path: Path, lives: int) -> None:
+    begun = job(tmp_path)
+    assert begun.run(backend=Dying(lives=lives), check=False).report.status == "failed"
+    assert begun.resumable is not None, "nobody else goes on with it"
+    fenced = job(tmp_path)
+    assert fenced.run(backend=Dying(lives=lives, others=1), check=False).report.status == "failed"
+    assert fenced.resumable is None
 
 
 def test_it_may_have_other_tasks_another_grouping_and_another_balance_and_fail_again(tmp_path: Path) -> None:
