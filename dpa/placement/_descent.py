@@ -94,7 +94,7 @@ class _Table:
     def __init__(self, objective: Objective, counts: Counts) -> None:
         self._objective = objective
         self.contents = counts.T.astype(float)
-        self._peaks, self._sums = objective.of_nodes(self.contents, np.arange(len(self.contents)))
+        self._peaks, self._sums = objective.worth(objective.use(self.contents), np.arange(len(self.contents)))
         self._min_gain = _ROUNDING * (1.0 + abs(float(self._sums.sum())))
 
     def counts(self) -> Counts:

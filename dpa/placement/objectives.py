@@ -76,13 +76,9 @@ class Objective(ABC):
         """What a search had better minimise first, so that it does not stop early; by default this."""
         return self
 
-    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """The `worth` of nodes that would have `contents` (candidates x groups)."""
-        return self.worth(self.use(contents), nodes)
-
     def value(self, counts: Counts) -> float:
         """The objective of a whole placement, given as groups x nodes."""
-        peaks, sums = self.of_nodes(counts.T.astype(float), np.arange(counts.shape[1]))
+        peaks, sums = self.worth(self.use(counts.T.astype(float)), np.arange(counts.shape[1]))
         return float(peaks.max() + sums.sum())
 
     def _busy(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:

@@ -29,9 +29,7 @@ from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
-"""Lines of the panel kept for redistributions and changes of tasks, the newest at the bottom."""
-WINDOW_LINES = 3
-"""Lines in which it says why windows are open."""
+"""Lines of the panel kept for redistributions and changes of tasks, the newest at the bottom, and for open windows."""
 
 PROGRESS = "green"
 
@@ -272,7 +270,7 @@ def _windows(snapshot: Snapshot, console: Console, width: int) -> list[Text]:
     reached = first.event_time.watermark
     at = "not known yet" if reached is None else instant(reached)
     words = f"{first.name} waits for {instant(_opens(first))}, event time is {at}, {first.event_time.holder}"
-    return _wrapped(Text("windows  "), words, console, width, WINDOW_LINES)
+    return _wrapped(Text("windows  "), words, console, width, REASON_LINES)
 
 
 def _opens(stage: StageSnapshot) -> int:

@@ -60,7 +60,7 @@ class ExactAllocator:
 
 def _possible(objective: Objective, contents: npt.NDArray[np.int64], node: int) -> tuple[npt.NDArray[np.int64], Floats]:
     """What a node has room for (candidates x groups), and what each is worth."""
-    peaks, sums = objective.of_nodes(contents.astype(float), np.full(len(contents), node))
+    peaks, sums = objective.worth(objective.use(contents.astype(float)), np.full(len(contents), node))
     possible = np.isfinite(peaks)
     return contents[possible], sums[possible]
 
