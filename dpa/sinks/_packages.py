@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
 
 from dpa._util import lines
 from dpa.errors import TableError
@@ -72,6 +76,58 @@ class PackageSink(Sink):
         """The error of a table that must have none."""
         remedy = f"set {self._section}.mode to `append` or `overwrite`, or name another table"
         return TableError(f"{self.place} has rows: {remedy}")
+
+
+class TableSink(PackageSink):
+    """A table, which is made if there is none.
+
+    Attributes:
+        kind: the tables, and the package that writes them.
+    """
+
+    kind: tuple[str, str]
+
+    def __init__(
+        self,
+        path: str,
+        mode: str = "error",
+        options: Mapping[str, str] | None = None,
+        *,
+        section: str = "output",
+        publishes: Publishes | None = None,
+    ) -> None:
+        """A table.
+
+        Args:
+            path: of Delta its directory, or a URI; of Iceberg `CATALOG.NAMESPACE.TABLE`.
+            mode: `append` adds rows to those that are there, `overwrite` replaces them, `error` wants none.
+            options: of the storage, as `deltalake` has them, or of the catalog, beside those that `pyiceberg` finds in
+                its configuration under that name.
+            section: where a job file has these, for messages.
+            publishes: what each epoch publishes; None: it is a result that has no epochs.
+
+        Raises:
+            TableError: that is no name of a table.
+        """
+        super().__init__(mode, section, publishes)
+        self._path = path
+        self._options = dict(options or {})
+
+    def reaching(self) -> AbstractContextManager[None]:
+        """A block that uses the package; errors are those of `using`."""
+        return using(*self.kind, self.place)
+
+    @abstractmethod
+    def table(self) -> Any:
+        """The table; None: there is none."""
+
+    @abstractmethod
+    def newest_epoch(self, table: Any) -> Mapping[str, Any] | None:
+        """What a table says of its newest epoch; None: it has none."""
+
+    @abstractmethod
+    def rows_of(self, table: Any) -> pa.Table:
+        """The rows of a table."""
 
 
 @contextmanager

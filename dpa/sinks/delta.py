@@ -15,7 +15,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,9 @@ from pyarrow import fs
 
 from dpa._util.lines import from_text
 from dpa.errors import TableError
-from dpa.execution.publishing import Publishes
-from dpa.sinks._conforming import conformed, has_types, require_columns, storable
-from dpa.sinks._delta_layout import DeltaLayout, lines
-from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, PackageSink, using
+from dpa.sinks._conforming import conformed, of_new_table, storable
+from dpa.sinks._delta_layout import DeltaLayout
+from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
 from dpa.sinks.sink import RESULT, Newest
 from dpa.sources.paths import prefix_of
@@ -53,63 +52,49 @@ _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES")
 
 @dataclass(frozen=True)
 class _Part:
-    """A table that a task has written; one without a layout has neither rows nor types.
+    """A table that a task has written.
 
     Attributes:
         name: its directory in that of the table.
-        layout: what the rows were written for.
+        layout: what the rows were written for; None: there are no rows, of columns whose types nobody knows.
         files: its files, as its log has them.
+        nothing: instead of a layout, no rows.
     """
 
     name: str
     layout: DeltaLayout | None
     files: tuple[Mapping[str, Any], ...] = ()
+    nothing: pa.Table | None = None
 
 
-class Delta(PackageSink):
-    """A Delta table, which is made if there is none."""
+class Delta(TableSink):
+    """A Delta table."""
 
-    def __init__(
-        self,
-        path: str,
-        mode: str = "error",
-        options: Mapping[str, str] | None = None,
-        *,
-        section: str = "output",
-        publishes: Publishes | None = None,
-    ) -> None:
-        """A table.
+    kind = ("Delta", "deltalake")
+    _layout: DeltaLayout | None = None
+    _has_tried = False
 
-        Args:
-            path: its directory, or a URI.
-            mode: `append` adds rows to those that are there, `overwrite` replaces them, `error` wants none.
-            options: of the storage, as `deltalake` has them.
-            section: where a job file has these, for messages.
-            publishes: what each epoch publishes; None: it is a result that has no epochs.
-        """
-        super().__init__(mode, section, publishes)
-        self._uri = path if "://" in path else str(Path(path).absolute())
-        self._options = dict(options or {})
-        self._layout: DeltaLayout | None = None
-        self._has_tried = False
+    def __init__(self, path: str, *arguments: Any, **options: Any) -> None:
+        super().__init__(path, *arguments, **options)
+        self._uri = path if "://" in path else str(Path(path).absolute())  # tasks may run elsewhere
 
     @property
     def place(self) -> str:
         return prefix_of(self._uri)
 
     def check(self) -> None:
-        with self._reaching():
+        with self.reaching():
             self._layout = self._accept(self.table())
 
     def expect(self, columns: pa.Schema) -> None:
-        with self._reaching():
+        with self.reaching():
             if self._layout is None:
-                self._new_columns(columns)
+                self._new_columns(storable(columns, self.place))
             else:
-                require_columns(columns, self._layout.columns, self.place, self._layout.filled)
+                conformed(columns.empty_table(), self._layout.columns, self.place, self._layout.filled)
 
     def begin(self) -> None:
-        with self._reaching():
+        with self.reaching():
             if "://" not in self._uri:
                 Path(self._uri).mkdir(parents=True, exist_ok=True)
             self._layout = self._accept(self.table())
@@ -117,7 +102,7 @@ class Delta(PackageSink):
             super().begin()
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> _Part:
-        with self._reaching():
+        with self.reaching():
             if self._layout is None and self.publishes is not None:
                 table = self.table()
                 self._layout = None if table is None else DeltaLayout.of(table)
@@ -128,7 +113,7 @@ class Delta(PackageSink):
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
-        with self._reaching():
+        with self.reaching():
             table = self.table()
             if self._has(table, epoch) or (not staged and self.publishes != "table" and epoch != RESULT):
                 return
@@ -144,7 +129,7 @@ class Delta(PackageSink):
                 for add in part.files
             ]
             schema = Schema.from_json(known.metadata["schemaString"])
-            found = newest_epoch(table) if table is not None and has_begun else None
+            found = self.newest_epoch(table) if table is not None and has_begun else None
             newest = epoch if epoch != RESULT else 1 if found is None else int(found[EPOCH]) + 1
             about = {EPOCH: str(newest), SECONDS: str(seconds), **self._about(epoch)}
             properties = CommitProperties(
@@ -170,7 +155,7 @@ class Delta(PackageSink):
         what no log names."""
         if not self._begun:
             return
-        with self._reaching():
+        with self.reaching():
             table = self.table()
             has_tried = self._has_tried or self.publishes is not None  # maybe by a coordinator
             if not has_tried or self._has(table, RESULT):
@@ -184,7 +169,7 @@ class Delta(PackageSink):
         self._begun = ""
 
     def newest(self) -> Newest | None:
-        with self._reaching():
+        with self.reaching():
             table = self.table()
             if table is None or table.transaction_version(self.job) is None:
                 return None
@@ -196,7 +181,7 @@ class Delta(PackageSink):
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         from deltalake import CommitProperties, DeltaTable, Transaction
 
-        with self._reaching():
+        with self.reaching():
             table = self.table()
             assert table is not None
             commits = ((each["version"], each, each["operation"] in _UPKEEP) for each in table.history())
@@ -222,17 +207,18 @@ class Delta(PackageSink):
         return any(info.type != fs.FileType.NotFound for info in found)
 
     def read(self, staged: Sequence[_Part]) -> pa.Table:
-        with self._reaching():
-            return pa.concat_tables([self._rows(part) for part in staged if part.layout is not None])
+        with self.reaching():
+            return pa.concat_tables([self._rows(part) for part in staged])
 
     def _rows(self, part: _Part) -> pa.Table:
         """Read by `deltalake`: no thread may free what a file of Python's holds as the process ends."""
         from deltalake import DeltaTable
         from deltalake.query import QueryBuilder
 
-        assert part.layout is not None
-        self._log(part.name, 0, part.layout.log)
-        self._log(part.name, 1, lines(*({"add": dict(add)} for add in part.files)))
+        if part.layout is None:
+            return part.nothing
+        self._log(part.name, 0, *part.layout.entries)
+        self._log(part.name, 1, *({"add": dict(add)} for add in part.files))
         table = DeltaTable(self._in(part.name), storage_options=self._options)
         found = pa.table(QueryBuilder().register("part", table).execute("SELECT * FROM part"))
         self._remove(f"{part.name}/{_LOG}")
@@ -250,12 +236,12 @@ class Delta(PackageSink):
 
         name = f"{prefix}-{self._begun}-{uuid.uuid4().hex}"
         if layout is None:
-            if not has_types(rows, self.place):
-                return _Part(name, None)
-            rows = conformed(rows, self._new_columns(rows.schema), self.place)
+            if (columns := of_new_table(rows, self.place)) is None:
+                return _Part(name, None, nothing=rows)
+            rows = conformed(rows, self._new_columns(columns), self.place)
         else:
             rows = conformed(rows, layout.columns, self.place, layout.filled)
-            self._log(name, 0, layout.log)
+            self._log(name, 0, *layout.entries)
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         where, options = self._in(name), self._options
         try:
@@ -284,21 +270,20 @@ class Delta(PackageSink):
         Raises:
             TableError: they would find others.
         """
-        found = pa.table(table.get_add_actions(flatten=True))
-        for name in table.metadata().partition_columns:
-            if name not in rows.column_names:
-                continue
-            there = {repr(value) for value in found[f"partition.{name}"].to_pylist()}
+        for name in {*table.metadata().partition_columns} & {*rows.column_names}:
+            found = pa.table(table.get_add_actions(flatten=True))[f"partition.{name}"]
+            there = {repr(value) for value in found.to_pylist()}
             lost = [value for value in rows[name].unique().to_pylist() if repr(value) not in there]
             if lost:
                 value = f"column {name!r} of the result has the value {lost[0]!r}"
                 raise TableError(f"{value}, which would change as a partition of the table at {self.place}: replace it")
 
-    def _new_columns(self, columns: pa.Schema) -> pa.Schema:
-        """The columns of a table that is made for such rows."""
+    @staticmethod
+    def _new_columns(columns: pa.Schema) -> pa.Schema:
+        """The columns of a table that is made of these."""
         from deltalake import Schema
 
-        return pa.schema(Schema.from_arrow(storable(columns, self.place)).to_arrow())
+        return pa.schema(Schema.from_arrow(columns).to_arrow())
 
     def _in(self, name: str) -> str:
         return f"{self._uri.rstrip('/')}/{name}"
@@ -310,11 +295,12 @@ class Delta(PackageSink):
 
         return fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
 
-    def _log(self, name: str, version: int, entry: bytes) -> None:
-        """Write an entry of the log of a table in the table's directory."""
+    def _log(self, name: str, version: int, *entries: Mapping[str, Any]) -> None:
+        """Write a version of the log of a table in the table's directory."""
+        text = "".join(f"{json.dumps(entry)}\n" for entry in entries).encode()
         path = f"{name}/{_LOG}/{version:020d}.json"
-        with self._files.open_output_stream(path, buffer_size=len(entry) + 1) as stream:
-            stream.write(entry)
+        with self._files.open_output_stream(path, buffer_size=len(text) + 1) as stream:
+            stream.write(text)
 
     def _remove(self, name: str) -> None:
         """Remove a directory in the table's."""
@@ -381,10 +367,8 @@ class Delta(PackageSink):
                 )
         return None
 
-    def _reaching(self) -> AbstractContextManager[None]:
-        return using("Delta", "deltalake", self.place)
+    def newest_epoch(self, table: DeltaTable) -> Mapping[str, Any] | None:
+        return next((commit for commit in table.history(_LOOK_BACK) if EPOCH in commit), None)
 
-
-def newest_epoch(table: DeltaTable) -> dict[str, Any] | None:
-    """What the newest commit of an epoch says; None: there is none."""
-    return next((commit for commit in table.history(_LOOK_BACK) if EPOCH in commit), None)
+    def rows_of(self, table: DeltaTable) -> pa.Table:
+        return table.to_pyarrow_table()

@@ -9,16 +9,14 @@ its retries are off, and each try of ours looks first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dpa._util.lines import from_text
 from dpa.errors import TableError
-from dpa.execution.publishing import Publishes
-from dpa.sinks._conforming import conformed, has_types, require_columns, storable
-from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, PackageSink, using
+from dpa.sinks._conforming import conformed, of_new_table, storable
+from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._part_files import together
 from dpa.sinks.sink import RESULT, Newest
 
@@ -42,57 +40,34 @@ _TRIES = 5
 """Of a commit that others overtake."""
 
 
-class Iceberg(PackageSink):
-    """An Iceberg table, which is made if there is none."""
+class Iceberg(TableSink):
+    """An Iceberg table."""
 
-    def __init__(
-        self,
-        path: str,
-        mode: str = "error",
-        options: Mapping[str, str] | None = None,
-        *,
-        section: str = "output",
-        publishes: Publishes | None = None,
-    ) -> None:
-        """A table.
+    kind = ("Iceberg", "pyiceberg")
+    _columns: pa.Schema | None = None
 
-        Args:
-            path: `CATALOG.NAMESPACE.TABLE`.
-            mode: `append` adds rows to those that are there, `overwrite` replaces them, `error` wants none.
-            options: of the catalog, beside those that `pyiceberg` finds in its configuration under that name.
-            section: where a job file has these, for messages.
-            publishes: what each epoch publishes; None: it is a result that has no epochs.
-
-        Raises:
-            TableError: that is no name of a table.
-        """
-        super().__init__(mode, section, publishes)
-        self._name = path
+    def __init__(self, path: str, *arguments: Any, **options: Any) -> None:
+        super().__init__(path, *arguments, **options)
         self._catalog_name, _, self._identifier = path.partition(".")
         if not all(path.split(".")) or path.count(".") < 2:
             raise TableError(f"{path!r} names no table: write CATALOG.NAMESPACE.TABLE")
-        self._options = dict(options or {})
-        self._columns: pa.Schema | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What is needed where epochs are committed, besides that tasks stage nothing outside of themselves."""
-        return vars(self) if self.publishes is not None else {"_name": self._name, "_columns": self._columns}
+        return vars(self) if self.publishes is not None else {"_path": self._path, "_columns": self._columns}
 
     @property
     def place(self) -> str:
-        return self._name
+        return self._path
 
     def check(self) -> None:
-        with self._reaching():
+        with self.reaching():
             table = self._table(self._catalog())
             self._accept(table)
             self._columns = None if table is None else table.schema().as_arrow()
 
     def expect(self, columns: pa.Schema) -> None:
-        if self._columns is None:
-            storable(columns, self.place)
-        else:
-            require_columns(columns, self._columns, self.place)
+        conformed(columns.empty_table(), self._columns or storable(columns, self.place), self.place)
 
     def begin(self) -> None:
         self.check()
@@ -105,7 +80,7 @@ class Iceberg(PackageSink):
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         rows = together(staged)
-        with self._reaching():
+        with self.reaching():
             catalog = self._catalog()
             for tries_left in reversed(range(_TRIES)):
                 table = self._table(catalog)
@@ -117,7 +92,7 @@ class Iceberg(PackageSink):
                 if table is not None:
                     columns = table.schema().as_arrow()
                     rows = conformed(rows, columns, self.place) if staged else columns.empty_table()
-                elif not has_types(rows, self.place):
+                elif of_new_table(rows, self.place) is None:
                     return
                 try:
                     self._write(catalog, table, rows, epoch, seconds)
@@ -132,7 +107,7 @@ class Iceberg(PackageSink):
                     return
 
     def newest(self) -> Newest | None:
-        with self._reaching():
+        with self.reaching():
             table = self.table()
             own = [] if table is None else [*self._own(table)]
             if table is None or not own:
@@ -145,7 +120,7 @@ class Iceberg(PackageSink):
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
-        with self._reaching():
+        with self.reaching():
             table = self.table()
             assert table is not None
             first, line = self._first_after(epoch, _commits(table))
@@ -213,6 +188,7 @@ class Iceberg(PackageSink):
             TableError: they must not.
         """
         from pyiceberg.exceptions import NotInstalledError
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         is_own = table is not None and (self._has(table, RESULT) or table.properties.get(_JOB) == self.job)
         if self._mode == "error" and table is not None and table.current_snapshot() and not is_own:
@@ -224,11 +200,10 @@ class Iceberg(PackageSink):
             raise TableError(f"{why}, and {_FORMAT} is the newest that can be written; name another table")
         for part in table.spec().fields:
             source = table.schema().find_field(part.source_id)
-            none = pa.nulls(0, table.schema().as_arrow().field(source.name).type)
             try:
                 if str(source.field_type) in _NO_PARTITIONS:
                     raise NotImplementedError
-                part.transform.pyarrow_transform(source.field_type)(none)
+                part.transform.pyarrow_transform(source.field_type)(pa.nulls(0, schema_to_pyarrow(source.field_type)))
             except (ImportError, NotInstalledError):
                 raise ImportError from None
             except Exception:
@@ -255,8 +230,11 @@ class Iceberg(PackageSink):
         """Whether a table has rows of this life of the job."""
         return self.publishes is not None and table.properties.get(LIFE) == self._life
 
-    def _reaching(self) -> AbstractContextManager[None]:
-        return using("Iceberg", "pyiceberg", self.place)
+    def newest_epoch(self, table: Table) -> Mapping[str, Any] | None:
+        return dict(table.properties) if EPOCH in table.properties else None
+
+    def rows_of(self, table: Table) -> pa.Table:
+        return table.scan().to_arrow()
 
 
 def _commits(table: Table) -> Iterator[tuple[int, Mapping[str, str], bool]]:

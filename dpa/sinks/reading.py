@@ -14,12 +14,13 @@ import pyarrow as pa
 from dpa.errors import TableError
 from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
-from dpa.sinks import delta, iceberg
-from dpa.sinks._packages import EPOCH, SECONDS, using
+from dpa.sinks._packages import EPOCH, SECONDS, TableSink
 from dpa.sinks._part_files import table_in, together
+from dpa.sinks.delta import Delta
+from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.objects import manifest_at, objects_at
 from dpa.sources.manifest import ResultManifest
-from dpa.sources.paths import prefix_of, without_file_scheme
+from dpa.sources.paths import without_file_scheme
 
 if TYPE_CHECKING:
     import polars as pl
@@ -116,9 +117,9 @@ def results(path: str | Path, *, format: str | None = None, options: Mapping[str
     if format not in (None, "parquet", "delta", "iceberg"):
         raise TableError(f"there is no format {format!r}: it is parquet, delta or iceberg")
     if format == "iceberg":
-        return _IcebergEpochs(place, options).read()
+        return _TableEpochs(Iceberg(place, options=options)).read()
     if format == "delta" or (format is None and _is_delta(place)):
-        return _DeltaEpochs(place, options).read()
+        return _TableEpochs(Delta(place, options=options)).read()
     return _ParquetEpochs(place).read()
 
 
@@ -185,51 +186,24 @@ class _ParquetEpochs(_Epochs):
         return None if found is None or found.files is None or found.publishes is None else found
 
 
-class _DeltaEpochs(_Epochs):
-    """In the commits of a table."""
+class _TableEpochs(_Epochs):
+    """In the commits of a Delta table, or in the properties of one of Iceberg."""
 
-    def __init__(self, path: str, options: dict[str, str]) -> None:
-        self.place = prefix_of(path)
-        self._sink = delta.Delta(path, options=options)
+    def __init__(self, sink: TableSink) -> None:
+        self.place = sink.place or ""
+        self._sink = sink
 
     def mark(self) -> object:
-        with using("Delta", "deltalake", self.place):
+        with self._sink.reaching():
             return self._newest()[1]
 
     def read(self) -> Results:
-        with using("Delta", "deltalake", self.place):
+        with self._sink.reaching():
             table, found = self._newest()
             if found is None:
                 raise self._nothing()
-            rows = table.to_pyarrow_table()
-            return Results(rows, int(found[EPOCH]), float(found[SECONDS]), self, found, None)
+            return Results(self._sink.rows_of(table), int(found[EPOCH]), float(found[SECONDS]), self, found, None)
 
-    def _newest(self) -> tuple[Any, dict[str, Any] | None]:
+    def _newest(self) -> tuple[Any, Mapping[str, Any] | None]:
         table = self._sink.table()
-        return table, None if table is None else delta.newest_epoch(table)
-
-
-class _IcebergEpochs(_Epochs):
-    """In the properties of a table."""
-
-    def __init__(self, path: str, options: dict[str, str]) -> None:
-        self.place = path
-        self._sink = iceberg.Iceberg(path, options=options)
-
-    def mark(self) -> object:
-        with using("Iceberg", "pyiceberg", self.place):
-            return self._properties(self._sink.table())
-
-    def read(self) -> Results:
-        with using("Iceberg", "pyiceberg", self.place):
-            table = self._sink.table()
-            found = self._properties(table)
-            if table is None or found is None:
-                raise self._nothing()
-            rows = table.scan().to_arrow()
-            return Results(rows, int(found[EPOCH]), float(found[SECONDS]), self, found, None)
-
-    @staticmethod
-    def _properties(table: Any) -> dict[str, str] | None:
-        found = {} if table is None else dict(table.properties)
-        return found if EPOCH in found else None
+        return table, None if table is None else self._sink.newest_epoch(table)

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from lake_samples import VALUES, Lake, written
+from lake_samples import VALUES, Lake, staged, written
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import (
@@ -44,6 +44,7 @@ from dpa.aggregates import Max, Sum
 from dpa.errors import TableError
 from dpa.executors import Process
 from dpa.flow import Stream
+from dpa.sinks.delta import Delta
 from dpa.testing import LocalBackend
 
 pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")
@@ -135,6 +136,27 @@ FLOWS: dict[str, Callable[[Stream, Callable[[], Stream]], Stream]] = {
     "filter": lambda rows, _: rows.filter(lambda row: row["n"] > 1),
     "union": lambda rows, others: rows.union(others(), allow_missing_columns=True),
 }
+
+
+def test_a_relative_path_is_where_the_job_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    sink = Delta("lake", "append")
+    sink.begin()
+    monkeypatch.chdir(tmp_path)
+    sink.commit(staged(sink, pa.table({"n": [1, 2]}), 0), 0, 0.0)
+    assert pl.read_delta(str(tmp_path / "here" / "lake")).height == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_changes_come_into_a_table_with_their_kind_and_epoch(lake: Lake, times: int) -> None:
+    columns = [("k", pa.string()), ("count", pa.int32()), ("change", pa.string()), ("epoch", pa.int32())]
+    lake.make(pa.schema(columns), ["change"])
+    for _ in range(times):
+        flow = Flow("changes")
+        flow.read(ROWS).key_by("k").reduce("count").write(**lake.output(), publish="changes")
+        flow.run(backend=LocalBackend())
+    assert sorted(row["k"] for row in lake.read().to_pylist()) == sorted(["a", "b"] * times)
 
 
 @pytest.mark.parametrize("name", FLOWS)
