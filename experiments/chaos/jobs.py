@@ -43,16 +43,19 @@ class Topology:
     """A job.
 
     Attributes:
-        steps: makes it of the flow, the file with its rows, what to write for each of `queries`, and the consistency.
+        steps: makes it of the flow, the file with its rows, or the broker and the topic, what to write for each of
+            `queries`, and the consistency.
         queries: for each result, by its step, what Spark computes it from `rows` with.
         stages: those with tasks, the one that reads first.
         publishes: how results are published while it runs; None: at the end.
+        reads_topic: whether it reads a topic of Kafka.
     """
 
     steps: Callable[[Flow, str, Write, str], None]
     queries: Mapping[str, str]
     stages: tuple[str, ...]
     publishes: str | None = None
+    reads_topic: bool = False
 
 
 class SlowSum(FunctionReducer):
@@ -127,6 +130,13 @@ def _count_in_windows(flow: Flow, file: str, write: Write, mode: str) -> None:
     _write(_counts(read.window(tumbling("20s")), mode), write)
 
 
+def _count_records(flow: Flow, place: str, write: Write, mode: str) -> None:
+    servers, topic = place.split()
+    columns = {"key": "string", "value": "int64"}
+    kafka = {"servers": servers, "topic": topic, "value": "json", "columns": columns}
+    _write(_counts(flow.read({"format": "kafka", "kafka": kafka}, name="words", parallelism=SOURCES), mode), write)
+
+
 def _two_results(flow: Flow, file: str, write: Write, mode: str) -> None:
     read = _read(flow, file)
     counts = _counts(read, mode)
@@ -167,6 +177,7 @@ TOPOLOGIES = {
         ("words", "counts", "lengths", "ends"),
     ),
     "stream without end": Topology(_count_as_they_come, {"counts": _SUMS}, ("words", "counts"), "changes"),
+    "records of Kafka": Topology(_count_records, {"counts": _SUMS}, ("words", "counts"), "changes", reads_topic=True),
     "windows of a stream": Topology(
         _count_in_windows,
         {

@@ -9,14 +9,11 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from experiments.chaos.driver import RECOVERY
 from experiments.chaos.jobs import TOPOLOGIES
-from experiments.chaos.world import DRIVER, NODES, STORAGE, Kill, World, kill, kind_of
+from experiments.chaos.world import AWAY_SECONDS, BROKER, DRIVER, NODES, STORAGE, Kill, World, kill, kind_of
 
 BACKOFF = "100ms"
 
@@ -31,7 +28,7 @@ MOMENTS = ("any", "any", "startup", "checkpoint", RECOVERY, "merge")
 
 TASKS = ("source task", "operator task", "load balancer", "coordinator")
 
-MOST_SECONDS = 180.0
+MOST_SECONDS = 480.0
 """Of a run; one that takes longer hangs."""
 
 MOST_DRIVERS = 8
@@ -112,8 +109,8 @@ class Run:
 class Chaos:
     """Runs one job, and kills."""
 
-    def __init__(self, world: World, name: str, file: Path, way: Way, draw: random.Random) -> None:
-        """`name`: of the job, which no other has; `file`: its rows."""
+    def __init__(self, world: World, name: str, place: str, rows: int, way: Way, draw: random.Random) -> None:
+        """`name`: of the job, which no other has; `place`: where its rows are, as its topology takes it."""
         self.run = Run(way)
         self._world = world
         self._name = name
@@ -125,7 +122,7 @@ class Chaos:
             "placement": {"allocator": "even", "costs": dict.fromkeys(self._topology.stages, 1.0)},
         }
         if self._topology.publishes is not None:
-            sections["until"] = {"records": pq.read_metadata(file).num_rows}
+            sections["until"] = {"records": rows}
         self._store = ""
         if way.checkpoints:
             self._store = world.store(name, is_remote=self._is_remote)
@@ -134,7 +131,7 @@ class Chaos:
             "name": name,
             "topology": way.topology,
             "consistency": way.consistency,
-            "file": str(file),
+            "file": place,
             "address": world.cluster.address,
             "sections": sections,
             "write": {step: world.write(way.sink, self._place(step), self._topology.publishes) for step in self._steps},
@@ -203,6 +200,8 @@ class Chaos:
         ]
         if self._is_remote or self.run.way.sink == "objects":
             kinds.append(STORAGE)
+        if self._topology.reads_topic:
+            kinds.append(BROKER)
         return self._draw.choice(kinds), self._draw.choice(MOMENTS)
 
     def _is_time(self, moment: str) -> bool:
@@ -232,7 +231,11 @@ class Chaos:
             case "its raylet":
                 self._world.kill_raylet()
             case "object storage":
-                self._world.kill_storage()
+                self._world.kill_storage(self._draw.choice(AWAY_SECONDS))
+                self._killed_at.clear()  # for how long that takes says nothing of a recovery
+            case "broker":
+                self._world.broker.silence(self._draw.choice(AWAY_SECONDS))
+                self._killed_at.clear()
             case _:
                 found = self._world.processes(self._name)
                 of_kind = [task for task in sorted(found) if kind_of(task, self._topology.stages[0]) == what]
@@ -240,7 +243,7 @@ class Chaos:
                     return False
                 kill(self._draw.choice(found[self._draw.choice(of_kind)]))
         self.run.kills.append(Kill(what, step, at))
-        if what not in (DRIVER, STORAGE):
+        if what not in (DRIVER, STORAGE, BROKER):
             self._killed_at.append((what, at))
         return True
 

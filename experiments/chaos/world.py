@@ -30,6 +30,7 @@ from dpa.protocol.wire.addresses import RESERVED
 from dpa.sinks.objects import ParquetObjects
 from dpa.testing import LocalCluster
 from experiments import s3_server
+from experiments.kafka_broker import Broker, kafka_broker
 
 HEAD, OTHER = "one", "two"
 """The node on which drivers run, and the one that can be killed."""
@@ -39,10 +40,10 @@ PROCESSORS = 2
 
 BUCKET = "chaos"
 
-AWAY_SECONDS = 1.5
-"""For how long nobody reaches the object storage when what stands before it is killed."""
+AWAY_SECONDS = (1.5, 90.0)
+"""For how long nobody reaches the object storage when what stands before it is killed, or the broker."""
 
-DRIVER, NODE, RAYLET, STORAGE = "driver", "another node", "its raylet", "object storage"
+DRIVER, NODE, RAYLET, STORAGE, BROKER = "driver", "another node", "its raylet", "object storage", "broker"
 """What is killed besides processes of the job."""
 
 NODES = (NODE, RAYLET)
@@ -54,8 +55,9 @@ SINKS = ("directory", "objects", "delta", "iceberg")
 class World:
     """One cluster, one object storage, and a directory for all else."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path, port: int, proxy: Proxy) -> None:
+    def __init__(self, cluster: LocalCluster, directory: Path, port: int, proxy: Proxy, broker: Broker) -> None:
         self.cluster = cluster
+        self.broker = broker
         self.directory = directory
         self._port = port
         self._proxy = proxy
@@ -172,10 +174,10 @@ class World:
         self.cluster.kill_raylet(OTHER)
         self._is_headless = True
 
-    def kill_storage(self) -> None:
+    def kill_storage(self, seconds: float) -> None:
         """Cut all off from the object storage, for a while."""
         self._proxy.kill()
-        time.sleep(AWAY_SECONDS)
+        time.sleep(seconds)
         self._proxy.start()
 
     def mend(self) -> None:
@@ -217,8 +219,9 @@ def world(directory: Path) -> Iterator[World]:
         port = stack.enter_context(s3_server.s3_server(BUCKET))
         proxy = Proxy(port)
         stack.callback(proxy.kill)
+        broker = stack.enter_context(kafka_broker())
         cluster = stack.enter_context(LocalCluster({HEAD: PROCESSORS, OTHER: PROCESSORS}))
-        yield World(cluster, directory, port, proxy)
+        yield World(cluster, directory, port, proxy, broker)
 
 
 @dataclass(frozen=True)
