@@ -253,11 +253,12 @@ def _stages(totals: Totals, height: int) -> Table:
             "" if stage.is_source else short(stage.queue),
             f"{stage.load.busy:.0%}",
             f"{stage.load.blocked:.0%}",
+            f"{stage.load.waiting:.0%}" if stage.is_source else "",
         )
         for stage in stages
     ]
     marked = next((place for place, stage in enumerate(stages) if stage.name == limit), None)
-    head = ("stage", "#tasks", "#records", "#rate", "#queued", "#busy", "#blocked")
+    head = ("stage", "#tasks", "#records", "#rate", "#queued", "#busy", "#blocked", "#waiting")
     return Table("", head, rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
 
 

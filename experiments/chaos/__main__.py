@@ -4,8 +4,8 @@ with all that is on it, or its raylet alone, the driver, which is resumed, and w
 That, and the broker of Kafka, may be out of reach for 90 seconds.
 
 A word count with a hot key, of an input that ends, of one that does not and of a topic, its windows, and a graph with
-two results; with states that are merged and that migrate, results in each of four places, and checkpoints in a directory, in object
-storage, or none. Every result is held against Spark's.
+two results; with states that are merged and that migrate, results in each of four places, and checkpoints in a
+directory, in object storage, or none. Every result is held against Spark's.
 """
 
 from __future__ import annotations
