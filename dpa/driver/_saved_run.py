@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpa._util.as_yaml import as_yaml
@@ -73,6 +74,7 @@ class SavedRun:
         self.saved = SavedJob(replace(options, path=path), "")
         self._inputs: Mapping[str, Any] = {}
         self._checkpoint: Manifest | None = None
+        self._working = str(Path.cwd())
         self._ending: list[str] = []
         self._is_done = False
 
@@ -161,7 +163,8 @@ class SavedRun:
                 raise self._spec.file.error(step.at("read"), f"{other}; a job is resumed with the input that it had")
         config, directory = self._spec.config, str(self._spec.file.directory)
         job = as_yaml({"directory": directory, "job": config.resolved()}) if publishes else ""
-        about = json.dumps({"steps": self._about, "inputs": inputs, "publishes": publishes, "job": job})
+        where = {"publishes": publishes, "job": job, "working": self._working}
+        about = json.dumps({"steps": self._about, "inputs": inputs, **where})
         self.saved = replace(self.saved, about=about)
         return self.saved
 

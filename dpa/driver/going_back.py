@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from dpa._util.lines import parted
 from dpa._util.secrets import HIDDEN
 from dpa.checkpoints import Chain, Manifest
-from dpa.config import JobFile, parse_written
+from dpa.config import JobFile, OutputConfig, parse_written
 from dpa.driver.outputs import Publication, written
 from dpa.errors import CheckpointError, DpaError
 from dpa.protocol.checkpoint_head import read
+from dpa.protocol.published import is_ahead
 
 
 def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator[str]:
@@ -59,6 +60,8 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
         raise CheckpointError(f"{chain.job} does not say where it publishes, as an older version has written it")
     file = given or parse_written(about["job"])
     sections = {key: output for key, output in written(file) if key in about["publishes"]}
+    if given is None:
+        sections = {key: _below(about["working"], output) for key, output in sections.items()}
     if missing := [key for key in about["publishes"] if key not in sections]:
         raise CheckpointError(f"the job publishes by {', '.join(missing)}, which {file.origin} has not")
     if hidden := [key for key, output in sections.items() if HIDDEN in str(output.model_dump())]:
@@ -69,16 +72,17 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
     return found
 
 
+def _below(working: str, output: OutputConfig) -> OutputConfig:
+    """A section whose path starts at the directory in which the job was run."""
+    if output.path is None or "://" in output.path or output.format in ("iceberg", "kafka"):
+        return output
+    return output.model_copy(update={"path": str(Path(working, output.path))})
+
+
 def _is_ahead(output: Publication, checkpoint: Manifest) -> bool:
     with _naming(output):
         newest = output.sink.newest()
-    if newest is None:
-        return False
-    apart = parted(newest.line, checkpoint.line, min(newest.epoch, checkpoint.epoch))
-    if apart is not None:
-        others = f"what {output.place} has from epoch {apart} on belongs to other checkpoints than these"
-        raise CheckpointError(f"{others}: go back to one before epoch {apart}, or put the others back")
-    return newest.is_last or newest.epoch > checkpoint.epoch
+    return is_ahead(newest, output.place, checkpoint) or (newest is not None and newest.is_last)
 
 
 @contextmanager

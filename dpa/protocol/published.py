@@ -12,34 +12,41 @@ from dpa.errors import CheckpointError
 from dpa.sinks.sink import Newest
 
 
-def require_known(newest: Newest | None, place: str | None, found: Manifest | None, store: str, job: str) -> None:
-    """Check that the epochs at a place are those of a checkpoint.
-
-    Args:
-        newest: what is at the place.
-        place: for messages.
-        found: the newest checkpoint; None: there is none.
-        store: where checkpoints are.
-        job: its directory there.
+def is_ahead(newest: Newest | None, place: str | None, found: Manifest | None) -> bool:
+    """Whether there is more at a place than a checkpoint knows of; None: there is none.
 
     Raises:
-        CheckpointError: there are later ones, or others of their numbers.
+        CheckpointError: what is there belongs to other checkpoints.
     """
-    epoch = 0 if found is None else found.epoch
+    epoch, line = (0, ()) if found is None else (found.epoch, found.line)
     if newest is None:
-        return
-    apart = parted(newest.line, () if found is None else found.line, min(newest.epoch, epoch))
-    if newest.epoch <= epoch and apart is None:
+        return False
+    apart = parted(newest.line, line, min(newest.epoch, epoch))
+    if apart is not None:
+        has = f"{place} has epoch {newest.epoch} of this job; from epoch {apart} on its epochs do not belong to"
+        remedy = f"go back to one before epoch {apart}, or put those back to which they belong"
+        raise CheckpointError(f"{has} {_in_words(found)}: {remedy}")
+    return newest.epoch > epoch
+
+
+def require_known(newest: Newest | None, place: str | None, found: Manifest | None, store: str, job: str) -> None:
+    """Check that what is at a place is known to the newest checkpoint, of a job in a store.
+
+    Raises:
+        CheckpointError: there are later epochs, or others of their numbers.
+    """
+    if newest is None or not is_ahead(newest, place, found):
         return
     has = f"{place} has epoch {newest.epoch} of this job"
     if found is None:
         raise CheckpointError(f"{has}, which has no checkpoint at {store}/{job}: put those back that it had")
-    made = datetime.fromtimestamp(found.created_at).strftime("%Y-%m-%d %H:%M:%S")
-    known = f"the newest checkpoint, {found.number} of {made}, ends with epoch {epoch}"
-    if apart is not None:
-        with_it = f"from epoch {apart} on they belong to other checkpoints than those at {store}/{job}"
-        raise CheckpointError(f"{has}, and {known}; {with_it}: put those back, or go back to one before epoch {apart}")
     command = f"python -m dpa.checkpoints {store} back-to {job} {found.number}"
-    raise CheckpointError(
-        f"{has}, and {known}: rows would be lost, or there twice; `{command}` takes back what was published since"
-    )
+    lost = f"rows would be lost, or there twice; `{command}` takes back what was published since"
+    raise CheckpointError(f"{has}, and the newest is {_in_words(found)}: {lost}")
+
+
+def _in_words(found: Manifest | None) -> str:
+    if found is None:
+        return "any checkpoint"
+    made = datetime.fromtimestamp(found.created_at).strftime("%Y-%m-%d %H:%M:%S")
+    return f"checkpoint {found.number} of {made}, which ends with epoch {found.epoch}"

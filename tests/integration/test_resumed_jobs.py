@@ -237,7 +237,7 @@ def test_checkpoints_are_put_back_only_with_what_was_published_since(tmp_path: P
         number = commands.newest()
         while CheckpointStore.open(str(tmp_path / "saved")).chain(job).slot(number).is_claim:
             number -= 1
-        for part in ("has epoch", "and the newest checkpoint", f"back-to {job} {number}"):
+        for part in ("has epoch", "and the newest is checkpoint", f"back-to {job} {number}"):
             assert part in refused.stderr.replace("\n", " "), refused.stderr
         assert {name: len(found(name)) for name in places} == before
         assert PROCEDURE[-1] == ["dpa.run", "job.yaml", "--resume", "saved"]

@@ -148,8 +148,8 @@ def test_what_was_published_behind_the_newest_checkpoint_is_refused_and_taken_ba
 
     said = case.refused()
     for part in (
-        f"{tmp_path}/counts has epoch 6 of this job, and the newest checkpoint, {numbers[3]} of 2",
-        "ends with epoch 4: rows would be lost, or there twice",
+        f"{tmp_path}/counts has epoch 6 of this job, and the newest is checkpoint {numbers[3]} of 2",
+        ", which ends with epoch 4: rows would be lost, or there twice",
         f"`python -m dpa.checkpoints {case.saved} back-to {job} {numbers[3]}` takes back",
     ):
         assert part in said
@@ -198,7 +198,7 @@ def test_an_older_copy_of_the_checkpoints_is_one_line_and_what_came_since_is_ano
 
     case.put_back("newer")  # epoch 3 is there, but another one
     said = case.refused()
-    assert "has epoch 3 of this job" in said and "from epoch 3 on they belong to other checkpoints than those" in said
+    assert "has epoch 3 of this job; from epoch 3 on its epochs do not belong to checkpoint" in said
     numbers = case.numbers()
     assert "go back to one before epoch 3" in words(case.back_to(numbers[-1]))
     assert case.values() == other
@@ -220,6 +220,15 @@ def test_a_command_that_was_killed_is_given_again(tmp_path: Path) -> None:
     assert case.back_to(number).exit_code == 0
     assert (len(case.values("one")), len(case.values("other"))) == (2, 2)
     case.publish(1)
+
+
+def test_a_path_starts_where_the_job_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(tmp_path, counts={"path": "counts"})
+    monkeypatch.chdir(tmp_path)
+    case.publish(3, resume=False)
+    monkeypatch.chdir("/")
+    assert "is taken back" in words(case.back_to(case.numbers()[0]))
+    assert len(case.values()) == 1
 
 
 def test_who_runs_the_job_is_stopped_by_it(tmp_path: Path) -> None:
