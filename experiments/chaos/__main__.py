@@ -2,6 +2,7 @@
 start, write a checkpoint, recover, or end: a source task, an operator task, the load balancer, the coordinator, a node
 with all that is on it, or its raylet alone, the driver, which is resumed, and what stands before the object storage.
 That, and the broker of Kafka, may be out of reach for 90 seconds.
+Older checkpoints are put back, too: then the job is refused, goes back with what it has published, and is resumed.
 
 A word count with a hot key, of an input that ends, of one that does not and of a topic, its windows, and a graph with
 two results; with states that are merged and that migrate, results in each of four places, and checkpoints in a

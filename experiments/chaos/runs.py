@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 from experiments.chaos.driver import RECOVERY
 from experiments.chaos.jobs import TOPOLOGIES
-from experiments.chaos.world import AWAY_SECONDS, BROKER, DRIVER, NODES, STORAGE, Kill, World, kill, kind_of
+from experiments.chaos.world import AWAY_SECONDS, BROKER, DRIVER, NODES, PUT_BACK, STORAGE, Kill, World, kill, kind_of
 
 BACKOFF = "100ms"
 
@@ -75,7 +76,7 @@ class Run:
     Attributes:
         way: what it was of.
         kills: what was killed.
-        drivers: how each ended: `killed`, `failed`, or `ended`.
+        drivers: how each ended: `killed`, `failed`, `refused`, or `ended`.
         resumed: how many drivers went on behind a checkpoint.
         flowed: each time that records flowed behind a kill.
         starts: seconds from the start of the tasks until records flowed, of drivers of which nothing was killed before.
@@ -140,6 +141,7 @@ class Chaos:
         self._killed_at: list[tuple[str, float]] = []
         self._said: list[str] = []
         self._given_up: set[str] = set()  # jobs whose driver was killed before their first checkpoint
+        self._has_copy = self._is_put_back = False
 
     @property
     def _is_remote(self) -> bool:
@@ -178,7 +180,7 @@ class Chaos:
             return False
         status = self._driver.poll()
         if status is not None:
-            self._end("ended" if status == 0 else "killed" if status < 0 else "failed")
+            self._end("ended" if status == 0 else "killed" if status < 0 else self._refused())
             if status == 0 or len(self.run.drivers) == MOST_DRIVERS:
                 return False
             self._start(resume=bool(self._store) and self._world.has_checkpoint(self._store, self._given_up))
@@ -197,12 +199,14 @@ class Chaos:
             *TASKS,
             *([] if any(what in NODES for what, _ in before) else NODES),
             *([DRIVER] if self._store else []),
+            *([PUT_BACK] if self._store and not self._is_remote and PUT_BACK not in dict(before) else []),
         ]
         if self._is_remote or self.run.way.sink == "objects":
             kinds.append(STORAGE)
         if self._topology.reads_topic:
             kinds.append(BROKER)
-        return self._draw.choice(kinds), self._draw.choice(MOMENTS)
+        what, moment = self._draw.choice(kinds), self._draw.choice(MOMENTS)
+        return what, "any" if what == PUT_BACK else moment
 
     def _is_time(self, moment: str) -> bool:
         """A kill at any moment, or one whose moment does not come, waits for the stream, and counts from its begin."""
@@ -226,6 +230,17 @@ class Chaos:
         match what:
             case "driver":
                 kill(self._driver.pid)
+            case "checkpoints put back":
+                if not self._world.has_checkpoint(self._store, self._given_up):
+                    return False
+                kill(self._driver.pid)
+                self._driver.wait()
+                if not self._has_copy:
+                    self._world.keep(self._name)
+                    self._has_copy = True
+                    return False  # and another one is to come
+                self._world.put_back(self._name)
+                self._is_put_back = True
             case "another node":
                 self._world.kill_node()
             case "its raylet":
@@ -243,9 +258,20 @@ class Chaos:
                     return False
                 kill(self._draw.choice(found[self._draw.choice(of_kind)]))
         self.run.kills.append(Kill(what, step, at))
-        if what not in (DRIVER, STORAGE, BROKER):
+        if what not in (DRIVER, PUT_BACK, STORAGE, BROKER):
             self._killed_at.append((what, at))
         return True
+
+    def _refused(self) -> str:
+        """How a driver has ended that has failed: `refused` if it names a command that goes back, which is given."""
+        for reader in self._readers:
+            reader.join()
+        found = re.search(r"`python -m (dpa.checkpoints \S+ back-to \S+ \d+)`", "".join(self._said))
+        if found is None or not self._is_put_back:
+            return "failed"
+        self._is_put_back = False
+        subprocess.run([sys.executable, "-m", *found[1].split()], check=True, stdout=subprocess.DEVNULL)
+        return "refused"
 
     def _start(self, *, resume: bool) -> None:
         self._world.mend()
