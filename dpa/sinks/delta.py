@@ -244,13 +244,16 @@ class Delta(TableSink):
             self._log(name, 0, *layout.entries)
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         where, options = self._in(name), self._options
+        is_broken = False
         try:
             write_deltalake(where, rows, mode="append", storage_options=options, post_commithook_properties=hooks)
         except DeltaError as error:
             if layout is None or "failed validation check" not in str(error):
                 raise
+            is_broken = True
+        if layout is not None and is_broken:  # outside of what quotes rows, whose text may look like an outage
             rules = "; ".join(layout.rules)
-            raise TableError(f"rows of the result break a rule of the table at {self.place}: {rules}") from None
+            raise TableError(f"rows of the result break a rule of the table at {self.place}: {rules}")
         table = DeltaTable(where, storage_options=options)
         with self._files.open_input_stream(f"{name}/{_LOG}/{table.version():020d}.json") as stream:
             entries = [json.loads(line) for line in stream.read().splitlines()]

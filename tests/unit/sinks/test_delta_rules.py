@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from lake_samples import VALUES, Lake, staged, written
 
 from dpa import Job
+from dpa._util.outages import may_pass
 from dpa.errors import ConfigError, TableError
 from dpa.sinks.delta import Delta
 from experiments.s3_server import KEY, SECRET
@@ -74,6 +75,14 @@ def test_rows_that_break_a_rule_of_a_delta_table_are_refused(
     with pytest.raises(TableError, match=f"rows of the result break a rule of the table at .*: {says}"):
         written(Delta(path, mode, publishes=publishes), bad, (1,) if publishes else (0,))
     assert pl.read_delta(path).to_arrow().to_pylist() == good.to_pylist()
+
+
+def test_a_row_whose_text_looks_like_an_outage_is_not_written_again_and_again(tmp_path: Path) -> None:
+    rule = {"delta.constraints.short": "length(w) < 5"}
+    path = delta(tmp_path, [field("w", "string")], {"minReaderVersion": 1, "minWriterVersion": 3}, configuration=rule)
+    with pytest.raises(TableError, match="break a rule") as caught:
+        written(Delta(path, "append"), pa.table({"w": ["Connection refused: error sending request"]}))
+    assert not may_pass(caught.value)
 
 
 @pytest.mark.parametrize("by", [[], ["double"]])
