@@ -63,12 +63,21 @@ def conformed(rows: pa.Table, wanted: pa.Schema, place: str, filled: Collection[
         columns = f"the result has the columns {', '.join(names)}"
         raise TableError(f"{columns}, and the table at {place} {', '.join(wanted.names)}: give both the same")
     fields = [field for field in wanted if field.name in names]
-    chunks = [rows[field.name].chunks or [pa.nulls(0, rows[field.name].type)] for field in fields]
-    made = [
-        pa.chunked_array([_converted(chunk, field, field.name, place) for chunk in given], field.type)
-        for given, field in zip(chunks, fields, strict=True)
-    ]
+    made = [_column(rows[field.name], field, place) for field in fields]
     return pa.table(made, schema=pa.schema(fields))
+
+
+def _column(column: pa.ChunkedArray, field: pa.Field, place: str) -> pa.ChunkedArray:
+    chunks = column.chunks or [pa.nulls(0, column.type)]
+    try:
+        return pa.chunked_array([_converted(chunk, field, field.name, place) for chunk in chunks], field.type)
+    except pa.ArrowNotImplementedError:
+        raise _unfit(field.name, column.type, field.type, place) from None
+
+
+def _unfit(name: str, have: pa.DataType, kind: pa.DataType, place: str) -> TableError:
+    what = f"column {name!r} of the result is {have}, and {kind} in the table at {place}"
+    return TableError(f"{what}: convert it in the job")
 
 
 def storable(schema: pa.Schema, place: str, *, whole: bool = False) -> pa.Schema:
@@ -132,12 +141,11 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
         return values
     if types.is_null(values.type) or len(values) == values.null_count > 0:
         return pa.array([None] * len(values), kind)  # which has no nulls in what a null struct requires
-    what = f"column {name!r} of the result is {values.type}, and {kind} in the table at {place}"
     if _kind_of(kind) is None or _kind_of(kind) != _kind_of(values.type):
-        raise TableError(f"{what}: convert it in the job")
+        raise _unfit(name, values.type, kind, place)
     if types.is_struct(kind):
         if {each.name for each in kind} != {each.name for each in values.type}:
-            raise TableError(f"{what}: give both the same fields")
+            raise _unfit(name, values.type, kind, place)
         there = pc.index(missing, False).as_py()
         whole = values.take(pa.array(np.where(missing, there, np.arange(len(values))), pa.int64()))  # without nulls
         parts = [_converted(pc.struct_field(whole, each.name), each, f"{name}.{each.name}", place) for each in kind]
@@ -155,6 +163,8 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
         return made.from_arrays(ends, inside, type=kind, mask=missing)
     if (kept := _kept(values, kind)) is not None:
         return kept
+    if not len(values):
+        raise _unfit(name, values.type, kind, place)
     start, end = 0, len(values)
     while end - start > 1:
         half = (start + end) // 2

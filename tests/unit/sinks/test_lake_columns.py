@@ -136,6 +136,7 @@ def test_what_a_table_requires_is_written_and_a_null_there_is_refused(tmp_path: 
         ),
         (pa.table({"word": ["a"], "v": pa.array([True])}), "column 'v' of the result is bool, and int32"),
         (pa.table({"word": ["a"], "v": [[1]]}), "column 'v' of the result is list<"),
+        (pa.table({"word": ["a"], "v": pa.array([1.0], pa.float16())}), "column 'v' of the result is halffloat, and"),
     ],
 )
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
