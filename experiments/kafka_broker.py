@@ -37,7 +37,8 @@ class Broker:
         from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        AdminClient({"bootstrap.servers": self.address}).create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+        admin = AdminClient({"bootstrap.servers": self.address})  # it must live until it is answered
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
         producer = Producer({"bootstrap.servers": self.address, "log_level": "2"})
         *others, last = values
         for value in others:
