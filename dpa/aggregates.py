@@ -212,8 +212,8 @@ class TopRows(RowsReducer):
     """The `k` rows with the greatest values of a column, or the least ones, as rows with their `rank`, from 1 on.
 
     Keyed by None (one key over all rows) it ranks a whole table. Rows without a value are passed over, NaN is the
-    greatest number, and rows with equal values are ranked by their other columns, ascending, so that no two runs
-    differ. A state is the list of a key's rows so far.
+    greatest number, and rows with equal values are ranked by their other columns, ascending, lists and structs last, so
+    that no two runs differ. A state is the list of a key's rows so far.
     """
 
     def __init__(self, k: int = 10, by: str = "value", *, descending: bool = True) -> None:
@@ -265,14 +265,26 @@ class TopRows(RowsReducer):
     def _order(self, rows: pa.RecordBatch, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
         """The positions of rows by group, then by rank."""
         by, direction = _plain(rows.column(self.by)), "descending" if self.descending else "ascending"
-        columns = {"0": pa.array(ids), "1": _nan_of(by), "2": by}
         keys = [("0", "ascending"), ("1", direction), ("2", direction)]
-        for place, name in enumerate(rows.schema.names):
-            kind = rows.schema.field(name).type
-            if name != self.by and not (pa.types.is_nested(kind) or pa.types.is_null(kind)):
-                columns[f"more {place}"] = _plain(rows.column(name))
-                keys.append((f"more {place}", "ascending"))
-        return pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy()  # type: ignore[no-any-return]
+        table = pa.table({"0": pa.array(ids), "1": _nan_of(by), "2": by})
+        others = [column for name, column in zip(rows.schema.names, rows.columns, strict=True) if name != self.by]
+        nested = [column for column in others if pa.types.is_nested(column.type)]
+        for column in others:
+            if not (pa.types.is_nested(column.type) or pa.types.is_null(column.type)):
+                keys.append((str(len(keys)), "ascending"))
+                table = table.append_column(keys[-1][0], _plain(column))
+        order = pc.sort_indices(table, sort_keys=keys).to_numpy()
+        if nested and len(order):  # both sorts are stable: rows that tie are reversed, but for the middle one of three
+            differ = order != len(order) - 1 - pc.sort_indices(table[::-1], sort_keys=keys).to_numpy()
+            tied = order[differ | np.roll(differ, 1) | np.roll(differ, -1)]
+            found = zip(*(column.take(pa.array(tied)).to_pylist() for column in nested), strict=True)
+            ranks = np.zeros(len(order), dtype=np.int64)
+            values = [_ordered(value) for value in found]
+            places = {value: place for place, value in enumerate(sorted(set(values)))}
+            ranks[tied] = [places[value] for value in values]
+            table = table.append_column("nested", pa.array(ranks))
+            order = pc.sort_indices(table, sort_keys=[*keys, ("nested", "ascending")]).to_numpy()
+        return order  # type: ignore[no-any-return]
 
     @staticmethod
     def _rows(states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
@@ -286,6 +298,13 @@ def _nan_of(column: pa.Array) -> pa.Array:
     """Whether each value is NaN, which Arrow sorts beside null whatever the direction."""
     is_float = pa.types.is_floating(column.type)
     return pc.is_nan(column).fill_null(False) if is_float else pa.array(np.zeros(len(column), dtype=bool))
+
+
+def _ordered(value: Any) -> tuple[Any, ...]:
+    """A value, also a list or a struct, as one that has an order: NaN is the greatest but for null."""
+    if isinstance(value, list | tuple | dict):
+        return (0, *map(_ordered, value.values() if isinstance(value, dict) else value))
+    return (2,) if value is None else (1,) if value != value else (0, value)  # noqa: PLR0124
 
 
 def _plain(column: pa.Array) -> pa.Array:
