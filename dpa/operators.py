@@ -28,6 +28,9 @@ class RowKind(Enum):
     KEY = "key_by"
 
 
+MAKING = (RowKind.MAP, RowKind.FLAT_MAP)  # rows of other columns
+
+
 @dataclass(frozen=True)
 class RowOperator(FunctionExecutor):
     """A stateless operator on rows.
@@ -62,7 +65,7 @@ def as_row_operator(kind: RowKind, given: Any) -> RowOperator:
     Raises:
         ConfigError: it is none of these, is for another kind of operator, or cannot be called with a record or a batch.
     """
-    if isinstance(given, BatchMapper) and kind in (RowKind.MAP, RowKind.FLAT_MAP):
+    if isinstance(given, BatchMapper) and kind in MAKING:
         require_arguments(f"{name_of(given)}.map_batch", given.map_batch, ("batch",))
         return RowOperator(kind, given.map_batch, on_batches=True)
     if not callable(given) or isinstance(given, type):
@@ -86,16 +89,13 @@ class JoinOptions:
     Attributes:
         how: one of `JOINS`.
         on: the key columns of the left side and those of the right, in the same order.
-        columns: the value columns of the left side and of the right, where they are known beforehand: what the result
-            has of a side that turns out to have no rows.
-        named: columns of the result that other steps name: the result has them, as nulls, also where a side that has no
-            rows, and whose columns are not known, may have had them.
+        columns: the value columns of the left side and of the right, as far as the result has them: they decide its
+            names, whatever rows come. None: those of the rows, where no name depends on them.
     """
 
     how: str
     on: tuple[tuple[str, ...], tuple[str, ...]]
     columns: tuple[pa.Schema | None, pa.Schema | None] = (None, None)
-    named: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.how not in JOINS:
@@ -103,6 +103,24 @@ class JoinOptions:
         left, right = self.on
         if not left or len(left) != len(right):
             raise ConfigError(f"on: a join needs as many columns of one side as of the other, not {left} and {right}")
+
+    @property
+    def names_sides(self) -> bool:
+        """Whether the result has columns of both sides, whose names depend on each other."""
+        return self.how not in ("semi", "anti")
+
+    @property
+    def right_names(self) -> dict[str, str]:
+        """The names that the right side's value columns have in the result: one that is there already ends with
+        `_right`."""
+        left, right = ([] if columns is None else columns.names for columns in self.columns)
+        taken, found = {*self.on[0], *left}, dict[str, str]()
+        for name in right:
+            found[name] = name
+            while found[name] in taken:
+                found[name] += "_right"
+            taken.add(found[name])
+        return found
 
     @property
     def key(self) -> str | tuple[str, ...]:

@@ -66,10 +66,12 @@ def at_the_end(key: int, state: dict[str, int]) -> list[dict[str, Any]]:
 
 QUIET = made_of(Process, zero=empty, process=quiet, finish=at_the_end)
 
+VALUE = pa.schema({"value": pa.int64()})
+
 KINDS: dict[str, tuple[Any, int]] = {
     "reducer of dicts": (DICT, 1_000_000),
     "sums of columns": (Sum("value"), 8_000_000),
-    "rows of a join": (JoinOptions("inner", (("key",), ("key",))), 2_000_000),
+    "rows of a join": (JoinOptions("inner", (("key",), ("key",)), (VALUE, VALUE)), 2_000_000),
     _ROCKSDB: (QUIET, 500_000),
     _LMDB: (QUIET, 500_000),
 }

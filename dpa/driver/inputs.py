@@ -122,7 +122,7 @@ class Inputs:
                 raise self._spec.file.error(key, "a table is given in Python alone; name a format")
             with blaming(self._spec.file, key):
                 table = _in_memory(self._spec, source)
-            known[source.name] = None if table is None else columns_of(table)
+            known |= {} if table is None else {source.name: columns_of(table)}
         self._spec.compilation(known)
 
     def open(

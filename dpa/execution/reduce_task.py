@@ -26,7 +26,7 @@ from dpa.execution.publishing import LastPublished, Publishes
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain, whole_of
 from dpa.execution.saving import TaskSaving
-from dpa.execution.schemas import ShareSchema, as_agreed, named
+from dpa.execution.schemas import ShareSchema, as_agreed
 from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
@@ -140,7 +140,7 @@ class ReduceTask:
             self.dead += letters.count - before
         if self.receiver.windowing is not None:
             self._opened(block)
-        return () if rows is None else self._emit(rows, rows)
+        return () if rows is None else self._emit(rows)
 
     @property
     def first_open(self) -> int | None:
@@ -177,23 +177,22 @@ class ReduceTask:
             share = self._states.close(until, self._stage.row_key)
         if share is None or not share.table.num_rows:
             return ()
-        rows = whole_of(plain(share.table))
-        return self._emit(rows, whole_of(self.receiver.completed(pa.Table.from_batches([rows]))))
+        return self._emit(whole_of(plain(share.table)))
 
     def judge(self, until: int) -> None:
         """Records of windows that this time closes are late: others have closed them."""
         self._states.judge(until)
         self._closed, self._knows_first = until, False
 
-    def _emit(self, rows: pa.RecordBatch, named: pa.RecordBatch) -> tuple[tuple[int, Block], ...]:
-        """Take rows into the share, and emit them, under the names that their columns have in the end."""
+    def _emit(self, rows: pa.RecordBatch) -> tuple[tuple[int, Block], ...]:
+        """Take rows into the share, and emit them."""
         if not rows.num_rows:
             return ()
         if self._stage.keeps_rows:
             self._kept.append(rows)
         if self._stage.emission is None:
             return ()
-        steps = self._stage.emission.steps(OneBatch(named), lambda: 0.0)  # a quantum is short enough for one step
+        steps = self._stage.emission.steps(OneBatch(rows), lambda: 0.0)  # a quantum is short enough for one step
         return tuple(emitted for step in steps for emitted in step.blocks)
 
     def tried(self, work: tuple[StatePart | None, Block]) -> None:
@@ -278,7 +277,7 @@ class ReduceTask:
                 if own is not None:
                     (self._states.merge if self._stage.receiver.can_merge else self._states.install)(own)
         if self._published is not None:  # what there is at a checkpoint was published then
-            self._published.replace(self.receiver.completed(self.preview().table))
+            self._published.replace(self.preview().table)
 
     def install(self, parts: Iterable[StatePart]) -> None:
         """Take in states that came from other tasks, of keys that it has none of."""
@@ -302,15 +301,14 @@ class ReduceTask:
         if self._stage.publishes != "table":
             self._kept = []
         if self._stage.publishes == "final":
-            return self.receiver.completed(kept)
+            return kept
         found = now = self.preview().table
         if kept.num_rows:  # of windows that are closed
             found = pa.concat_tables([kept, now], promote_options="permissive") if now.num_rows else kept
-        found = self.receiver.completed(found)
         if self._published is None:
             return found
         changes = self._published.changes(found, epoch)
-        self._published.replace(self.receiver.completed(now))
+        self._published.replace(now)
         return changes
 
     def published_last(self, epoch: int) -> pa.Table:
@@ -321,7 +319,7 @@ class ReduceTask:
     def preview(self) -> Reduced:
         """The share as of now: what partial results publish."""
         share = self._states.preview(self._stage.row_key)
-        return replace(share, table=named(plain(share.table)))
+        return replace(share, table=plain(share.table))
 
     def finish(self, parts: Iterable[StatePart] = ()) -> ShareSchema | None:
         """Merge the last states and finish. Returns the share's schema, None if it is empty."""
@@ -372,7 +370,7 @@ class ReduceTask:
             table = as_agreed(table, schema, self._stage.row_key)
         elif empty is not None:
             table = empty
-        self._finished = replace(self.share, table=self.receiver.completed(table))
+        self._finished = replace(self.share, table=table)
 
     @property
     def share(self) -> Reduced:

@@ -20,13 +20,6 @@ from dpa.execution.arrivals import Arrived, check, merged
 from dpa.execution.keys import cast, key_column
 from dpa.routing.keys import Key, KeyName, in_words, names_of, one_type, to_python
 
-RIGHT = "\x1f"
-"""Begins the name of a column of a join's right side while reducers have yet to agree on the columns: one that has no
-rows of the left side cannot know which names clash."""
-
-SUFFIX = "_right"
-"""Ends the name of a column of a join's right side that another column has."""
-
 _RULE = "`finish` must return values of one Arrow type, or dicts with the same keys, for every key"
 
 
@@ -39,8 +32,7 @@ class ShareSchema:
         key: name of the key column, or the names of the columns of a composite key.
         examples: for each column a key with a value in it (any key if all values are null), for error messages; shape
             (columns,).
-        may_lack: whether the share may lack columns that others have, which are null in it: one of a join lacks those
-            of a side of which it has no rows.
+        may_lack: whether the share may lack columns that others have, which are null in it.
         arrived: the columns of the rows that its task took, by the inputs that they came from; None where nobody notes
             them.
     """
@@ -88,23 +80,7 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
             if both is None:
                 raise differs(f"column {name!r}", known, key, kind, example)
             found[name] = (both, example if pa.types.is_null(known) else key)
-    return pa.schema([(name, found[name][0]) for name in _right_last(found)])
-
-
-def _right_last(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: name.startswith(RIGHT))
-
-
-def named(table: pa.Table) -> pa.Table:
-    """The table with the names that its columns have in the end: one of a join's right side, which are behind all
-    others, that another column has ends with `SUFFIX`."""
-    table, names = table.select(_right_last(table.column_names)), list[str]()
-    for marked in table.column_names:
-        name = marked.removeprefix(RIGHT)
-        while name != marked and name in names:
-            name += SUFFIX
-        names.append(name)
-    return table.rename_columns(names)
+    return pa.schema([(name, found[name][0]) for name in found])
 
 
 def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:

@@ -1,13 +1,16 @@
 """The columns of a job's rows, followed through its steps before there are any rows: what of the steps can be checked
 by them, and what an empty result has.
 
-Behind a function of a record only those columns are known that later steps name. There, nothing can be checked; a
-result without rows has them as nulls.
+After a function of a record only those columns are known that later steps name. There, nothing can be checked; a
+result without rows has them as nulls. A join names the columns of its result by those of both sides, so they must be
+known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
 
 import pyarrow as pa
 
@@ -16,12 +19,12 @@ from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.execution.arrivals import Input
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import NOTHING_KNOWN, Known
+from dpa.execution.receivers.known import NOTHING_KNOWN, Extent, Known
 from dpa.execution.row_operators import call_on_batch
 from dpa.execution.unions import Aligned, require_one_key, united
 from dpa.executors import Mapper, name_of
 from dpa.logical.step import Keying, Step, StepInput
-from dpa.operators import RowKind, RowOperator
+from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.routing.keys import names_of
 from dpa.windows.options import END, START
 
@@ -34,24 +37,26 @@ class Columns:
 
     def __init__(self, steps: Sequence[Step], of_inputs: Mapping[str, pa.Schema | None]) -> None:
         """Of steps, each after all whose rows it takes; `of_inputs` are those of each source's input, or None where
-        they are not known.
+        they are not known. One that is not there has not been looked at yet.
 
         Raises:
             ConfigError: a result column has the name of its key column, a step's columns are not those declared, or an
                 input has a column of the name that its time is to be added by.
         """
         self._steps = steps
+        self._by_name = {step.name: step for step in steps}
+        self._of_inputs = of_inputs
         self._named = _named_columns(steps)
         self._found: dict[str, Known] = {}
         for step in steps:
-            given = _of_input(step, of_inputs[step.name]) if step.is_source else None
+            given = _of_input(step, of_inputs.get(step.name)) if step.is_source else None
             found = self._after(step) if step.feeds else NOTHING_KNOWN if given is None else Known(given)
             self._found[step.name] = found.with_names(self._named[step.name])
 
     def of(self, step: str) -> pa.Schema | None:
         """The columns of a step's rows; None if they are not known."""
         found = self._found[step]
-        return found.schema if found.is_complete else None
+        return found.schema if found.extent is Extent.ALL else None
 
     def empty(self, step: str) -> pa.Schema:
         """The columns that a step's rows have if there are none: those that are known, and those that later steps
@@ -66,6 +71,7 @@ class Columns:
         """
         for step in self._steps:
             self._check_unions(step)
+            self._check_sides(step)
             self._check_time(step)
             for feed in step.feeds if step.is_stage else ():
                 known = self._taken(step, feed)
@@ -92,9 +98,9 @@ class Columns:
     def aligned(self, step: Step, feed: StepInput) -> tuple[RowOperator, ...]:
         """What gives the rows of a feed the columns of all that are taken as one with them; nothing where they have
         them, or these columns are not known."""
-        own, wanted = self.of(feed.step), self._taken(step, feed)
-        if own is None or wanted is None or not self._are_known(step.beside(feed)):
+        if not self._are_known(step.beside(feed)):
             return ()
+        own, wanted = self._found[feed.step].schema, self._together(step, feed).schema
         keying = feed.keying
         if step.is_stage and keying.function is None and keying.values is not None:  # the input is read without others
             used = (*names_of(keying.key), *keying.values)
@@ -115,32 +121,25 @@ class Columns:
         return tuple(found)
 
     def receiver(self, step: Step) -> Receiver:
-        """What takes the records of a stage; a join with the columns that are known of its sides, or named later."""
-        if not step.receiver.has_sides:
+        """What takes the records of a stage; a join with the columns of its sides, where they are known or named."""
+        join, found = step.receiver.executor, list[pa.Schema | None]([None, None])
+        if not isinstance(join, JoinOptions):
             return step.receiver
-        return step.receiver.knowing(self._value_columns(step), tuple(dict.fromkeys(self._named[step.name])))
-
-    def _value_columns(self, join: Step) -> tuple[pa.Schema | None, pa.Schema | None]:
-        """The value columns of the sides of a join, where they are known or named."""
-        found: list[pa.Schema | None] = [None, None]
-        for feed in join.feeds:
-            rows, keying = self._together(join, feed), feed.keying
-            if rows.is_complete or keying.values is not None:
-                wanted = [name for name in rows.schema.names if name not in names_of(keying.key)]
-                if keying.values is not None:
-                    wanted = [name for name in rows.schema.names if name in keying.values]
-                found[feed.side] = pa.schema([rows.schema.field(name) for name in wanted])
-        return found[0], found[1]
+        for feed in step.feeds:
+            rows = self._together(step, feed)
+            if rows.has_names or feed.keying.values is not None:
+                found[feed.side] = pa.schema([field for field in rows.schema if _is_value(field.name, feed.keying)])
+        return replace(step.receiver, executor=replace(join, columns=(found[0], found[1])))
 
     def _after(self, step: Step) -> Known:
         """What is known of the columns of a step's rows, by what is known of those that it takes."""
         rows = [self._together(step, feed) for feed in step.feeds]
         maps = any(isinstance(feed.keying.mapper, Mapper) for feed in step.feeds)
-        is_complete = all(known.is_complete for known in rows) and not maps
+        extent = Extent.SOME if maps else min(map(_extent, repeat(step), step.feeds, rows))
         try:
             pairs = zip(step.feeds, rows, strict=True)
             blocks = [self.map_task(step, feed).empty_block(known.schema) for feed, known in pairs]
-            return self.receiver(step).columns(step.feeds[0].keying.key, blocks, is_complete=is_complete)
+            return self.receiver(step).columns(step.feeds[0].keying.key, blocks, extent)
         except ExecutorError as error:  # a column is named as the key
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
         except pa.ArrowException:
@@ -150,49 +149,56 @@ class Columns:
         """What is known of the columns of a feed and all that are taken as one with it; nothing where they do not go
         together, which `check` says."""
         found = {other.step: self._found[other.step] for other in step.beside(feed)}
-        are_known = self._are_known(step.beside(feed))
+        extent = min(rows.extent for rows in found.values())
+        fills = step.fills or extent is Extent.SOME
         try:
-            schema = united({name: rows.schema for name, rows in found.items()}, fills=step.fills or not are_known)
+            return Known(united({name: rows.schema for name, rows in found.items()}, fills=fills), extent)
         except ConfigError:
             return NOTHING_KNOWN
-        return Known(schema, are_known)
 
     def _are_known(self, feeds: Sequence[StepInput]) -> bool:
-        return all(self._found[feed.step].is_complete for feed in feeds)
-
-    def _united(self, step: Step, feed: StepInput) -> pa.Schema:
-        """The columns of a feed and all that are taken as one with it, of which they are known.
-
-        Raises:
-            ConfigError: they do not go together.
-        """
-        known = {other.step: self.of(other.step) for other in step.beside(feed)}
-        given = {name: schema for name, schema in known.items() if schema is not None}
-        return united(given, fills=step.fills)
+        return all(self._found[feed.step].extent is Extent.ALL for feed in feeds)
 
     def _taken(self, step: Step, feed: StepInput) -> pa.Schema | None:
         """The columns of a feed's rows as the step takes them; None if they are not known."""
-        own = self.of(feed.step)
-        if len(step.beside(feed)) == 1 or own is None:
-            return own
-        try:
-            if self._are_known(step.beside(feed)):
-                return self._united(step, feed)
-            return None if step.fills else own
-        except ConfigError:
-            return None  # `check` names what is wrong
+        rows, own = self._together(step, feed), self._found[feed.step]
+        if rows.has_names:
+            return rows.schema
+        return own.schema if own.has_names and not step.fills else None
 
     def _check_unions(self, step: Step) -> None:
         for feed in step.feeds:
+            known = {other.step: self._found[other.step] for other in step.beside(feed)}
             try:
-                self._united(step, feed)
+                united({name: rows.schema for name, rows in known.items() if rows.has_names}, fills=step.fills)
             except ConfigError as error:
                 raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
+
+    def _check_sides(self, join: Step) -> None:
+        """Check that the columns of both sides are known where those of the join are named by them."""
+        for feed in join.feeds if _names_sides(join) else ():
+            if self._found[feed.step].has_names or feed.keying.values is not None:
+                continue
+            looked_at = (each for each in self._hiding(feed.step) if each.name in self._of_inputs or not each.is_source)
+            for hiding in looked_at:
+                why = f"its columns are named by those of both sides, and those of {feed.step!r} are not known"
+                mend = f"declare the `schema` of {hiding.name!r}, or name the columns that the join takes in `value`"
+                raise ConfigError(f"{join.at('join')}: {why} before the job runs: {mend}")
+
+    def _hiding(self, name: str) -> Iterator[Step]:
+        """The steps because of which the columns of a step's rows are not known."""
+        step = self._by_name[name]
+        taken = [feed for feed in step.feeds if feed.keying.values is None and (not feed.side or _names_sides(step))]
+        hidden = [feed.step for feed in taken if not self._found[feed.step].has_names]
+        if step.receiver.is_opaque or not hidden:
+            yield step
+        else:
+            yield from chain.from_iterable(map(self._hiding, hidden))
 
     def _check_time(self, step: Step) -> None:
         """Check that rows that are to be in windows have their time."""
         for feed in step.feeds if step.word == "window" else ():
-            known = self._taken(step, feed)
+            known = self._taken(step, feed) if self._are_known([feed]) else None
             for operator in step.receiver.operators if known is not None else ():
                 try:
                     call_on_batch(operator, no_rows(known))
@@ -220,6 +226,16 @@ class Columns:
             require_one_key(keys)
         except ConfigError as error:
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
+
+
+def _names_sides(step: Step) -> bool:
+    return isinstance(step.receiver.executor, JoinOptions) and step.receiver.executor.names_sides
+
+
+def _extent(step: Step, feed: StepInput, rows: Known) -> Extent:
+    """How much is known of the columns that a step takes of the rows of a feed."""
+    are_named = feed.keying.values is not None or feed.side or _names_sides(step)
+    return max(rows.extent, Extent.NAMES) if are_named else rows.extent
 
 
 def _of_input(step: Step, given: pa.Schema | None) -> pa.Schema | None:

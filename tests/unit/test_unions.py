@@ -223,7 +223,7 @@ def test_rows_of_a_function_that_vary_in_columns_may_be_united(backend: Backend)
 
 def test_keys_of_two_types_in_a_join_behind_functions_are_named(backend: Backend) -> None:
     texts = pa.table({"id": ["1", "2"], "y": [1, 2]})
-    flow = flow_of(lambda a, b: a.key_by("k").join(b.map(same, name="g").key_by("id"), name="pairs"), texts)
+    flow = flow_of(lambda a, b: a.key_by("k").join(b.map(same, name="g").key_by("id", value="y"), name="pairs"), texts)
     message = r"stages\.pairs\.join\.key_by: keys must be of one type, but '\w+' of '[ag]' is (int64|string) and"
     with pytest.raises(JobFailedError, match=message):
         flow.run(backend=backend)

@@ -20,13 +20,12 @@ from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block
 from dpa.execution.keys import by_position, cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import NOTHING_KNOWN, Known
+from dpa.execution.receivers.known import NOTHING_KNOWN, Extent, Known
 from dpa.execution.rows import concatenated
-from dpa.execution.schemas import RIGHT, SUFFIX, named
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.operators import JoinOptions
 from dpa.routing.hashing import ALL_HASHES, Interval
-from dpa.routing.keys import KeyName, names_of, one_type
+from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import Owning, RoutingTable
 
 Positions = npt.NDArray[np.int64]
@@ -35,9 +34,6 @@ Piece = tuple[pa.RecordBatch, int]
 
 _SIDES = ("left", "right")
 """Names of the sides, as `Block.side` numbers them."""
-
-_MARKS = ("", RIGHT)
-"""What the names of each side's result columns begin with."""
 
 
 class _Keys(NamedTuple):
@@ -72,42 +68,19 @@ class JoinReceiver(Receiver):
     def does(self, by: str) -> str:
         return f"{self.executor.how} join by {by}"
 
-    def knowing(self, columns: Sequence[pa.Schema | None], names: Sequence[str]) -> Receiver:
-        left, right = columns
-        return replace(self, executor=replace(self.executor, columns=(left, right), named=tuple(names)))
-
-    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+    def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
+        if self.executor.names_sides and None in self.executor.columns:
+            return NOTHING_KNOWN
         store = self.own_store()
         try:
             for block in blocks:
                 store.reduce(block)
-            return Known(named(store.finish(key).table).schema, is_complete)
+            return Known(store.finish(key).table.schema, extent)
         except ExecutorError:
             return NOTHING_KNOWN
 
     def own_store(self) -> States:
         return JoinStates(self.executor)
-
-    def completed(self, rows: pa.Table) -> pa.Table:
-        """The result, in the columns that all reducers agree on, under the names that its columns have in the end.
-
-        A side without any value column had no rows. If its columns are not known either, it has those of
-        `JoinOptions.named` that are missing, as nulls: on the left side `x` where the right one has it and `x_right` is
-        named.
-        """
-        options, key = self.executor, names_of(self.executor.key)
-        right = {name.removeprefix(RIGHT) for name in rows.column_names if name.startswith(RIGHT)}
-        has_left = options.columns[0] is not None or len(right) + len(key) < rows.num_columns
-        has_right = options.columns[1] is not None or bool(right)
-        missing = [name for name in options.named if name not in right and name not in rows.column_names]
-        for name in [] if has_left else [name.removesuffix(SUFFIX) for name in missing]:
-            if name in right and name not in rows.column_names:
-                rows = rows.add_column(len(key), name, pa.nulls(rows.num_rows))
-        table = named(rows)
-        for name in [] if has_left and has_right else missing:
-            if name not in table.column_names:
-                table = table.append_column(name, pa.nulls(table.num_rows))
-        return table
 
 
 class JoinStates(States):
@@ -115,6 +88,7 @@ class JoinStates(States):
 
     def __init__(self, options: JoinOptions) -> None:
         self._options = options
+        self._right = options.right_names
         self._blocks: list[Block] = []
 
     @property
@@ -126,22 +100,15 @@ class JoinStates(States):
     def nbytes(self) -> int:
         return sum(block.size for block in self._blocks)
 
-    @property
-    def _only_left(self) -> bool:
-        """Whether the result has columns of the left side alone."""
-        return self._options.how in ("semi", "anti")
-
     def reduce(self, block: Block) -> None:
         """Keep a copy of a block's rows: a view would keep the whole message in memory."""
-        if self._only_left and block.side:
-            block = Block(
-                block.keys,
-                block.hashes,
-                np.arange(len(block.keys), dtype=np.int32),
-                None,
-                block.mapped(),
-                side=block.side,
-            )
+        if block.side and not self._options.names_sides:
+            once = np.arange(len(block.keys), dtype=np.int32)
+            block = Block(block.keys, block.hashes, once, None, block.mapped(), side=block.side)
+        known, names = self._options.columns[block.side], block.columns.schema.names
+        if known is not None and (more := [name for name in names if name not in known.names]):
+            why = f"a side of a join has a column {more[0]!r}, and was to have {', '.join(known.names) or 'none'}"
+            raise ExecutorError(f"{why}: declare the `schema` of the function that gives it")
         self._blocks.append(block.copy())
 
     def merge(self, part: StatePart) -> None:
@@ -169,34 +136,26 @@ class JoinStates(States):
         return _part(self._blocks) if self._blocks else None
 
     def finish(self, key: KeyName) -> Reduced:
-        """The joined rows: the key columns, named `key`, the left side's columns, and those of the right, whose names
-        begin with `RIGHT` until the columns of all reducers are known.
+        """The joined rows: the key columns, named `key`, the left side's columns, and those of the right.
 
         Raises:
             ExecutorError: a column of one side has values of two types.
         """
         keys = _keys_of(self._blocks)
         try:
-            pieces = self._of_left_alone(key, keys) if self._only_left else self._joined(key, keys)
+            pieces = self._joined(key, keys) if self._options.names_sides else self._of_left_alone(key, keys)
             columns = concatenated([self._header(key, keys), *pieces])
         except pa.ArrowInvalid as error:
             raise ExecutorError(f"a side of a join must have columns of one type each: {error}") from None
         return Reduced(pa.table(columns), keys.all, keys.records, keys.records)
 
     def _header(self, key: KeyName, keys: _Keys) -> Piece:
-        """No rows, with all columns in their order."""
+        """No rows, with all columns that are known beforehand, in their order."""
         columns = key_columns(keys.all.slice(0, 0), key)
-        for side in (0,) if self._only_left else (0, 1):
-            columns |= {_MARKS[side] + name: pa.nulls(0, kind) for name, kind in self._kinds(side).items()}
+        for side in (0, 1) if self._options.names_sides else (0,):
+            for field in self._options.columns[side] or ():
+                columns[self._right[field.name] if side else field.name] = pa.nulls(0, field.type)
         return pa.record_batch(columns), 0
-
-    def _kinds(self, side: int) -> dict[str, pa.DataType]:
-        """The value columns of a side, with the types that are known beforehand."""
-        known = self._options.columns[side]
-        batches = (block.columns for block in self._blocks if block.side == side)
-        names = dict.fromkeys(name for batch in batches for name in batch.schema.names)
-        first = {} if known is None else dict(zip(known.names, known.types, strict=True))
-        return {**first, **{name: first.get(name, pa.null()) for name in names}}
 
     def _of_left_alone(self, key: KeyName, keys: _Keys) -> Iterator[Piece]:
         """The rows of a semi or an anti join."""
@@ -218,17 +177,17 @@ class JoinStates(States):
         for block, own, places in self._of_side(probed, keys):
             rows, others = build.matches(block.codes, places, alone=how in (_SIDES[probed], "full"))
             found = key_columns(own.take(pa.array(block.codes if rows is None else block.codes[rows])), key)
-            piece = _piece(found, block, rows, _MARKS[probed])
-            yield _beside(piece, columns, others, _MARKS[built]), len(others)
+            yield _beside(_piece(found, block, rows), columns, others), len(others)
         if how in (_SIDES[built], "full"):
             rows = np.flatnonzero((keys.rows[probed] * matchable).take(build.codes) == 0)
             found = key_columns(keys.all.take(pa.array(build.codes[rows])), key)
-            yield _beside(pa.record_batch(found), columns, rows, _MARKS[built]), len(rows)
+            yield _beside(pa.record_batch(found), columns, rows), len(rows)
 
     def _of_side(self, side: int, keys: _Keys) -> Iterator[tuple[Block, pa.Array, npt.NDArray[np.int32]]]:
         for block, own, places in zip(self._blocks, keys.of_block, keys.places, strict=True):
             if block.side == side:
-                yield block, own, places
+                names = [self._right[name] if side else name for name in block.columns.schema.names]
+                yield replace(block, values=block.columns.rename_columns(names)), own, places
 
 
 class _Build:
@@ -270,18 +229,17 @@ class _Build:
         return rows, self._by_key.take(np.arange(len(rows)) - (first - start.take(codes)).take(rows))
 
 
-def _piece(keys: dict[str, pa.Array], block: Block, rows: Positions | None, mark: str = "") -> pa.RecordBatch:
+def _piece(keys: dict[str, pa.Array], block: Block, rows: Positions | None) -> pa.RecordBatch:
     """Keys and the values of some rows of a block, None for all of them."""
     values = block.columns if rows is None or not block.columns.num_columns else block.columns.take(pa.array(rows))
-    named = zip(values.schema.names, values.columns, strict=True)
-    return pa.record_batch({**keys, **{mark + name: column for name, column in named}})
+    return pa.record_batch({**keys, **dict(zip(values.schema.names, values.columns, strict=True))})
 
 
-def _beside(piece: pa.RecordBatch, columns: dict[str, pa.Array], rows: Positions, mark: str) -> pa.RecordBatch:
+def _beside(piece: pa.RecordBatch, columns: dict[str, pa.Array], rows: Positions) -> pa.RecordBatch:
     """A piece with some rows of columns beside it, null for -1."""
     missing = rows < 0
     index = pa.array(rows, mask=missing if missing.any() else None)
-    taken = {mark + name: column.take(index) for name, column in columns.items()}
+    taken = {name: column.take(index) for name, column in columns.items()}
     return pa.record_batch({**dict(zip(piece.schema.names, piece.columns, strict=True)), **taken})
 
 

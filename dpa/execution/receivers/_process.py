@@ -19,7 +19,7 @@ from dpa.execution.block import Block
 from dpa.execution.calls import emitted, emitted_last, emitted_on_time, timer, zero
 from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import Known
+from dpa.execution.receivers.known import Extent, Known
 from dpa.execution.rows import batch_of
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.executors import Process, Record, name_of
@@ -48,10 +48,11 @@ class ProcessReceiver(Receiver):
 
     executor: Process[Any, Any]
 
-    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        if self.declared is not None:
-            return Known(self.declared.schema)
-        return Known(pa.table(key_columns(blocks[0].keys, key)).schema, is_complete=False)
+    def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
+        keys = pa.table(key_columns(blocks[0].keys, key)).schema
+        if self.declared is None:
+            return Known(keys, Extent.SOME)
+        return Known(pa.schema([*([] if self.windowing is None else list(keys)[-2:]), *self.declared.schema]))
 
     def own_store(self) -> States:
         return ProcessStates(self.executor, self.declared, self.tolerance, to_end=self.windowing is None)

@@ -19,7 +19,7 @@ from dpa.execution.calls import fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error
 from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import Known, as_declared
+from dpa.execution.receivers.known import Extent, Known, as_declared
 from dpa.execution.running import described
 from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, States, result_table
@@ -44,13 +44,13 @@ class RecordReceiver(Receiver):
     def can_merge(self) -> bool:
         return type(self.executor).merge is not Reducer.merge
 
-    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+    def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         block = blocks[0]  # rows of one union have the same columns
         try:
             schema = result_table(self.executor, key, block.keys, self._results(block)).schema
         except (DpaError, *USER_ERRORS):
             schema = pa.table(key_columns(block.keys, key)).schema
-        found = Known(schema, is_complete=False)
+        found = Known(schema, Extent.SOME if self.is_opaque else Extent.NAMES)
         return as_declared(found, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
     def _results(self, block: Block) -> dict[str, pa.Array]:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from dpa._util.declared import Declared
+from dpa.aggregates import READY_MADE
 from dpa.execution.block import Block, Values
 from dpa.execution.receivers._sessions import SessionStates
-from dpa.execution.receivers.known import Known
+from dpa.execution.receivers.known import Extent, Known
 from dpa.execution.receivers.windows import WindowStates
-from dpa.execution.schemas import named
 from dpa.execution.states import States
 from dpa.execution.windowing import Windowing
 from dpa.executors import name_of
-from dpa.operators import RowOperator
+from dpa.operators import MAKING, RowOperator
 from dpa.routing.keys import KeyName
 from dpa.tolerance import Tolerance
 
@@ -107,24 +107,22 @@ class Receiver(ABC):
         """The same receiver, noting so the records that are in no window, or in one that has been closed."""
         return self if self.windowing is None else replace(self, windowing=replace(self.windowing, late=outside))
 
-    def knowing(self, columns: Sequence[pa.Schema | None], names: Sequence[str]) -> Receiver:
-        """The same receiver, if it `has_sides` knowing what their rows are like.
-
-        Args:
-            columns: the value columns of the left side and of the right one; None where they are not known.
-            names: the columns of its rows that later steps name.
-        """
-        return self
+    @property
+    def is_opaque(self) -> bool:
+        """Whether only rows show what columns user code gives: none are declared."""
+        made = [each for each in self.operators if each.kind in MAKING and not each.on_batches]
+        gives = self.takes_objects and type(self.executor) not in READY_MADE.values()
+        return (gives and self.declared is None) or any(each.declared is None for each in made)
 
     @abstractmethod
-    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+    def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         """The columns of its rows, as far as they can be known before there are any.
 
         Args:
             key: name of the key column, or names of several.
             blocks: for each edge a block without records, of the types of those that will come: the same for all
                 edges of one side.
-            is_complete: whether these types are all known.
+            extent: how much is known of the columns of their values.
 
         Raises:
             ExecutorError: a column has the name of a key column.
@@ -158,7 +156,3 @@ class Receiver(ABC):
             ExecutorError: the executor failed.
         """
         raise NotImplementedError(f"records of {self.noun} cannot be combined")
-
-    def completed(self, rows: pa.Table) -> pa.Table:
-        """A task's rows, in the columns that all tasks agree on, under the names that these have in the end."""
-        return named(rows)

@@ -24,7 +24,7 @@ from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS, UserCodeError, halved, shown, tolerated
 from dpa.execution.keys import Codes, cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import Known, as_declared
+from dpa.execution.receivers.known import Extent, Known, as_declared
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
@@ -58,16 +58,21 @@ class BatchReceiver(Receiver):
     def check_values(self, values: pa.Schema) -> None:
         self.executor.check_values(values)
 
-    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+    def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         block = blocks[0]  # rows of one union have the same columns
         try:
             states = columns(self.executor, "reduce", Groups(block.keys, block.codes, block.columns), 0)
             states = columns(self.executor, "merge", Groups(block.keys, block.codes, states), 0)  # as any state is
             found, _ = self.finished(states, block.keys)
         except (DpaError, *USER_ERRORS):
-            found, is_complete = pa.record_batch({}), False
+            found, extent = pa.record_batch({}), Extent.SOME
+        is_own = type(self.executor) not in READY_MADE.values()
+        if is_own and extent is Extent.NAMES:  # its types go by others that are not known
+            found = pa.record_batch({name: pa.nulls(0) for name in found.schema.names})
+        elif not is_own and self.has_row_a_key:  # its columns do not go by others
+            extent = max(extent, Extent.NAMES)
         results = dict(zip(found.schema.names, found.columns, strict=True))
-        known = Known(result_table(self.executor, key, block.keys, results).schema, is_complete)
+        known = Known(result_table(self.executor, key, block.keys, results).schema, extent)
         return as_declared(known, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
     def own_store(self) -> States:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import pyarrow as pa
 
@@ -18,27 +19,38 @@ from dpa.errors import ConfigError, ExecutorError
 from dpa.routing.keys import key_type
 
 
+class Extent(IntEnum):
+    """How much is known of the columns of some rows: some of which there may be more, all names, or the types too."""
+
+    SOME, NAMES, ALL = 0, 1, 2
+
+
 @dataclass(frozen=True)
 class Known:
     """What is known of the columns of some rows. The type null stands for one that is not known.
 
     Attributes:
         schema: the columns that an empty table of such rows has.
-        is_complete: whether the rows have these columns and no others, so that a missing one is an error.
+        extent: how much that is.
     """
 
     schema: pa.Schema
-    is_complete: bool = True
+    extent: Extent = Extent.ALL
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the rows have these columns and no others, so that a missing one is an error."""
+        return self.extent >= Extent.NAMES
 
     def with_names(self, names: Iterable[str]) -> Known:
         """The same with null columns of these names, if there may be more columns than are known."""
-        if self.is_complete:
+        if self.has_names:
             return self
         missing = dict.fromkeys(name for name in names if name not in self.schema.names)
-        return Known(pa.schema([*self.schema, *((name, pa.null()) for name in missing)]), is_complete=False)
+        return Known(pa.schema([*self.schema, *((name, pa.null()) for name in missing)]), self.extent)
 
 
-NOTHING_KNOWN = Known(pa.schema([]), is_complete=False)
+NOTHING_KNOWN = Known(pa.schema([]), Extent.SOME)
 
 
 def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequence[str] = ()) -> Known:
@@ -55,7 +67,7 @@ def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequ
         kept = key_type(field.type) if field.name in names else field.type
         if kept != field.type:
             raise ConfigError(f"{declared.place}: the key column {field.name!r} is kept as {kept}: declare it so")
-    if found.is_complete:
+    if found.extent is Extent.ALL:
         try:
             declared.conformed(no_rows(found.schema), giver, names)
         except ExecutorError as error:

@@ -12,13 +12,13 @@ from dpa.errors import DpaError, ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import NOTHING_KNOWN, Known, as_declared
+from dpa.execution.receivers.known import NOTHING_KNOWN, Extent, Known, as_declared
 from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.execution.windowing import Assign
 from dpa.executors import name_of
-from dpa.operators import RowOperator
+from dpa.operators import MAKING, RowOperator
 from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
@@ -66,12 +66,14 @@ class StatelessReceiver(Receiver):
             return self._assign.windows.describe()
         return f"{self.executor.kind.value} {name_of(self.executor).rpartition('.')[2]}"
 
-    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+    def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         try:
             schema = schema_after(self.operators, blocks[0].columns.schema)
         except (DpaError, pa.ArrowException, *USER_ERRORS):
             schema = None
-        found = NOTHING_KNOWN if schema is None else Known(schema, is_complete)
+        if schema is not None and extent is Extent.NAMES and any(each.kind in MAKING for each in self.operators):
+            schema = pa.schema([(name, pa.null()) for name in schema.names])  # they go by types that are not known
+        found = NOTHING_KNOWN if schema is None else Known(schema, extent)
         for operator in self.operators:
             found = as_declared(found, operator.declared, f"{name_of(operator)}.{operator.kind.value}")
         return found

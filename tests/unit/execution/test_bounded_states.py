@@ -52,9 +52,9 @@ def test_a_store_that_spills_gives_what_one_in_memory_gives(
                 for owner, states in stores[0].pack(table, 0, interval).items():
                     stores[owner].install(states)
         if made.can_merge and data.draw(st.booleans()):
-            assert rows_of(made, [store.preview("key") for store in stores]) == rows_of(made, [whole.preview("key")])
+            assert rows_of([store.preview("key") for store in stores]) == rows_of([whole.preview("key")])
     shares = [store.finish("key") for store in stores]
-    assert rows_of(made, shares) == rows_of(made, [whole.finish("key")])
+    assert rows_of(shares) == rows_of([whole.finish("key")])
     assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)
 
 
@@ -72,7 +72,7 @@ def test_sessions_are_found_on_disk_by_the_hash_of_their_keys_alone(kind: type[R
             values = pa.record_batch({"value": own})
             store.reduce(Block(keys, hashes, np.arange(len(own), dtype=np.int32), values))
         shares.append(store.finish(("key", START, END) if made.gives_key else ()))
-    assert rows_of(made, shares[1:]) == rows_of(made, shares[:1])
+    assert rows_of(shares[1:]) == rows_of(shares[:1])
     assert shares[0].table.num_rows == 2 * len(own)
 
 

@@ -59,7 +59,7 @@ class Written:
         for each in (again, whole):
             each.finish()
             each.conform(None)
-        assert rows_of(stage.receiver, [again.share]) == rows_of(stage.receiver, [whole.share])
+        assert rows_of([again.share]) == rows_of([whole.share])
         assert again.share.records.sum() == whole.share.records.sum()
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.known import Extent
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.operators import JOINS, JoinOptions
@@ -24,6 +25,8 @@ LEFT = pa.schema([("k", pa.string()), ("x", pa.int32()), ("both", pa.string())])
 RIGHT = pa.schema([("id", pa.string()), ("y", pa.decimal128(9, 2)), ("both", pa.bool_())])
 ONE = (("k",), ("id",))
 TWO = (("k", "x"), ("id", "x"))
+VALUES = (pa.schema([*LEFT][1:]), pa.schema([*RIGHT][1:]))
+NO_VALUES = (pa.schema([]), pa.schema([]))
 
 Row = tuple[Any, ...]
 every_kind = pytest.mark.parametrize("how", JOINS)
@@ -110,7 +113,7 @@ def test_a_join_is_that_of_sql_wherever_its_rows_were_and_went(
 
 
 def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_types() -> None:
-    options = JoinOptions("full", ONE)
+    options = JoinOptions("full", ONE, VALUES)
     store = reduce_task(options, "k")
     for side, schema, rows in ((0, LEFT, [("a", 1, "p")]), (1, RIGHT, [("b", 2, True)])):
         for block in blocks_of(options, side, of(schema, rows), 5):
@@ -127,7 +130,7 @@ def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_type
 
 @pytest.mark.parametrize(("how", "alone"), [("left", 0), ("right", 1), ("full", 0), ("full", 1)])
 def test_a_reducer_without_a_row_of_one_side_still_has_its_columns_by_their_final_names(how: str, alone: int) -> None:
-    options = JoinOptions(how, ONE)
+    options = JoinOptions(how, ONE, VALUES)
     tasks = [reduce_task(options, "k", index) for index in range(2)]
     given_rows = [of(LEFT, [("a", 1, "p"), ("b", 1, "p")]), of(RIGHT, [("a", 1, True), ("b", 2, True)])]
     for side, table in enumerate(given_rows):
@@ -144,10 +147,11 @@ def test_a_reducer_without_a_row_of_one_side_still_has_its_columns_by_their_fina
 
 def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> None:
     texts = [pa.array(["p", "q"]).dictionary_encode(), pa.array(["q", "r"])]
-    task = reduce_task(JoinOptions("inner", (("k",), ("k",))), "k")
+    options = JoinOptions("inner", (("k",), ("k",)), (pa.schema({"x": texts[0].type}), pa.schema({"x": pa.string()})))
+    task = reduce_task(options, "k")
     for side in (0, 1):
         for text in texts:
-            for block in blocks_of(JoinOptions("inner", (("k",), ("k",))), side, pa.table({"k": text, "x": text}), 5):
+            for block in blocks_of(options, side, pa.table({"k": text, "x": text}), 5):
                 task.process(block)
     task.conform(agreed([task.finish()]))
     assert set(task.share.table.schema.types) == {pa.string()}
@@ -164,40 +168,42 @@ def test_columns_that_are_known_beforehand_are_there_without_a_row() -> None:
 
 
 def test_an_empty_join_has_the_columns_of_both_sides() -> None:
-    options = JoinOptions("inner", ONE)
+    options = JoinOptions("inner", ONE, VALUES)
     tasks = map_task(None, options, key="k"), map_task(None, options, key="id", side=1)
     blocks = [task.empty_block(schema) for task, schema in zip(tasks, (LEFT, RIGHT), strict=True)]
-    found = receiver_of(options).columns("k", blocks, is_complete=True)
-    assert found.is_complete
+    found = receiver_of(options).columns("k", blocks, Extent.ALL)
+    assert found.extent is Extent.ALL
     assert found.schema.names == ["k", "x", "both", "y", "both_right"]
     assert found.schema.field("y").type == pa.decimal128(9, 2)
 
 
-@pytest.mark.parametrize(
-    ("side", "rows"), [(0, {"k": "a", "x": 1, "y": None}), (1, {"k": "a", "x": None, "y": None, "x_right": 1})]
-)
-def test_columns_that_are_named_exist_where_a_side_without_rows_is_not_known(side: int, rows: dict[str, Any]) -> None:
-    options = JoinOptions("full", (("k",), ("k",)), named=("k", "x_right" if side else "x", "y"))
-    tasks = [reduce_task(options, "k", index) for index in range(2)]
-    tasks[1].process(blocks_of(options, side, pa.table({"k": ["a"], "x": [1]}), 5)[0])
-    schema = agreed([task.finish() for task in tasks])
-    for task in tasks:
-        task.conform(schema)
-    assert tasks[1].share.table.to_pylist() == [rows]
-    assert tasks[0].share.table.schema == tasks[1].share.table.schema
+def test_a_right_column_has_a_name_of_its_own_among_the_keys_and_columns_of_both_sides() -> None:
+    left, right = (pa.schema([(name, pa.int64()) for name in names]) for names in (["x", "x_right"], ["k", "x", "y"]))
+    options = JoinOptions("full", (("k",), ("id",)), (left, right))
+    assert options.right_names == {"k": "k_right", "x": "x_right_right", "y": "y"}
 
 
-def test_a_name_that_neither_side_has_is_no_column_where_both_have_rows() -> None:
-    options = JoinOptions("full", (("k",), ("k",)), named=("y",))
-    task = reduce_task(options, "k")
-    for side in (0, 1):
-        task.process(blocks_of(options, side, pa.table({"k": ["a"], "x": [1]}), 5)[0])
-    task.conform(agreed([task.finish()]))
-    assert task.share.table.column_names == ["k", "x", "x_right"]
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_a_join_that_has_columns_of_the_left_side_alone_has_those_of_its_rows(how: str) -> None:
+    options = JoinOptions(how, (("k",), ("k",)))
+    store = receiver_of(options).store()
+    store.reduce(blocks_of(options, 0, pa.table({"k": ["a", "b"], "x": [1, 2]}), 5)[0])
+    store.reduce(blocks_of(options, 1, pa.table({"k": ["a"], "x": [3]}), 5)[0])
+    assert rows_of(store.finish("k").table) == Counter([("a", 1) if how == "semi" else ("b", 2)])
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_column_that_shows_only_in_rows_is_refused(side: int) -> None:
+    options = JoinOptions("inner", (("k",), ("k",)), (pa.schema({"x": pa.int64()}),) * 2)
+    [block] = blocks_of(options, side, pa.table({"k": ["a"], "x": [1], "y": [2]}), 5)
+    with pytest.raises(
+        ExecutorError, match="a side of a join has a column 'y', and was to have x: declare the `schema`"
+    ):
+        receiver_of(options).store().reduce(block)
 
 
 def test_keys_without_values_may_be_joined() -> None:
-    options = JoinOptions("inner", (("k",), ("k",)))
+    options = JoinOptions("inner", (("k",), ("k",)), NO_VALUES)
     store = receiver_of(options).store()
     for side in (0, 1):
         for block in blocks_of(options, side, pa.table({"k": ["a", "b", "a"]}), 5):

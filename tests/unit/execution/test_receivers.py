@@ -20,6 +20,7 @@ from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
+from dpa.execution.receivers.known import Extent
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import plain
 from dpa.execution.states import Reduced
@@ -46,7 +47,7 @@ EXAMPLES: dict[type[Receiver], Any] = {
     BatchReceiver: Sum(),
     RowsReceiver: TopRows(2, "value"),
     ProcessReceiver: CountsThem(),
-    JoinReceiver: JoinOptions("full", (("key",), ("key",))),
+    JoinReceiver: JoinOptions("full", (("key",), ("key",)), (pa.schema({"value": pa.int64()}),) * 2),
 }
 """An executor of each kind; its values are numbers, in the column `value`."""
 
@@ -58,8 +59,8 @@ def blocks_of(keys: list[Key], sides: Iterable[int]) -> list[Block]:
     return [Block.of(column_of(keys, "key"), values, 0, side) for side in sides]
 
 
-def rows_of(made: Receiver, shares: list[Reduced]) -> Counter[str]:
-    return Counter(repr(row) for share in shares for row in made.completed(plain(share.table)).to_pylist())
+def rows_of(shares: list[Reduced]) -> Counter[str]:
+    return Counter(repr(row) for share in shares for row in plain(share.table).to_pylist())
 
 
 @every_kind
@@ -74,11 +75,11 @@ def test_an_executor_is_of_the_first_kind_that_takes_it(kind: type[Receiver]) ->
 def test_without_rows_a_result_has_the_columns_that_were_foretold(kind: type[Receiver]) -> None:
     made = receiver(EXAMPLES[kind])
     blocks = [block.slice(0, 0) for block in blocks_of(["a"], range(1 + made.has_sides))]
-    foretold = made.columns("key", blocks, is_complete=True).schema
+    foretold = made.columns("key", blocks, Extent.ALL).schema
     store = made.store()
     for block in blocks_of(["a"], range(1 + made.has_sides)):
         store.reduce(block)
-    found = made.completed(plain(store.finish("key").table)).schema
+    found = plain(store.finish("key").table).schema
     known = [field.name for field in foretold if field.name in found.names]
     assert known == foretold.names if made.gives_key else known == []
 
@@ -98,7 +99,7 @@ def test_states_that_move_and_meet_give_what_one_store_gives(kind: type[Receiver
             assert owner == 1
             stores[1].install(states)
     shares = [store.finish("key") for store in stores]
-    assert rows_of(made, shares) == rows_of(made, [whole.finish("key")])
+    assert rows_of(shares) == rows_of([whole.finish("key")])
     assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)
 
 
@@ -126,5 +127,5 @@ def test_tasks_go_on_with_a_snapshot_as_the_one_would_that_made_it(
     for task in (whole, *tasks):
         task.finish()
         task.conform(None)
-    assert rows_of(made, [task.share for task in tasks]) == rows_of(made, [whole.share])
+    assert rows_of([task.share for task in tasks]) == rows_of([whole.share])
     assert sum(int(task.share.records.sum()) for task in tasks) == int(whole.share.records.sum())

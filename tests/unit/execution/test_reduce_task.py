@@ -28,6 +28,7 @@ from dpa.errors import ConfigError, ExecutorError, ProtocolError
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.known import Extent
 from dpa.execution.schemas import agreed
 from dpa.executors import BatchReducer, Groups, Process, RowsReducer, as_process, as_reducer
 from dpa.operators import JoinOptions, RowKind, as_row_operator
@@ -159,7 +160,7 @@ def test_a_rows_reducer_that_returns_something_else_is_refused() -> None:
 def test_an_empty_result_has_the_columns_that_are_known(receiver: Any, key: Any, columns: dict[str, Any]) -> None:
     value = "value" if isinstance(receiver, Twice) else "n"
     block = edge(key, reducer=receiver).empty_block(pa.schema([("tag", pa.string()), (value, pa.int64())]))
-    assert receiver_of(receiver).columns(key, [block], is_complete=True).schema == pa.schema(columns)
+    assert receiver_of(receiver).columns(key, [block], Extent.ALL).schema == pa.schema(columns)
 
 
 # --- processes

@@ -58,8 +58,8 @@ def key_of(made: Receiver) -> Any:
     return KEY if made.gives_key else ()
 
 
-def rows_of(made: Receiver, found: list[pa.Table]) -> Counter[str]:
-    return Counter(repr(sorted(row.items())) for table in found for row in made.completed(plain(table)).to_pylist())
+def rows_of(found: list[pa.Table]) -> Counter[str]:
+    return Counter(repr(sorted(row.items())) for table in found for row in plain(table).to_pylist())
 
 
 def expected(made: Receiver, found: list[tuple[str, int]]) -> dict[int, Counter[str]]:
@@ -75,7 +75,7 @@ def expected(made: Receiver, found: list[tuple[str, int]]) -> dict[int, Counter[
         for name, at in ((START, window * 10), (END, window * 10 + 10)):
             times = pa.array([at * SECOND] * table.num_rows, pa.timestamp("us"))
             table = table.append_column(name, times)
-        all_rows[window] = rows_of(made, [table])
+        all_rows[window] = rows_of([table])
     return all_rows
 
 
@@ -103,12 +103,12 @@ def test_a_window_is_as_a_store_of_its_own(kind: type[Receiver], data: Any, foun
     later = [window for window in wanted if window >= until]
     known = [task.first_open for task in tasks if task.first_open is not None]
     assert min(known, default=None) == (min(later) * 10 * SECOND + 10 * SECOND if later else None)
-    closed = rows_of(made, [pa.Table.from_batches([rows]) for task in tasks for rows in task.snapshot().rows])
+    closed = rows_of([pa.Table.from_batches([rows]) for task in tasks for rows in task.snapshot().rows])
     assert closed == sum((rows for window, rows in wanted.items() if window < until), Counter())
     for task in tasks:
         task.finish()
         task.conform(None)
-    assert rows_of(made, [task.share.table for task in tasks]) == sum(wanted.values(), Counter())
+    assert rows_of([task.share.table for task in tasks]) == sum(wanted.values(), Counter())
 
 
 def test_columns_of_a_join_have_their_names_though_a_window_has_rows_of_the_right_side_alone() -> None:
@@ -118,7 +118,7 @@ def test_columns_of_a_join_have_their_names_though_a_window_has_rows_of_the_righ
         [store.reduce(block) for block in blocks_of([("a", window)], 2) if block.side == side]
     share = store.close(30 * SECOND, KEY)
     assert share is not None
-    assert made.completed(plain(share.table)).column_names == [*KEY, "value", "value_right"]
+    assert plain(share.table).column_names == [*KEY, "value", "value_right"]
 
 
 def _restored(task: ReduceTask, stage: ReduceStage, room: Room | None) -> ReduceTask:

@@ -215,7 +215,7 @@ def test_columns_are_not_known_behind_functions_of_a_record_and_what_takes_its_r
     made = rows.map(same, name="made")
     made.key_by("word").reduce(Count(), name="counted")
     rows.key_by("word").reduce(max, name="reduced")
-    made.union(rows, name="united").key_by("word").join(rows.key_by("word"), name="joined")
+    made.union(rows, name="united").key_by("word", value="n").join(rows.key_by("word"), name="joined")
     columns = compiled(flow).columns
     assert [columns.of(name) for name in ("made", "counted", "reduced", "united", "joined")] == [None] * 5
 
