@@ -34,6 +34,8 @@ def array_of(values: Sequence[Any]) -> pa.Array:
         pa.ArrowException, OverflowError, TypeError, UnicodeError: no Arrow type holds a value.
     """
     kinds = set(map(type, values)) - {type(None)}
+    if any(kind.__name__ == "NaTType" for kind in kinds):  # of pandas, which Arrow takes for a time only among others
+        return array_of([None if type(value).__name__ == "NaTType" else value for value in values])
     if len(kinds) == 1 and not any(issubclass(kind, datetime) for kind in kinds):
         return _of_one_kind(values)
     rows_of: dict[Any, list[int]] = {}

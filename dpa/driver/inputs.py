@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dpa._util.declared import schema_named
 from dpa._util.inference import no_rows
+from dpa._util.known import known, known_schema
 from dpa.config import InputConfig
 from dpa.config.inputs import KafkaConfig, StreamConfig, WatchConfig
 from dpa.driver._loading import feed_of, generator_of
@@ -200,7 +201,8 @@ class _Input:
 
         def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int | None, pa.Table]:
             with blaming(file, self._key):
-                return opened.sample(max_rows, enough)
+                rows, drawn = opened.sample(max_rows, enough)
+                return rows, known(drawn)
 
         return replace(opened, sample=sample)
 
@@ -366,21 +368,22 @@ class _Input:
             return None, feed.sample(max_rows, self._spec.config.seed, enough)
 
         polled = NumberedFeed(feed) if self._spec.tolerates else feed
-        empty = (feed.schema or pa.schema([])).empty_table()
-        return OpenedInput((), feed.schema, lambda: empty, sample, polled, frame_of)
+        schema = None if feed.schema is None else known_schema(feed.schema)
+        empty = pa.Table.from_batches([no_rows(schema or pa.schema([]))])
+        return OpenedInput((), schema, lambda: empty, sample, polled, frame_of)
 
     def _opened(
         self, feed: Feed, frame: Callable[[], DataFrame | pa.Table], split_rows: int | None = None
     ) -> OpenedInput:
         """A feed, opened: its splits have at most as many rows as the job's limits say, or fewer if so asked."""
         config = self._spec.config
-        limit = config.limits.split_records
+        schema, limit = feed.schema and known_schema(feed.schema), config.limits.split_records
         splits = tuple(all_splits(feed, limit if split_rows is None else min(limit, split_rows)))
 
         def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:
             return total_rows(splits), feed.sample(max_rows, config.seed, enough)
 
-        return OpenedInput(splits, feed.schema, frame, sample)
+        return OpenedInput(splits, schema, frame, sample)
 
     def _require_no_sample(self, what: str) -> None:
         if self._drawn is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa._util.inference import array_of, no_rows
+from dpa._util.known import known
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input
@@ -301,6 +302,7 @@ class MapTask:
         if not isinstance(records, pa.Table):
             wanted = "must return a pyarrow.RecordBatch or pyarrow.Table"
             raise ExecutorError(f"{name_of(self.mapper)}.map_batch {wanted}, not {type(records).__name__}")
+        records = known(records)
         for name in names_of(self.key):
             if name not in records.column_names:
                 has = f"its columns are {', '.join(records.column_names)}"

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa._util.inference import no_rows
+from dpa._util.known import known
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, to_show
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
@@ -142,7 +143,7 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
         raise ExecutorError(f"{_method(operator)} {wanted}, not {type(found).__name__}")
     if found.num_rows and not found.num_columns:
         raise ExecutorError(f"{_method(operator)} must return columns: its {found.num_rows} rows have none")
-    return found
+    return known(found)
 
 
 def _mask(found: Any) -> pa.Array | pa.ChunkedArray:
@@ -269,7 +270,7 @@ def _runs(
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"record {shown(local['record'])}"))
 def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
     """What a record function makes of each record."""
-    function, kind = operator.function, operator.kind
+    function, kind, record = operator.function, operator.kind, None
     try:
         if kind is RowKind.FILTER:
             for record in records:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpa._util.declared import Declared
 from dpa._util.inference import array_of, as_type, no_rows, one_type
+from dpa._util.known import known
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, objects_of
@@ -76,7 +77,7 @@ class Portions:
     @described(lambda local: "its input, which it reads")
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, at most `batch_rows` and `at_once` of them at a time; an empty batch as it is."""
-        for batch in _read(self._rows, batch_rows):
+        for batch in map(known, _read(self._rows, batch_rows)):
             start = 0
             while not self._is_closed and (start == 0 or start < batch.num_rows):
                 portion = self._timed(batch.slice(start, self.at_once))

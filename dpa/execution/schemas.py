@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpa._util.inference import array_of, as_type, promoted
+from dpa._util.inference import array_of, as_type, no_rows, promoted
 from dpa.errors import ExecutorError
 from dpa.execution.arrivals import Arrived, check, merged
 from dpa.execution.keys import cast, key_column
@@ -92,7 +92,7 @@ def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
         KeyTypeError: a key does not.
     """
     if not share.num_rows:
-        return schema.empty_table()
+        return pa.Table.from_batches([no_rows(schema)])
     columns = []
     for field in schema:
         if field.name not in share.column_names:

@@ -65,6 +65,10 @@ def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
     each."""
     if pat.is_struct(keys.type):
         return _hash_composite(keys, seed)
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise KeyTypeError(f"keys of type {keys.type} are not as such keys must be: {error}") from None
     if len(keys) <= _FEW:
         return np.fromiter((hash_key(key, seed) for key in to_python(keys)), dtype=np.uint32, count=len(keys))
     import polars as pl

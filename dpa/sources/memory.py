@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa._util.inference import array_of
+from dpa._util.known import known, require_name
 from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page, drawn_from, never
 from dpa.sources.splits import memory_splits
@@ -52,12 +53,7 @@ def as_table(data: Any) -> pa.Table:
     Raises:
         TableError: it is none of these, two columns share a name, or a column mixes types.
     """
-    table = _converted(data)
-    names = table.column_names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise TableError(f"the input has more than one column named {twice[0]!r}")
-    return table
+    return known(_converted(data))
 
 
 def columns_of(table: pa.Table) -> pa.Schema | None:
@@ -67,14 +63,16 @@ def columns_of(table: pa.Table) -> pa.Schema | None:
 
 def _converted(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
-        return _without_views(data)
+        return data
     if isinstance(data, pa.RecordBatch):
-        return _without_views(pa.Table.from_batches([data]))
+        return pa.Table.from_batches([data])
     try:
+        for name in getattr(data, "columns", ()):
+            require_name(name)
         if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
             return pa.Table.from_pandas(_with_its_index(data), preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
-            return _without_views(pa.table(data))
+            return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TableError(f"the {type(data).__name__} cannot be converted to Arrow: {error}") from None
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
@@ -121,11 +119,3 @@ def _column(name: str, values: list[Any]) -> pa.Array | pa.ChunkedArray:
 
 def _kind(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else type(value).__name__
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """The table with plain strings: neither Spark nor every Arrow kernel knows the string views that polars exports."""
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
-    schema = pa.schema(fields, table.schema.metadata)
-    return table if schema == table.schema else table.cast(schema)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.inference import no_rows
 from dpa._util.outages import HERE
 from dpa.errors import DpaError
 from dpa.execution.failures import USER_ERRORS, executor_error
@@ -62,7 +63,10 @@ class Delivery:
             JobFailedError: the share cannot be written.
         """
         stands_for_all = schema is None and is_first
-        task.conform(schema, plain(self.empty.empty_table()) if stands_for_all and self.empty is not None else None)
+        empty = (
+            plain(pa.Table.from_batches([no_rows(self.empty)])) if stands_for_all and self.empty is not None else None
+        )
+        task.conform(schema, empty)
         share, rows = task.share, task.published_last(epoch)
         staged: tuple[Any, ...] = ()
         if stands_for_all and self.sink is self.partial and not rows.num_columns:
