@@ -6,7 +6,8 @@ another one. Two rules make this hold although slots and files are deleted:
 - Slots are deleted in their order, and never the last two. So a slot was never there before if the one that it follows
   is still there once it is put; and a coordinator that slept while its next slot was won, and deleted, has lost.
 - A slot needs only files that were written for it, or that the slot before needs. So what was written for a slot that
-  is taken, and is not needed by that slot or a later one, will never be needed.
+  is taken, and is not needed by that slot or a later one, will never be needed. But a claim that goes back needs those
+  of a checkpoint whose slot is kept: it is put while nobody else collects.
 """
 
 from __future__ import annotations

@@ -124,15 +124,17 @@ class SavedRun:
         Raises:
             ConfigError: it does not, or cannot be found out.
         """
-        from dpa.protocol.published import require_known
+        from dpa.protocol.published import remedy, require_known
 
+        assert self._checkpoint is not None
         for output in outputs:
             newest = output.newest()
             if newest is not None and newest.is_last and any(known["rows"] is None for known in self._inputs.values()):
-                ended = f"{output.place} has all that this job has published: it had ended"
-                raise ConfigError(
-                    f"--resume: {ended}; what it reads now would be lost: begin a new job, with its place"
-                )
+                back = "begin a new job, which writes elsewhere"
+                if output.sink.with_checkpoints:
+                    back = remedy(self._checkpoint, self._store.place, self.saved.job)
+                ended = f"{output.place} has all that this job has published: it had ended, and what it reads now"
+                raise ConfigError(f"--resume: {ended} would be lost; {back}")
             if output.sink.with_checkpoints:
                 with self._refusing():
                     require_known(newest, output.place, self._checkpoint, self._store.place, self.saved.job)

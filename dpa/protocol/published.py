@@ -24,8 +24,8 @@ def is_ahead(newest: Newest | None, place: str | None, found: Manifest | None) -
     apart = parted(newest.line, line, min(newest.epoch, epoch))
     if apart is not None:
         has = f"{place} has epoch {newest.epoch} of this job; from epoch {apart} on its epochs do not belong to"
-        remedy = f"go back to one before epoch {apart}, or put those back to which they belong"
-        raise CheckpointError(f"{has} {_in_words(found)}: {remedy}")
+        back = f"go back to one before epoch {apart}, or put those back to which they belong"
+        raise CheckpointError(f"{has} {_in_words(found)}: {back}")
     return newest.epoch > epoch
 
 
@@ -40,9 +40,13 @@ def require_known(newest: Newest | None, place: str | None, found: Manifest | No
     has = f"{place} has epoch {newest.epoch} of this job"
     if found is None:
         raise CheckpointError(f"{has}, which has no checkpoint at {store}/{job}: put those back that it had")
-    command = f"python -m dpa.checkpoints {store} back-to {job} {found.number}"
-    lost = f"rows would be lost, or there twice; `{command}` takes back what was published since"
+    lost = f"rows would be lost, or there twice; {remedy(found, store, job)}"
     raise CheckpointError(f"{has}, and the newest is {_in_words(found)}: {lost}")
+
+
+def remedy(found: Manifest, store: str, job: str) -> str:
+    """What to do to go on with a checkpoint."""
+    return f"`python -m dpa.checkpoints {store} back-to {job} {found.number}` takes back what was published since"
 
 
 def _in_words(found: Manifest | None) -> str:

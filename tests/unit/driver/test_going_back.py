@@ -71,7 +71,23 @@ class Publishing(LocalBackend):
             for sink in plan.sinks:
                 row = pa.table({"key": ["k"], "count": [next(_ROWS)], "change": ["insert"], "epoch": [epoch]})
                 sink.commit([sink.stage(row, 0, epoch)], epoch, 1.0)
+        self.end(store, plan)
         raise JobFailedError("it died")
+
+    def end(self, store: CheckpointStore, plan: RunPlan) -> None:
+        """What happens before it fails."""
+
+
+class BegunAgain(Publishing):
+    """Begins its next generation once the newest checkpoint is removed."""
+
+    def end(self, store: CheckpointStore, plan: RunPlan) -> None:
+        assert plan.saved is not None
+        chain = store.chain(plan.saved.job)
+        (Path(store.place) / chain.job / "chain" / f"{chain.newest_slot().number:010d}.json").unlink()
+        with pytest.raises(CheckpointError) as raised:
+            Checkpointing(store, plan.saved, plan.graph, 1, pickle.dumps, plan.sinks)
+        raise JobFailedError(str(raised.value))
 
 
 def words(result: Result) -> str:
@@ -162,6 +178,12 @@ def test_what_was_published_behind_the_newest_checkpoint_is_refused_and_taken_ba
     assert "nothing was published after epoch 4" in words(case.back_to(numbers[3]))
     case.publish(3)
     assert len(case.values()) == 7
+
+
+def test_a_generation_does_not_begin_behind_an_older_checkpoint_either(tmp_path: Path) -> None:
+    report = Case(tmp_path).job().run(backend=BegunAgain(3), check=False).report
+    assert report.error is not None
+    assert "counts has epoch 3 of this job, and the newest is checkpoint 3 of " in report.error
 
 
 def test_a_job_goes_back_further_and_what_it_left_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -284,6 +306,23 @@ def test_checkpoints_of_a_job_that_has_ended_are_no_way_to_lose_what_its_input_h
     case.job().run(backend=LocalBackend(), resume=str(case.saved))
     case.saved.mkdir(exist_ok=True)
     case.put_back("older")
-    assert f"{tmp_path}/counts has all that this job has published: it had ended" in case.refused()
+    said = case.refused()
+    assert f"{tmp_path}/counts has all that this job has published: it had ended" in said
+    assert f"{case.numbers()[0]}` takes back what was published since" in said
     assert case.back_to(case.numbers()[0]).exit_code == 0
     case.publish(1)
+
+
+def test_a_whole_result_that_is_there_is_not_made_again_of_an_input_that_has_gone_on(tmp_path: Path) -> None:
+    (tmp_path / "few.py").write_text(FEED)
+    case = Case(tmp_path, counts={"publish": None})
+    case.read = {"format": "feed", "use": "few:Few"}
+    case.publish(1, resume=False)
+    case.copy("older")
+    case.job().run(backend=LocalBackend(), resume=str(case.saved))
+    case.saved.mkdir(exist_ok=True)
+    case.put_back("older")
+    assert "what it reads now would be lost; begin a new job, which writes elsewhere" in case.refused()
+    case.places = {"counts": {"publish": None, "path": str(tmp_path / "elsewhere")}}
+    case.job().run(backend=LocalBackend(), resume=str(case.saved))
+    assert len(pq.read_table(tmp_path / "elsewhere")) == 1
