@@ -1,3 +1,19 @@
-"""The version of the package, read by its metadata and by reports."""
+"""The version of the package, read by its metadata and by reports, and a digest of its code."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
 
 VERSION = "0.1.0"
+
+REPORT = "dpa-report-2"
+"""The schema of `report.json`."""
+
+
+@cache
+def code_version() -> str:
+    """The version, and a digest of all modules: code may change while the version does not."""
+    package, found = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(f"{path.relative_to(package)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return f"{VERSION} ({found.hexdigest()[:12]})"

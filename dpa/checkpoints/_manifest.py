@@ -13,7 +13,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from dpa.errors import CheckpointDamagedError, CheckpointError
 
 _SCHEMA = 2
-"""The version of the form."""
+"""The version of the form. One that adds a field with a default reads the one before."""
+
+_READ = frozenset({2})
 
 _DOCUMENT = re.compile(rb'\{"schema": (\d{1,9}), "sha256": "([0-9a-f]{64})", "slot": (.*)\}\n', re.DOTALL)
 
@@ -140,7 +142,7 @@ class Slot:
         if document is None:
             raise CheckpointDamagedError(f"{place} is damaged: it is no manifest of a checkpoint")
         schema, digest, body = document.groups()
-        if int(schema) != _SCHEMA:
+        if int(schema) not in _READ:
             of = f"{place} is of schema {int(schema)}, and this version of dpa reads schema {_SCHEMA}"
             raise CheckpointError(f"{of}: use the version that wrote it")
         if digest != _digest(body):

@@ -16,7 +16,7 @@ from dpa.checkpoints import Chain, Manifest
 from dpa.config import JobFile, OutputConfig, parse_written
 from dpa.driver.outputs import Publication, written
 from dpa.errors import CheckpointError, DpaError
-from dpa.protocol.checkpoint_head import read
+from dpa.protocol.checkpoint_format import below_head
 from dpa.protocol.published import is_ahead
 
 
@@ -55,7 +55,7 @@ def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator
 
 def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[Publication]:
     """The places to which the job commits epochs with its checkpoints."""
-    about, _ = read(chain.data, checkpoint)
+    about, _ = below_head(chain.data, checkpoint)
     if "publishes" not in about:
         raise CheckpointError(f"{chain.job} does not say where it publishes, as an older version has written it")
     file = given or parse_written(about["job"])

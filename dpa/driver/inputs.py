@@ -287,7 +287,7 @@ class _Input:
         seed = config.seed if given.seed is None else given.seed
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
-            pace = ReadRate(given.rate / tasks, time.monotonic, time.sleep)
+            pace = ReadRate(given.rate / tasks)
         rows = _POLLED_SPLITS * config.limits.split_records if given.rows is None else given.rows
         table = GeneratedTable(generator_of(self._spec.file, self._key, given), rows, seed, given.padding)
         if given.rows is None:

@@ -8,7 +8,6 @@ of windows that are closed. Any other result is of all rows read so far: it is v
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import TableError
 from dpa.execution.publishing import EPOCH
 from dpa.logical.step import Step
+from dpa.protocol.checkpoint_format import read
 from dpa.result import ReferenceReport
 from dpa.sinks.epoch_log import epochs
 from dpa.sinks.reading import Results, results
@@ -179,7 +179,8 @@ class _Log:
         self.require(behind + 1, last)
         found: dict[str, tuple[Split, ...]] = {}
         for epoch in range(behind + 1, last + 1):
-            for source, splits in pickle.loads(self._splits[epoch].as_py()).items():
+            [by_source] = read(self._splits[epoch].as_py(), f"epoch {epoch} of the log")
+            for source, splits in by_source.items():
                 found[source] = (*found.get(source, ()), *splits)
         return found
 

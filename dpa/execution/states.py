@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from dpa._util.declared import Declared
 from dpa._util.inference import no_rows
 from dpa.errors import ExecutorError
-from dpa.execution.block import Block, copied
+from dpa.execution.block import Block
 from dpa.execution.keys import cast, key_columns
 from dpa.execution.rows import concatenated
 from dpa.executors import name_of
@@ -61,15 +61,6 @@ class StatePart:
         """The hashes of the keys, also where it has none; shape (keys,)."""
         return hash_column(self.keys, seed) if self.hashes is None else self.hashes
 
-    def copy(self) -> StatePart:
-        """The same, with columns in memory of their own: Arrow pickles a slice with all that it is a slice of."""
-        states = self.states
-        if isinstance(states, pa.RecordBatch):
-            states = copied(states)
-        elif isinstance(states, tuple):
-            states = tuple(block.copy() for block in states)
-        return replace(self, keys=copied(self.keys), states=states)
-
     def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
         """The states of the keys at some positions, of no join."""
         index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
@@ -80,11 +71,11 @@ class StatePart:
         return StatePart(self.keys.take(index), states, self.records[rows], self.mapped[rows], hashes)
 
     def slice(self, start: int, keys: int) -> StatePart:
-        """The Python states of at most `keys` keys, from one on; the keys are a copy, as in `copy`."""
+        """The Python states of at most `keys` keys, from one on."""
         assert isinstance(self.states, list)
         of = slice(start, start + keys)
         hashes = None if self.hashes is None else self.hashes[of]
-        return StatePart(copied(self.keys[of]), self.states[of], self.records[of], self.mapped[of], hashes)
+        return StatePart(self.keys[of], self.states[of], self.records[of], self.mapped[of], hashes)
 
 
 @dataclass(frozen=True, eq=False)

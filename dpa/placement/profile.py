@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpa._util.version import REPORT
 from dpa.errors import PlacementError
 from dpa.placement.model import GroupEdge, TaskGraph, TaskGroup
 from dpa.placement.relaxations import Division, divided
@@ -50,6 +51,8 @@ class Profile:
         Raises:
             ValueError: the report has no measurements.
         """
+        if report["schema"] != REPORT:
+            raise ValueError(f"its schema is {report['schema']!r}, and this dpa reads {REPORT!r}; run the job again")
         seconds = report["seconds"]["stream"]
         if not seconds > 0:
             raise ValueError("its stream took no time")

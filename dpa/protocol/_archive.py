@@ -7,8 +7,6 @@ what became of a file, and none can add a checkpoint with a file that its last o
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from dpa.errors import CheckpointError
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.saving import TaskSaving
 from dpa.execution.snapshots import TaskSnapshot, folded
+from dpa.protocol.checkpoint_format import read, written
 from dpa.protocol.wire.addresses import Address
 from dpa.routing.hashing import ALL_HASHES
 
@@ -47,8 +46,8 @@ class NotWritten:
 
 @dataclass
 class Archive:
-    """The snapshots of one task of one generation; `dumps` pickles them, and `guard` keeps the thread that writes from
-    that of user code."""
+    """The snapshots of one task of one generation; `dumps` pickles Python states, and `guard` keeps the thread that
+    writes from that of user code."""
 
     data: DataFiles
     address: Address
@@ -62,12 +61,12 @@ class Archive:
         be called once, by any thread, before the next cut; the task goes on meanwhile."""
         before = self._parts if slot == self._slot + 1 and not self._is_long() else ()
         self._parts = ()
-        saving = task.cut(self.dumps, self.guard, increment=bool(before))
+        saving = task.cut(partial(written, dumps=self.dumps), self.guard, increment=bool(before))
         write = partial(self._write, slot, saving, before if saving.is_increment else ())
         if saving.goes_on:
             return write
-        written = write()
-        return lambda: written
+        done = write()
+        return lambda: done
 
     def _write(self, slot: int, saving: TaskSaving, before: tuple[Part, ...]) -> WrittenSnapshot | NotWritten:
         try:
@@ -96,6 +95,4 @@ def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Itera
 
 
 def _slices(data: DataFiles, file: FileRef) -> Iterator[TaskSnapshot]:
-    content = io.BytesIO(HERE.bear(lambda: data.read(file)))
-    while content.tell() < file.size:
-        yield pickle.load(content)
+    return read(HERE.bear(lambda: data.read(file)), f"{data.job}/{file.path}")

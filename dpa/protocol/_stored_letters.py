@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.checkpoints import DataFiles, Manifest, Part, TaskParts
+from dpa.protocol.checkpoint_format import read, written
 from dpa.routing.hashing import ALL_HASHES
 from dpa.tolerance import Failed, Letter
 
@@ -70,9 +70,10 @@ class StoredLetters:
         parts, letters = self.parts, self.rest
         if parts and parts[-1].file.size < _SMALL:
             parts, letters = parts[:-1], (*self._read(parts[-1]), *letters)
-        file = self.data.write(slot, "letters", pickle.dumps(letters, protocol=5))
+        file = self.data.write(slot, "letters", written(letters))
         return replace(self, parts=(*parts, Part(file, ALL_HASHES, len(letters))), rest=())
 
     def _read(self, part: Part) -> tuple[Letter, ...]:
-        letters: tuple[Letter, ...] = pickle.loads(self.data.read(part.file))
+        letters: tuple[Letter, ...]
+        [letters] = read(self.data.read(part.file), f"{self.data.job}/{part.file.path}")
         return letters

@@ -3,7 +3,6 @@ checkpoints to the chain."""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,11 +10,11 @@ from dpa.checkpoints import CheckpointStore, DataFiles, FileRef, Manifest, Part,
 from dpa.errors import CheckpointError, CheckpointStoreError, ClaimLostError
 from dpa.protocol._archive import Archive, NotWritten, WrittenSnapshot, read_snapshots
 from dpa.protocol._stored_letters import StoredLetters
-from dpa.protocol.checkpoint_head import headed, read
-from dpa.protocol.graph import CheckpointTimes, Graph, Stage
+from dpa.protocol.checkpoint_format import below_head, headed, read
+from dpa.protocol.graph import CheckpointTimes, Graph
 from dpa.protocol.published import require_known
 from dpa.protocol.recovery import SavedJob
-from dpa.protocol.restore import begins_with, continued
+from dpa.protocol.restore import AskedStage, asked, begins_with, continued
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import Cut
@@ -32,13 +31,13 @@ class Beginning:
         archive: takes the task's snapshots.
         files: with the states of the tasks of its stage, by their order: of each, those of its parts; empty: it begins
             with none.
-        before: the stage as it was then.
+        before: what had been asked for of the stage then.
     """
 
     graph: Graph
     archive: Archive
     files: Sequence[Sequence[FileRef]] = ()
-    before: Stage | None = None
+    before: AskedStage | None = None
 
     def restore(self, code: UserCode) -> None:
         """Let a task's user code begin with its part of the states.
@@ -70,7 +69,7 @@ class Checkpointing:
         dumps: Callable[[object], bytes],
         sinks: Iterable[Sink] = (),
     ) -> None:
-        """Take the chain over; `dumps` pickles, also states of classes that only travel by value; `sinks` are those to
+        """Take the chain over; `dumps` pickles states, also of classes that only travel by value; `sinks` are those to
         which epochs are committed.
 
         Raises:
@@ -80,8 +79,8 @@ class Checkpointing:
         self.has_written = False
         self._keep = saved.options.keep
         self._about = saved.about
-        self._asked = graph.as_asked()
-        self._before: Graph | None = None
+        self._asked = asked(*graph.stages)
+        self._before: Mapping[str, AskedStage] = {}
         self._dumps = dumps
         self._chain = store.chain(saved.job)
         found = self._chain.claim(generation + 1)  # who made the job has the first claim
@@ -95,7 +94,7 @@ class Checkpointing:
         times = CheckpointTimes(saved.options.every, self._chain.next, self._read)
         if found is not None:
             cut: Cut
-            cut, self._before = pickle.loads(read(self._chain.data, found)[1])
+            [(cut, self._before)] = read(below_head(self._data, found)[1], self._data.job)
             graph = continued(graph, cut, self._before)
             times = replace(times, epoch=cut.epoch, staged=cut.staged)
             self._files = {
@@ -116,8 +115,8 @@ class Checkpointing:
         """What a task begins with; one that comes while records flow begins with nothing."""
         is_first = address.index < self.graph[address.stage].tasks
         files = self._files.get(address.stage, ()) if is_first else ()
-        before = None if self._before is None else self._before[address.stage]
-        return Beginning(self.graph.without_splits(), Archive(self._data, address, self._dumps), files, before)
+        archive = Archive(self._data, address, self._dumps)
+        return Beginning(self.graph.without_splits(), archive, files, self._before.get(address.stage))
 
     def write(self, cut: Cut, warn: Callable[[str], None]) -> CheckpointWritten | CheckpointFailed:
         """Add a checkpoint to the chain, and remove those that are too old; `warn` if these stay.
@@ -134,10 +133,10 @@ class Checkpointing:
             bare = {name: replace(stage, snapshots={}) for name, stage in cut.operators.items()}
             letters = self.letters.with_rest(cut.failed).written(cut.slot)
             failed = replace(cut.failed, letters=(), earlier=len(letters))
-            known = self._dumps((replace(cut, operators=bare, failed=failed), self._asked))
+            now = replace(cut, operators=bare, failed=failed), self._asked
             manifest = self._chain.commit(
                 epoch=cut.epoch,
-                coordinator=self._data.write(cut.slot, "coordinator", headed(self._about, known)),
+                coordinator=self._data.write(cut.slot, "coordinator", headed(self._about, now, self._dumps)),
                 tasks=[*tasks, *letters.tasks],
                 records=self._read + cut.read,
                 seconds=cut.seconds,

@@ -367,10 +367,6 @@ class Graph:
         stages = tuple(replace(stage, splits=(), given=None) for stage in self.stages)
         return replace(self, stages=stages, tolerated=Tolerated())
 
-    def as_asked(self) -> Graph:
-        """The same graph as a job asks for it: without input and planned tables."""
-        return replace(self, stages=tuple(replace(stage, splits=(), first=None) for stage in self.stages))
-
     @property
     def addresses(self) -> tuple[Address, ...]:
         """All tasks of all stages."""

@@ -8,7 +8,7 @@ Counters, versions and numbers of tasks begin again. What was learned about the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.wire.cut import Cut, OperatorCut
 from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.options import RING
 from dpa.routing.hashing import Hashes
 from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import Owners, RoutingTable
@@ -27,10 +28,31 @@ from dpa.routing.table import Owners, RoutingTable
 S = TypeVar("S")
 
 
-def continued(graph: Graph, cut: Cut, before: Graph | None = None) -> Graph:
-    """The graph as it goes on behind a cut. `before`: as the job that was cut had asked for it; None: the same. A stage
+@dataclass(frozen=True)
+class AskedStage:
+    """What a job asked for of a stage, as far as it matters to one that goes on behind its cut.
+
+    Attributes:
+        tasks: how many.
+        grouping: the fields of its options.
+        ring: the tokens of a routing table, their format, and the seed of hashes.
+    """
+
+    tasks: int
+    grouping: Mapping[str, object]
+    ring: tuple[int, str, int]
+
+
+def asked(*stages: Stage) -> dict[str, AskedStage]:
+    """What a job asks for of stages, by their names."""
+    rings = [(of.balance.initial_tokens, of.balance.token_format, of.balance.hash_seed) for of in stages]
+    return {of.name: AskedStage(of.tasks, asdict(of.grouping), ring) for of, ring in zip(stages, rings, strict=True)}
+
+
+def continued(graph: Graph, cut: Cut, before: Mapping[str, AskedStage] | None = None) -> Graph:
+    """The graph as it goes on behind a cut. `before`: what the job that was cut had asked for; None: the same. A stage
     has as many tasks as at the cut, unless the job asks for another number than it did before."""
-    before = before or graph
+    before = before or asked(*graph.stages)
     stages = []
     for stage in graph.stages:
         is_as_before = stage.tasks == before[stage.name].tasks
@@ -48,15 +70,15 @@ def continued(graph: Graph, cut: Cut, before: Graph | None = None) -> Graph:
 
 
 def begins_with(
-    stage: Stage, snapshots: Sequence[S], index: int, before: Stage | None = None
+    stage: Stage, snapshots: Sequence[S], index: int, before: AskedStage | None = None
 ) -> tuple[Sequence[S], RoutingTable | None]:
     """The snapshots, of a stage's tasks in order, with which a task of it begins, and the table that says which of
     their states are the task's; None: all are, as a grouping that goes by no table sends it the same keys again.
-    `before`: the stage as the job that was cut had asked for it; None: the same."""
+    `before`: what the job that was cut had asked for of the stage; None: the same."""
     table = stage.first_table()
     if stage.grouping.is_ring:
         return snapshots, table
-    is_as_before = len(snapshots) == stage.tasks and stage.grouping == (before or stage).grouping
+    is_as_before = len(snapshots) == stage.tasks and (before is None or before.grouping == asdict(stage.grouping))
     if is_as_before and not stage.scattered:
         return snapshots[index : index + 1], None
     if stage.grouping.splits_keys:  # states are merged with the owner by the table in the end, wherever they are
@@ -78,13 +100,14 @@ class _GroupedTable(RoutingTable):
         return owners
 
 
-def _with_table(stage: Stage, cut: OperatorCut, before: Stage) -> Stage:
+def _with_table(stage: Stage, cut: OperatorCut, before: AskedStage) -> Stage:
     """A stage whose keys belong to those that had them, if its ring has the tokens that it had, and its policy goes by
     tables that are no rings, or the table is one; else they belong to those whom the plain ring gives them, and what
     was learned is learned again. Tasks that are more or fewer than before join the table or leave it."""
     balance, table = stage.balance, cut.table
-    rings = [(each.initial_tokens, each.token_format, each.hash_seed) for each in (balance, before.balance)]
-    by_ring = stage.grouping.is_ring and before.grouping.is_ring and rings[0] == rings[1]
+    by_ring = (
+        stage.grouping.is_ring and before.grouping["kind"] == RING and asked(stage)[stage.name].ring == before.ring
+    )
     found = _with_tasks(renumbered(table), stage.tasks, balance) if by_ring else None
     if found is None:
         return replace(stage, first=None, scattered=table.version > 0)

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import why
 from dpa._util.links import is_there, without_links
+from dpa._util.version import REPORT
 from dpa.errors import ConfigError, DpaError
 from dpa.report import _html
 from dpa.report._data import document
@@ -85,7 +86,7 @@ def schema() -> dict[str, Any]:
     """The JSON schema of `report.json`."""
     made = TypeAdapter(Report).json_schema(mode="serialization")
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    made["properties"] = {"schema": {"const": "dpa-report-2", "title": "Schema"}, **made["properties"]}
+    made["properties"] = {"schema": {"const": REPORT, "title": "Schema"}, **made["properties"]}
     made["required"] = ["schema", *made["required"]]
     return made
 

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpa._util.version import REPORT
 from dpa.measure.bottleneck import Bottleneck
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook
@@ -181,4 +182,4 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""
-        return {"schema": "dpa-report-2", **dataclasses.asdict(self)}
+        return {"schema": REPORT, **dataclasses.asdict(self)}

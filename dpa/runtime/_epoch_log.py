@@ -13,6 +13,7 @@ import ray
 from dpa._util.outages import HERE, may_pass
 from dpa._util.secrets import hidden
 from dpa.errors import TableError
+from dpa.protocol.checkpoint_format import written
 from dpa.protocol.wire.ended_epoch import EndedEpoch
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.epoch_log_options import EpochLogOptions
@@ -90,5 +91,5 @@ def _row(ended: EndedEpoch) -> dict[str, Any]:
         "ended": datetime.now(timezone.utc),
         "checkpoint": ended.slot,
         "stages": [{"stage": name, **vars(stage)} for name, stage in ended.stages.items()],
-        "splits": ray.cloudpickle.dumps(dict(ended.splits)),
+        "splits": written(dict(ended.splits), ray.cloudpickle.dumps),
     }

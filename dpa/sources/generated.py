@@ -6,6 +6,7 @@ Nothing here reads a clock or sleeps by itself: a `ReadRate` is given both.
 from __future__ import annotations
 
 import pickle
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -56,8 +57,8 @@ class ReadRate:
     """
 
     rate: float
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
     def rows_in(self, seconds: float) -> int:
         """The number of records released in that time, at least one."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dpa.execution.reduce_task import ReduceTask
 from dpa.protocol.checkpointing import Checkpointing
-from dpa.protocol.restore import begins_with
+from dpa.protocol.restore import asked, begins_with
 from dpa.protocol.task.user_code import Archive, UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import Cut
@@ -51,7 +51,7 @@ class KeptCuts(Saving):
         stage = self._job.graph[address.stage]
         if address.stage in self._job.begins_with and address.index < stage.tasks:
             snapshots, before = self._job.begins_with[address.stage], self._job.before
-            stage_before = None if before is None else before[address.stage]
+            stage_before = None if before is None else asked(before[address.stage])[address.stage]
             code.reduce_task.restore(*begins_with(stage, snapshots, address.index, stage_before))
 
     def write(self, cut: Cut) -> CheckpointWritten | CheckpointFailed:

@@ -14,7 +14,7 @@ from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced
 from dpa.protocol.graph import Graph
-from dpa.protocol.restore import continued
+from dpa.protocol.restore import asked, continued
 from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -153,9 +153,9 @@ class SimulatedJob:
         return PollDone(stage, splits[start:stop], Position(stop) if splits[stop:] else None)
 
 
-def behind(job: SimulatedJob, cut: Cut | None, asked: Graph | None = None) -> SimulatedJob:
+def behind(job: SimulatedJob, cut: Cut | None, graph: Graph | None = None) -> SimulatedJob:
     """The job as it goes on behind a cut of it, with snapshots as `SimulatedCluster` writes them; None: as it begins.
-    Nobody dies, and nobody asks for anything. `asked`: its graph from then on, if that is another one."""
+    Nobody dies, and nobody asks for anything. `graph`: its graph from then on, if that is another one."""
     job = replace(job, deaths=(), requests=())
     if cut is None:
         return job
@@ -163,7 +163,7 @@ def behind(job: SimulatedJob, cut: Cut | None, asked: Graph | None = None) -> Si
         name: tuple(pickle.loads(cast(bytes, written)) for written in stage.snapshots.values())
         for name, stage in cut.operators.items()
     }
-    graph = continued(asked or job.graph, cut, job.graph)
+    graph = continued(graph or job.graph, cut, asked(*job.graph.stages))
     if graph.checkpoints is not None:
         graph = replace(graph, checkpoints=replace(graph.checkpoints, epoch=cut.epoch, staged=cut.staged))
     return replace(job, graph=graph, begins_with=snapshots, before=job.graph, whole=job.whole or job.graph)

@@ -44,6 +44,9 @@ from experiments.simulation.violation import InvariantViolationError
 
 SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)
 
+OLD = Path(__file__).parents[1] / "formats" / "2.events"
+"""As dpa wrote them when the code was not named in them."""
+
 
 class RecordedMachine:
     """In the place of a machine of a simulated cluster: handles events through a recorder with short segments."""
@@ -270,10 +273,16 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         (lambda data: b"", "no events of a task"),
         (lambda data: data[:-1], "damaged"),
         (lambda data: data.replace(b'"dpa": "', b'"dpa": "9.', 1), r"written by dpa 9\."),
+        (
+            lambda data: data.replace(b"0.1.0 (", b"0.1.0 (9", 1),
+            r"written by dpa 0\.1\.0 \(9.*\); this is dpa 0\.1\.0 \(",
+        ),
+        (lambda data: data.replace(b"events-3", b"events-4"), "the events of another version of dpa, which can replay"),
+        (lambda data: OLD.read_bytes(), "the events of another version of dpa.*: its first line is not dpa-events-3"),
         (lambda data: data.replace(b"{", b"[", 1), "damaged"),
         (lambda data: data[:-100] + bytes(100), "damaged"),
     ],
-    ids=["foreign", "empty", "cut off", "another version", "header", "pickle"],
+    ids=["foreign", "empty", "cut off", "another version", "other code", "later form", "old form", "header", "pickle"],
 )
 def test_a_file_that_is_no_recording_is_refused(change: Callable[[bytes], bytes], why: str, tmp_path: Path) -> None:
     recorder = Recorder(reducer())

@@ -151,7 +151,7 @@ class BoundedStates(States):
         """The others, in small parts that are read as they are asked for. Where states can be merged a key may be in
         several: they are to be merged in this order, and those in memory behind them."""
         if self._shelf is not None:
-            yield from (part.copy() for part in self._shelf.read())
+            yield from self._shelf.read()
 
     def gone(self) -> Gone | None:
         """None as well once anything was spilled."""

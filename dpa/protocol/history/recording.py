@@ -1,7 +1,7 @@
 """A task's last events as a file: a copy of its machine, and the events that came after it.
 
 A file of events is a pickle, which runs code when it is read: one that another user can have written is refused. It
-needs neither Ray nor Spark nor the user's modules, only the version of dpa that wrote it.
+needs neither Ray nor Spark nor the user's modules, only the code of dpa that wrote it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dpa._util.owned import UntrustedError, read_trusted
-from dpa._util.version import VERSION
+from dpa._util.version import code_version
 from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
 from dpa.measure.load import KeySample, Load, Offered
@@ -33,7 +33,7 @@ from dpa.protocol.wire.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
-_FORMAT = "dpa-events-2"
+_FORMAT = "dpa-events-3"
 
 _SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, KeySample, TableChange, TaskStats, TaskUse})
 """Types that nobody changes, so that a copy of a machine shares them with it."""
@@ -164,7 +164,7 @@ class Recording:
     def to_bytes(self) -> bytes:
         """The content of the task's file: a line with the format, a line of JSON for readers, and a pickle."""
         pickled = pickle.dumps(self, protocol=5)
-        header = {"task": str(self.task), "dpa": VERSION, "events": len(self.events), "sha256": _digest(pickled)}
+        header = {"task": str(self.task), "dpa": code_version(), "events": len(self.events), "sha256": _digest(pickled)}
         return f"{_FORMAT}\n{json.dumps(header)}\n".encode() + pickled
 
     @staticmethod
@@ -183,15 +183,17 @@ class Recording:
             right = "reading events can run any code, so only those are read that nobody else can write"
             raise RecordingError(f"{path} {error}; {right}") from None
         if form != _FORMAT.encode():
-            raise RecordingError(f"{path}: no events of a task: its first line is not {_FORMAT}")
+            is_other = form.startswith(_FORMAT[:-1].encode())
+            what = "the events of another version of dpa, which can replay them" if is_other else "no events of a task"
+            raise RecordingError(f"{path}: {what}: its first line is not {_FORMAT}")
         header, _, pickled = rest.partition(b"\n")
         try:
             stated = json.loads(header)
             version, digest = stated["dpa"], stated["sha256"]
         except (ValueError, TypeError, KeyError):
             raise RecordingError(f"{path}: its second line, which says what is in it, is damaged") from None
-        if version != VERSION:
-            raise RecordingError(f"{path}: written by dpa {version}; this is dpa {VERSION}, which may act differently")
+        if version != (here := code_version()):
+            raise RecordingError(f"{path}: written by dpa {version}; this is dpa {here}, which may act differently")
         if digest != _digest(pickled):
             raise RecordingError(f"{path}: damaged: its checksum does not fit")
         try:

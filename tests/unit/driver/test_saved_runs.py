@@ -206,11 +206,18 @@ def test_of_several_jobs_the_one_that_fits_goes_on_or_one_is_named(tmp_path: Pat
     assert not Path(first).exists() and len([*(tmp_path / "saved").iterdir()]) == 2
 
 
-def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.protocol.checkpoint_head.WRITER", "dpa 0.0 on Python 2.7")
+def test_a_checkpoint_of_another_python_or_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpa.protocol.checkpoint_format.PYTHON", "2.7")
     place = died(tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"was written by dpa 0\.0 on Python 2\.7, and this is dpa .*: go on with"):
+    with pytest.raises(
+        ConfigError, match=r"was written by dpa .* on Python 2\.7; states in it are pickles, and this is"
+    ):
+        job(tmp_path).run(backend=LocalBackend(), resume=place)
+    monkeypatch.setattr("dpa.protocol.checkpoint_format.READ", {3})
+    later = r"was written by dpa .* on Python .*, in format 2 of checkpoints, and this dpa \(.*\) reads 3: use the"
+    monkeypatch.setattr("dpa.protocol.checkpoint_format.PYTHON", "2.7")
+    with pytest.raises(ConfigError, match=later):
         job(tmp_path).run(backend=LocalBackend(), resume=place)
 
 

@@ -1,6 +1,5 @@
 """Why epochs of a stream are not verified, before Spark is asked; and which rows of the input it would read."""
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from dpa import Job
 from dpa.driver.verification import Verified, verified
 from dpa.errors import ConfigError, DpaError
+from dpa.protocol.checkpoint_format import written
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects
@@ -40,7 +40,7 @@ def logged(tmp_path: Path, *rows: dict[str, Any]) -> str:
         epoch = row["epoch"]
         closed = {"stage": "counts", "closed": epoch * SECOND, "published": 1}
         known = {"ended": 1, "late": 0, "left_out": 0, "is_last": False, "latest": (epoch + 1) * SECOND}
-        splits = pickle.dumps({"tweets": (MemorySplit(ROWS),)})
+        splits = written({"tweets": (MemorySplit(ROWS),)})
         log.add([{**known, "stages": [{**closed, **row.pop("counts", {})}], "splits": splits, **row}])
     return str(tmp_path / "log")
 

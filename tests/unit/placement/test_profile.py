@@ -15,6 +15,7 @@ from dpa.placement.profile import Profile
 def report() -> dict[str, Any]:
     """What matters of a report: a source and a skewed reducer, four seconds of stream."""
     return {
+        "schema": "dpa-report-2",
         "seconds": {"stream": 4.0},
         "stages": [
             {"name": "mapper", "tasks": [{"cpu_seconds": 2.0}, {"cpu_seconds": 2.0}]},
@@ -53,6 +54,11 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
         Profile.of_report(path)
     path.write_text(json.dumps({**report(), "seconds": {"stream": 0.0}}))
     with pytest.raises(PlacementError, match="its stream took no time"):
+        Profile.of_report(path)
+    path.write_text(json.dumps({**report(), "schema": "dpa-report-1"}))
+    with pytest.raises(
+        PlacementError, match="its schema is 'dpa-report-1', and this dpa reads 'dpa-report-2'; run the"
+    ):
         Profile.of_report(path)
     path.write_text(json.dumps({**report(), "traffic": []}))
     with pytest.raises(PlacementError, match="it has no `traffic`; run the job again on Ray"):

@@ -1,0 +1,169 @@
+"""What later versions are to read: builtin values, arrays, Arrow data, and *records*, which are the named fields of
+known classes. It is pickled without the name of any class, so reading it runs no code. What else there is comes from
+users, and goes along as a pickle of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from importlib import import_module
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+Dumps: TypeAlias = Callable[[object], bytes]
+
+_VALUES = frozenset({type(None), bool, int, float, str, bytes})
+"""Types of which a value stands for itself; lists do, too, and all else is a tuple that begins with what it is."""
+
+_SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+class PlainError(ValueError):
+    """What is read is no such data, or of records that are not known."""
+
+
+class Schema:
+    """The records that there are: dataclasses, whose fields are all written."""
+
+    def __init__(self, kinds: Mapping[str, str], derived: Iterable[str] = (), foreign: Iterable[str] = ()) -> None:
+        """The names of records by the module of their classes, which have the same names, unless it is `name=Class`.
+        Of fields, as `Record.field`, those `derived` are not written, as their defaults are right; lists in those
+        `foreign` hold what users bring, so that one pickle has all of it."""
+        pairs = ((module, *each.partition("=")[::2]) for module, names in kinds.items() for each in names.split())
+        self.places = {name: (module, given or name) for module, name, given in pairs}
+        self.derived, self.foreign = frozenset(derived), frozenset(foreign)
+        self._names = {attribute: name for name, (_, attribute) in self.places.items()}
+        self._fields: dict[str, Mapping[str, str]] = {}
+
+    def name_of(self, kind: type) -> str | None:
+        """The record that a class is; None: it is none."""
+        name = self._names.get(kind.__qualname__)
+        return name if name is not None and self.kind(name) is kind else None
+
+    def kind(self, name: str) -> Any:
+        """The class of a record, whose module is imported once it is asked for."""
+        module, attribute = self.places[name]
+        return getattr(import_module(module), attribute)
+
+    def fields(self, name: str) -> Mapping[str, str]:
+        """The fields of a record, with the types that its class declares; none of one that is not known."""
+        if name not in self._fields and name in self.places:
+            found = (field for field in fields(self.kind(name)) if field.init)
+            written = {field.name: str(field.type) for field in found if f"{name}.{field.name}" not in self.derived}
+            self._fields[name] = written
+        return self._fields.get(name, {})
+
+    def dumps(self, thing: object, dumps: Dumps = pickle.dumps) -> bytes:
+        """A thing as bytes; `dumps` pickles what is foreign. An object of dpa that is no record is a `TypeError`."""
+        return pickle.dumps(_Writer(self, dumps).plain(thing), protocol=5)
+
+    def load(self, file: BinaryIO) -> Any:
+        """The next thing in a file; arrays and Arrow data are read-only.
+
+        Raises:
+            PlainError: it is none, or has records that are not known.
+        """
+        try:
+            tree = _Builtins(file).load()
+        except Exception as error:  # damaged pickles may raise anything
+            raise PlainError(f"{type(error).__name__}: {error}") from None
+        return _Reader(self).thing(tree)
+
+
+class _Writer:
+    def __init__(self, schema: Schema, dumps: Dumps) -> None:
+        self._schema = schema
+        self._dumps = dumps
+        self._known: dict[int, tuple[object, Any]] = {}  # by its id, with the object, so that no other one gets that
+
+    def plain(self, thing: Any) -> Any:
+        if type(thing) in _VALUES:
+            return thing
+        known = self._known.get(id(thing))
+        if known is None:
+            known = self._known[id(thing)] = thing, self._made(thing, type(thing))
+        return known[1]
+
+    def _made(self, thing: Any, kind: type) -> Any:
+        if kind is list:
+            return [self.plain(each) for each in thing]
+        if kind.__name__ in _SEQUENCES and kind.__module__ == "builtins":
+            return kind.__name__, [self.plain(each) for each in thing]
+        if kind is dict:
+            return "dict", [self.plain(key) for key in thing], [self.plain(value) for value in thing.values()]
+        if (record := self._schema.name_of(kind)) is not None:
+            return record, {
+                name: self._field(record, name, of, thing) for name, of in self._schema.fields(record).items()
+            }
+        if isinstance(thing, np.ndarray | np.generic) and not thing.dtype.hasobject:
+            return "array" if kind is np.ndarray else "number", thing.dtype.str, thing.shape, thing.tobytes()
+        if isinstance(thing, pa.Schema):
+            return "schema", thing.serialize().to_pybytes()
+        if isinstance(thing, pa.Array):
+            return "column", _stream(pa.record_batch([thing], [""]))
+        if isinstance(thing, pa.RecordBatch | pa.Table):
+            return "table" if isinstance(thing, pa.Table) else "batch", _stream(thing)
+        if kind.__module__.partition(".")[0] == "dpa":
+            raise TypeError(f"{kind.__module__}.{kind.__qualname__} is no record, and cannot be written")
+        return "foreign", self._dumps(thing)
+
+    def _field(self, record: str, name: str, declared: str, thing: Any) -> Any:
+        value = getattr(thing, name)
+        if isinstance(value, list) and f"{record}.{name}" in self._schema.foreign:
+            return "foreign", self._dumps(value)
+        return self.plain(dict(value) if declared.startswith("Mapping") else value)
+
+
+class _Builtins(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise PlainError(f"it names {module}.{name}, and plain data names no class")
+
+
+class _Reader:
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: dict[int, Any] = {}  # by the ids of parts of the tree, which stays
+
+    def thing(self, tree: Any) -> Any:
+        if type(tree) in _VALUES:
+            return tree
+        if id(tree) not in self._known:
+            self._known[id(tree)] = self._made(tree)
+        return self._known[id(tree)]
+
+    def _made(self, tree: Any) -> Any:
+        match tree:
+            case (str() as name, dict() as given) if given.keys() <= self._schema.fields(name).keys():
+                found = {
+                    field: value if type(value) in _VALUES else self.thing(value) for field, value in given.items()
+                }
+                return self._schema.kind(name)(**found)
+            case list():
+                return [self.thing(each) for each in tree]
+            case ("tuple" | "set" | "frozenset" as name, [*items]):
+                return _SEQUENCES[name](map(self.thing, items))
+            case ("dict", [*keys], [*values]):
+                return dict(zip(map(self.thing, keys), map(self.thing, values), strict=True))
+            case ("array" | "number" as name, str() as dtype, tuple() as shape, bytes() as data):
+                array: Any = np.ndarray(shape, dtype, data)
+                return array if name == "array" else array[()]
+            case ("schema", bytes() as data):
+                return pa.ipc.read_schema(pa.py_buffer(data))
+            case ("column" | "batch" | "table" as name, bytes() as data):
+                rows = pa.ipc.open_stream(data)
+                found = rows.read_all() if name == "table" else rows.read_next_batch()
+                return found.column(0) if name == "column" else found
+            case ("foreign", bytes() as data):
+                return pickle.loads(data)
+        raise PlainError(f"it holds {str(tree)[:80]}, which is nothing that is known")
+
+
+def _stream(rows: pa.RecordBatch | pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
