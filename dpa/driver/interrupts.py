@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpa.telemetry.tracker import TrackedSnapshot
 
 _LOOK_SECONDS = 0.02
-"""How often a running import is looked at that keeps a signal waiting."""
+"""How often a running import is looked at that keeps a signal waiting, and whether a program that waits is to end."""
 
 _WAIT_SECONDS = 10.0
 """How long an import may keep a signal waiting; one that never ends must not."""
@@ -177,6 +177,14 @@ class ProgramEnd:
         if self._is_awaited:
             atexit.unregister(_wait_for_jobs)
             atexit.register(_wait_for_jobs)  # the last to be registered is the first to be called
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, and `check` meanwhile; returns that the job goes on."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.check()
+            time.sleep(min(left, _LOOK_SECONDS))
+        return False
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if the program is ending by one. Nothing in the main thread."""

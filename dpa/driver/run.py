@@ -52,9 +52,6 @@ from dpa.telemetry.tracker import RunTracker
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.2
-"""How often a job that waits for a place looks whether the program is to end."""
-
 _STREAM_ENDED = ("merge", "done")
 """Phases of a snapshot in which its numbers of the stream are final."""
 
@@ -258,7 +255,10 @@ class Run:
         )
         try:
             self._outages.begin(
-                plan.limits.patience, lambda words: self._warn(f"the job {words}"), self._waited, time.monotonic
+                plan.limits.patience,
+                lambda words: self._warn(f"the job {words}"),
+                self._program_end.wait,
+                time.monotonic,
             )
             hooks = RunHooks(self._update, self._warn, self._restart, self._closes, self._commit, self._outages.bear)
             outcome = tasks.run(plan, hooks)
@@ -287,17 +287,6 @@ class Run:
             return replace(delivery, sink=sink, partial=sink)
         partial = self._partial.get(step)
         return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)
-
-    def _warn_of_outage(self, words: str) -> None:
-        self._warn(f"the job {words}")
-
-    def _waited(self, seconds: float) -> bool:
-        """Wait for a place to answer, unless the program is to end."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            self._program_end.check()
-            time.sleep(min(left, _LOOK_SECONDS))
-        return False
 
     def _closes(self) -> bool:
         if self._asks_to_close() and not self._is_closed:
