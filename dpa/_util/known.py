@@ -67,6 +67,14 @@ def _known(kind: pa.DataType) -> pa.DataType:
         return pa.list_(kind.value_field.with_type(_known(kind.value_type)))
     if pat.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(_known(kind.value_type)))
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_known(kind.value_type)), kind.list_size)
+    if pat.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_known(kind.key_type)), kind.item_field.with_type(_known(kind.item_type))
+        )
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind if _known(kind.storage_type) == kind.storage_type else _known(kind.storage_type)
     if pat.is_struct(kind):
         return pa.struct([field.with_type(_known(field.type)) for field in kind])
     return _VIEWS.get(kind, kind)

@@ -23,6 +23,7 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
+from dpa.sources.columns import of_json
 from dpa.sources.feed import Feed, NumberedFeed, all_splits, never, table_of
 from dpa.sources.generated import EndlessTable, GeneratedTable, ReadRate
 from dpa.sources.kafka import KafkaFeed
@@ -327,7 +328,7 @@ class _Input:
     def _kafka(self, given: KafkaConfig) -> OpenedInput:
         """Topics of Kafka. A reference has their records in memory."""
         self._require_no_sample("without end: `until` ends it")
-        columns = None if given.columns is None else schema_named(given.columns)
+        columns = None if given.columns is None else of_json(schema_named(given.columns))
         feed = KafkaFeed(
             given.servers,
             (given.topic,) if isinstance(given.topic, str) else tuple(given.topic),

@@ -24,6 +24,23 @@ def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -
             raise TableError(f"{where} has no column {column!r}{likely} (it has {listed(present)})")
 
 
+def of_json(declared: pa.Schema) -> pa.Schema:
+    """Columns that are declared of JSON.
+
+    Raises:
+        TableError: Arrow makes none of such a type of JSON.
+    """
+    from pyarrow import json
+
+    for field in declared:
+        try:
+            json.read_json(pa.BufferReader(b"{}"), parse_options=json.ParseOptions(explicit_schema=pa.schema([field])))
+        except pa.ArrowNotImplementedError:
+            mend = "declare a type that JSON has, such as `string`, and convert the column in a step"
+            raise TableError(f"the column {field.name!r} is declared as {field.type}: {mend}") from None
+    return declared
+
+
 def first_difference(expected: pa.Schema, found: pa.Schema) -> tuple[str, str, str] | None:
     """The first column that two schemas do not share: its name, and its type in each, or `missing`. None if they have
     the same columns, in whatever order."""

@@ -14,6 +14,7 @@ from confluent_kafka import Message
 from dpa import Feed, Flow, Page, Process, Reducer, batch_filter, batch_mapper, session, sliding, tumbling
 from dpa.aggregates import Distinct, Max, Min, Sum, TopK
 from dpa.flow import KeyedRows, Stream
+from dpa.sources.columns import of_json
 from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
@@ -53,19 +54,22 @@ class Case:
 
     Attributes:
         number: by which, with a seed, it is drawn.
+        readers: those that are drawn among.
         words: what it is, for people.
+        timed: whether its rows have a time.
     """
 
     number: int
     draw: random.Random
     place: Path
+    readers: tuple[str, ...] = READERS
     words: list[str] = field(default_factory=list)
     timed: bool = False
 
     @classmethod
-    def of(cls, seed: int, number: int, place: Path) -> Case:
-        """The case of a number."""
-        return cls(number, random.Random(f"{seed}:{number}"), place)
+    def of(cls, seed: int, number: int, place: Path, *, lines: bool = False) -> Case:
+        """The case of a number; `lines`: whether records are parsed, too."""
+        return cls(number, random.Random(f"{seed}:{number}"), place, READERS + LINES * lines)
 
     def run(self) -> None:
         """Run its job in this process; `words` grow meanwhile. Raises whatever it raises."""
@@ -111,7 +115,7 @@ class Case:
         return column if unit == "none" else {"column": column, "unit": unit}
 
     def _read(self, flow: Flow, name: str) -> Stream:
-        reader = self._choice(READERS)
+        reader = self._choice(self.readers)
         given = self._given(reader)
         options: dict[str, Any] = {"schema": {"k": "string", "v": "int64"}} if reader == "declared" else {}
         return flow.read(given, name=name, time=self._time() if self.timed else None, **options)
@@ -164,7 +168,7 @@ class Case:
             Message(topic="t", partition=0, offset=offset, key=draw.choice((b"k", None)), value=draw.choice(values))
             for offset in range(draw.choice((1, 5)))
         ]
-        records = RecordFormat(draw.choice(("bytes", "string")), "json", declared)
+        records = RecordFormat(draw.choice(("bytes", "string")), "json", of_json(declared))
         return pa.Table.from_batches([records.batch(messages, records.schema.names)])
 
     def _step(self, flow: Flow, rows: Stream) -> Stream:

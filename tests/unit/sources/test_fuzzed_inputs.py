@@ -41,6 +41,9 @@ KINDS: dict[str, pa.Array] = {
     "dictionaries of times": pa.array([NOW, None, NOW], pa.timestamp("ms")).dictionary_encode(),
     "views in structs": pa.StructArray.from_arrays([pa.array(["a", None, "b"], pa.string_view())], names=["a"]),
     "views in lists": pa.array([["a"], None, []], pa.list_(pa.string_view())),
+    "views in lists of a size": pa.array([["a"], None, ["b"]], pa.list_(pa.string_view(), 1)),
+    "views in maps": pa.array([[("a", "b")], None, []], pa.map_(pa.string(), pa.string_view())),
+    "JSON": pa.ExtensionArray.from_storage(pa.json_(pa.string_view()), pa.array(["1", None, "2"], pa.string_view())),
     "runs": pa.RunEndEncodedArray.from_arrays([2, 3], pa.array([1, 2])),
     "nulls": pa.nulls(3),
     "structs of nothing": pa.array([{}, None, {}], pa.struct([])),
@@ -142,4 +145,13 @@ def test_a_parquet_file_that_ends_early_is_said(share: float, tmp_path: Path) ->
     flow = Flow("short")
     flow.read(given).key_by("k").reduce("count", name="counts")
     with pytest.raises(ConfigError, match="not a Parquet file that can be read"):
+        flow.run(backend=LocalBackend())
+
+
+@pytest.mark.parametrize("kind", ["duration[s]", "halffloat", "fixed_size_binary[3]", "map<string, int64>"])
+def test_a_type_that_json_has_not_is_said_before_a_broker_is_asked(kind: str) -> None:
+    flow, columns = Flow("declared"), {"k": "string", "x": kind}
+    read = {"servers": "localhost:1", "topic": "none", "value": "json", "columns": columns}
+    flow.read({"format": "kafka", "kafka": read}).key_by("k").reduce("count")
+    with pytest.raises(ConfigError, match=r"the column 'x' is declared as .*: declare a type that JSON has"):
         flow.run(backend=LocalBackend())
