@@ -91,8 +91,5 @@ def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Itera
         CheckpointError: one cannot be read, or is not what was written.
     """
     for files in tasks:
-        yield from folded(_slices(data, file) for file in reversed(files))
-
-
-def _slices(data: DataFiles, file: FileRef) -> Iterator[TaskSnapshot]:
-    return read(HERE.bear(lambda: data.read(file)), f"{data.job}/{file.path}")
+        own = ((partial(data.read, file), f"{data.job}/{file.path}") for file in reversed(files))
+        yield from folded(read(HERE.bear(content), place) for content, place in own)
