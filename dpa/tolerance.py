@@ -1,14 +1,18 @@
-"""Errors of user code that end no job, as a step's `on_error` says: the record is left out and counted, and, as a *dead
-letter*, kept with what is known of it (docs/dead-letters.md)."""
+"""Errors of user code, and of readers, that end no job, as a step's `on_error` says: the record is left out and
+counted, and, as a *dead letter*, kept with what is known of it (docs/dead-letters.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 OnError: TypeAlias = Literal["fail", "dead_letter", "skip"]
 """What becomes of a record on which user code raises: the job fails, or the record is left out, kept aside or not."""
+
+
+UNREAD, READING = "UnreadableRecord", "read"
+"""What stands for the type of the error, and for the method, where a reader cannot read a record."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +33,15 @@ class Origin:
 
 @dataclass(frozen=True)
 class Letter:
-    """A record on which user code raised.
+    """A record on which user code raised, or which could not be read.
 
     Attributes:
         step: of the job.
-        executor, method: what raised.
+        executor, method: what raised; `read`, where it could not be read.
         key, record: for people: what it raised on, cut to a readable length; no key before the record has one.
         error, message, traceback: the exception's type, its text, and where in user code it was raised, shortened.
-        data: the key and the record as they were, pickled; None if they cannot be.
+        data: the key and the record as they were, pickled; None if they cannot be. Of a record that could not be read,
+            what else it takes to read it, and its bytes.
         split: of a record that a source task made, the number of the split.
         file: that the split reads; None if it reads none.
         offset, rows: the record was made of one of `rows` rows of the split, from the one at `offset` on.
@@ -108,6 +113,11 @@ class Failed:
 NONE_FAILED = Failed()
 
 
+def no_gaps(row: int) -> int:
+    """All rows of a split are there."""
+    return 0
+
+
 @dataclass
 class Letters:
     """What the user code of one process fails on, until its task takes it.
@@ -115,10 +125,12 @@ class Letters:
     Attributes:
         count: records so far, as they came.
         reads: the number of the split that is read, its file, and the offset at which reading began; None: no split is.
+        before: how many rows of it are not there before one that was read, by the number of that.
     """
 
     count: int = 0
     reads: tuple[int, str | None, int] | None = None
+    before: Callable[[int], int] = no_gaps
     _counts: list[ErrorCount] = field(default_factory=list)
     _letters: list[Letter] = field(default_factory=list)
 
@@ -135,7 +147,7 @@ class Letters:
             return
         if self.reads is not None and origin is not None:
             number, file, skipped = self.reads
-            offset = skipped + origin.first
+            offset = skipped + origin.first + self.before(origin.first)
             letter = replace(letter, split=number, file=file, offset=offset, rows=origin.rows)
         self._letters.append(letter)
 

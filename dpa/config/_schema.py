@@ -90,8 +90,8 @@ class _AnyJob(Section):
     """When inputs that are open are closed, and so the job ends; by default when they say so themselves, or at
     Ctrl-C."""
     on_error: OnError = "fail"
-    """What becomes of a record on which user code raises: it fails the job, becomes a dead letter, or is skipped. Steps
-    may say otherwise."""
+    """What becomes of a record on which user code raises, or which cannot be read: it fails the job, becomes a dead
+    letter, or is skipped. Steps may say otherwise."""
     max_errors: MaxErrors | None = None
     """How many such records the job bears, or, as `0.1%`, which share of the rows of its input; null: any number."""
     dead_letters: Output | None = None

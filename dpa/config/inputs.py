@@ -193,6 +193,11 @@ class InputConfig(Section):
             self._require_watchable()
         return self
 
+    @property
+    def has_records(self) -> bool:
+        """Whether tasks parse its records, of which one may be no such record."""
+        return self.format == "kafka" or (self.watch is not None and self.format in ("csv", "json"))
+
     def _require_watchable(self) -> None:
         if not isinstance(self.path, str) or any(mark in self.path for mark in "*?["):
             raise ValueError("`watch` looks into one directory: `path` must name it; `glob` chooses files in it")
@@ -201,6 +206,8 @@ class InputConfig(Section):
         unknown = self.options.keys() - (_WATCHED_OPTIONS if self.format == "csv" else ())
         if unknown:
             raise ValueError(f"what is watched is not read by Spark, and knows no option {min(unknown)!r} of it")
+        if len(self.options.get("sep", ",").encode()) != 1:
+            raise ValueError("`sep` of watched CSV is one character of ASCII")
 
 
 class SampleConfig(Section):

@@ -173,7 +173,8 @@ class StepConfig(StageConfig, _Operation):
     limits: StageLimits | None = None
     """Bounds on the records that wait for the step; null: the job's. A key that it leaves out has its own default."""
     on_error: OnError | None = None
-    """What becomes of a record on which the step's user code raises, as the job's key of this name; null: as there."""
+    """What becomes of a record on which the step's user code raises, or which it cannot read, as the job's key of this
+    name; null: as there."""
     write: Output | None = None
     """Where its rows are written; a text is the path."""
 
@@ -233,9 +234,11 @@ class StepConfig(StageConfig, _Operation):
             "consistency": self.consistency == "migrate" and operation not in KEYED,
             "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
             "sample": self.sample is not None and operation != "read",
-            "on_error": self.on_error is not None and operation in (None, "read", "join"),
+            "on_error": self.on_error is not None and operation in (None, "join"),
         }
         if self.read is not None:
+            if self.on_error is not None and not self.read.has_records:
+                raise ValueError("a record can be left out of topics of Kafka, and of lines that are watched, alone")
             unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}
             if self.schema_ is not None and self.read.format not in ("given", "records"):
                 why = f"`{self.read.format}` has columns of its own: leave it out"

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpa._util.declared import schema_named
 from dpa.aggregates import Sum
 from dpa.config import StepConfig
 from dpa.dead_letters._letters import FoundLetters, mark_of
@@ -38,8 +39,10 @@ from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
 from dpa.sinks.parquet import ParquetDirectory
+from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.splits import MemorySplit
-from dpa.tolerance import Letter
+from dpa.sources.watched import line_format
+from dpa.tolerance import READING, Letter
 
 _ON_ROWS = ("map", "flat_map", "filter", "key_by", "map_batch")
 """Methods whose letters have the row that they were given; those of others have a key and a value."""
@@ -83,16 +86,24 @@ def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
     """
     by_name = {step.name: step for step in spec.steps}
     groups: dict[tuple[str, bool], list[Letter]] = {}
+    left = [letter for letter in letters.letters if letter.data is None]
+    again: Counter[tuple[str, str]] = Counter()
     for letter in letters.letters:
         if letter.step not in by_name:
             raise ConfigError(f"there are dead letters of the step {letter.step!r}, and the job has none of that name")
-        if letter.data is not None:
-            groups.setdefault((letter.step, _is_row(letter, by_name[letter.step])), []).append(letter)
+        if letter.data is None:
+            continue
+        step = by_name[letter.step]
+        sent = _read_again(letter, step) if letter.method == READING else letter
+        if sent is None:
+            left.append(letter)
+            again[letter.step, letter.error] += 1
+        else:
+            groups.setdefault((letter.step, _is_row(sent, step)), []).append(sent)
     behind = {group: _steps_behind(spec, by_name[group[0]], is_row=group[1]) for group in groups}
     wanted = {step.name: step for steps in behind.values() for step in steps if step.is_result}
     results = [_Result.of(spec, by_name[name], letters.digest) for name in wanted]
-    left = [letter for letter in letters.letters if letter.data is None]
-    again: Counter[tuple[str, str]] = Counter()
+    unread = again.total()
     for group, steps in behind.items():
         outcome = _run(spec, steps, groups[group])
         for result in results:
@@ -105,7 +116,31 @@ def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
         result.write()
     letters.rewrite(left)
     rows = {result.step.name: sum(table.num_rows for table in result.new) for result in results}
-    return SentAgain(sum(map(len, groups.values())), rows, again, len(left))
+    return SentAgain(sum(map(len, groups.values())) + unread, rows, again, len(left))
+
+
+def _read_again(letter: Letter, step: Step) -> Letter | None:
+    """A record that could not be read, as a row, by the input as it is described now; None if it still cannot.
+
+    Raises:
+        ConfigError: the step reads no such records now.
+    """
+    read = step.config.read
+    if read is None or not read.has_records:
+        raise ConfigError(f"there are records that {step.name!r} could not read, and its input has no such records now")
+    about, data = pickle.loads(letter.data or b"")
+    try:
+        if read.kafka is not None:
+            columns = None if read.kafka.columns is None else schema_named(read.kafka.columns)
+            row = RecordFormat(read.kafka.key, read.kafka.value, columns).record(data, about)
+        else:
+            lines, watch = line_format(read.format, read.options), read.watch
+            assert lines is not None and watch is not None
+            declared = None if watch.columns is None else schema_named(watch.columns)
+            row = lines.record(data or b"", tuple(about["columns"]), declared)
+    except ValueError:
+        return None
+    return replace(letter, method="map", data=pickle.dumps((None, row)))
 
 
 def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:

@@ -15,8 +15,8 @@ from dpa.driver.inputs import OpenedInput
 from dpa.logical.step import Step
 from dpa.protocol.plan import RunOutcome
 from dpa.routing.keys import names_of
-from dpa.sources.splits import whole
-from dpa.tolerance import Letter
+from dpa.sources.splits import placed, whole
+from dpa.tolerance import READING, UNREAD, Letter
 from dpa.windows.options import WINDOW
 
 _ROWS = 65_536
@@ -47,7 +47,7 @@ class LeftOut:
         graph = _Steps({each.name: each for each in steps})
         found = cls()
         for count in outcome.snapshot.errors:
-            if not count.kept and graph.feeds(count.step, step.name):
+            if not count.kept and count.error != UNREAD and graph.feeds(count.step, step.name):
                 found.why_not = f"{count.records} records were skipped in {count.step}, and nobody knows which"
         for letter in outcome.letters:
             if graph.feeds(letter.step, step.name):
@@ -57,6 +57,8 @@ class LeftOut:
     def _add(self, letter: Letter, step: Step, graph: _Steps) -> None:
         source = letter.task.rpartition(" ")[0]
         self.records += 1
+        if letter.method == READING:
+            return  # whoever reads the input again cannot read it either
         if letter.rows == 1 and letter.split is not None and letter.offset is not None:
             if graph.is_all_of_a_row(source, letter.step, step.name):
                 self.rows.setdefault(source, {}).setdefault(letter.split, []).append(letter.offset)
@@ -80,12 +82,9 @@ class LeftOut:
             return None
         batches = []
         for number, split in enumerate(opened.splits):
-            start, dead = 0, np.array(gone.get(number, ()), dtype=np.int64)
-            for batch in whole(split).batches(_ROWS):
-                alive = np.ones(batch.num_rows, dtype=bool)
-                alive[dead[(dead >= start) & (dead < start + batch.num_rows)] - start] = False
+            for batch, places in placed(whole(split), _ROWS):
+                alive = ~np.isin(places, gone.get(number, ()))
                 batches.append(batch if alive.all() else batch.filter(pa.array(alive)))
-                start += batch.num_rows
         return pa.Table.from_batches(batches)
 
     def without_keys(self, rows: pa.Table, step: Step) -> pa.Table:

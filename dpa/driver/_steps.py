@@ -69,7 +69,10 @@ class _Builder:
         if config.read is not None:
             columns = declared(None, config.schema_, self._at, "read")
             readers = config.parallelism or _READERS
-            return Step(self._name, config, declared=columns, tasks=readers, written_as=self._file.at)
+            on_error = config.on_error or self._file.config.on_error
+            return Step(
+                self._name, config, declared=columns, tasks=readers, on_error=on_error, written_as=self._file.at
+            )
         operation = config.operation
         receiver = self._receiver(operation)
         by_key = receiver.keeps_states

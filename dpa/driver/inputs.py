@@ -313,7 +313,7 @@ class _Input:
         assert isinstance(given.path, str)
         feed = WatchedFiles(
             resolved(given.path, str(self._spec.file.directory)),
-            line_format(given.format, given.options),
+            line_format(given.format, given.options, tolerates=self._source.on_error != "fail"),
             declared=None if watch.columns is None else schema_named(watch.columns),
             glob=given.glob,
             recursive=given.recursive,
@@ -332,7 +332,7 @@ class _Input:
         feed = KafkaFeed(
             given.servers,
             (given.topic,) if isinstance(given.topic, str) else tuple(given.topic),
-            RecordFormat(given.key, given.value, columns),
+            RecordFormat(given.key, given.value, columns, tolerates=self._source.on_error != "fail"),
             start=given.start,
             options=tuple(sorted(given.options.items())),
             poll_seconds=given.every,

@@ -22,6 +22,7 @@ class Emission:
         outputs: what takes the rows after the operators: the keying of an edge, or operators that only some edges need.
         operators: what all outputs have in common, in order.
         letters: of a source, what errors of user code are noted in; None: none are tolerated.
+        reading: of a source, how records are tolerated that cannot be read; None: they fail the job.
         deaths: of a source, how rows are tolerated that end their process; None: they fail the job.
         time: of a source, the event time of its rows; None: they have none.
     """
@@ -29,6 +30,7 @@ class Emission:
     outputs: tuple[Emission | MapTask, ...]
     operators: tuple[RowOperator, ...] = ()
     letters: Letters | None = None
+    reading: Tolerance | None = None
     deaths: Tolerance | None = None
     time: SourceTime | None = None
 

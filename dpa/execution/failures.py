@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from dpa.errors import ExecutorError
 from dpa.executors import name_of
-from dpa.tolerance import ErrorCount, Letter, Origin, Tolerance
+from dpa.sources.records import Unread
+from dpa.tolerance import READING, UNREAD, ErrorCount, Letter, Origin, Tolerance
 
 R = TypeVar("R")
 
@@ -82,6 +83,17 @@ def tolerated(
             data=pickled((key, record)),
         )
     tolerance.letters.add(count, letter, origin)
+
+
+def note_unread(tolerance: Tolerance, record: Unread, place: tuple[int, str | None, int] | None) -> None:
+    """Note a record that a reader leaves out; `place`: of it, the number of the split, its file, and the offset."""
+    count, letter = ErrorCount(tolerance.step, UNREAD, tolerance.keeps, 1, record.message), None
+    if tolerance.keeps:
+        split, file, offset = place or (None, None, None)
+        shown, data = (record.data or b"")[:_KEPT].decode(errors="replace"), pickled((record.about, record.data))
+        message = record.message[:_KEPT]
+        letter = Letter(tolerance.step, "", READING, None, shown, UNREAD, message, "", data, split, file, offset, 1)
+    tolerance.letters.add(count, letter)
 
 
 def halved(

@@ -117,7 +117,9 @@ class Compilation:
             assert emission is not None
             emission = replace(emission, time=step.processing_time)
             deaths = self._deaths(step, emission.tolerances)
-            return replace(emission, letters=self._letters, deaths=deaths) if self._letters else emission
+            reading = self._tolerance(step)
+            noted = replace(emission, letters=self._letters, reading=reading, deaths=deaths)
+            return noted if self._letters else emission
         key, receiver = step.feeds[0].keying.key, self._receiver(step)
         deaths = self._deaths(step, (*filter(None, (receiver.tolerance,)), *(emission.tolerances if emission else ())))
         return ReduceStage(

@@ -181,7 +181,8 @@ def drawn_from(
     for place in random.permutation(len(parts)).tolist():
         rows = drawn[(drawn >= ends[place]) & (drawn < ends[place + 1])] - ends[place]
         if len(rows):
-            found[place] = parts[place][1]().take(pa.array(rows))
+            table = parts[place][1]()
+            found[place] = table.take(pa.array(rows[rows < table.num_rows]))  # some rows of a split may not be there
         if found and enough():
             break
     return [found[place] for place in sorted(found)]

@@ -99,16 +99,23 @@ class KafkaSplit:
         return None
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the records; `gaps` notes the offsets between them that have none."""
+        """Yield the records; `gaps` notes the offsets between them that have none, or one that cannot be read."""
         names = self.format.schema.names if self.columns is None else self.columns or ("offset",)
         given, at = 0, self.start
         for messages in self._messages(batch_rows):
+            batch, unread = self.format.batch(messages, names)
+            if unread and not self.format.tolerates:
+                raise TableError(unread[min(unread)].message)
             for place, message in enumerate(messages):
                 if gaps is not None and message.offset() > at:
-                    gaps.note(given + place, message.offset() - at)
+                    gaps.note(given, message.offset() - at)
                 at = message.offset() + 1
-            yield self.format.batch(messages, names)
-            given += len(messages)
+                if place not in unread:
+                    given += 1
+                elif gaps is not None:
+                    gaps.note(given, 1, unread[place])
+            if batch.num_rows:
+                yield batch
         if gaps is not None and at < self.stop:
             gaps.note(given, self.stop - at)
 

@@ -1,15 +1,16 @@
-"""Records of Kafka as rows: which columns they have."""
+"""Records of Kafka as rows: which columns they have, and which records give none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
-from dpa.errors import TableError
+from dpa.sources._line_format import parsed_objects
+from dpa.sources.records import Unread, Wrong, parsed, plain_object
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -41,11 +42,14 @@ class RecordFormat:
         key, value: how they are encoded: `bytes` and `string` are the columns `key` and `value`.
         columns: of values that are JSON objects, the fields that become columns. One with the name of another column
             takes its place.
+        tolerates: whether records that cannot be read are left out. Then all columns are read, so that what is left out
+            does not depend on which a job reads.
     """
 
     key: Literal["bytes", "string"] = "bytes"
     value: Literal["bytes", "string", "json"] = "bytes"
     columns: pa.Schema | None = None
+    tolerates: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -58,68 +62,78 @@ class RecordFormat:
             kinds |= dict(zip(self.columns.names, self.columns.types, strict=True))
         return pa.schema(list(kinds.items()))
 
-    def batch(self, messages: Sequence[Message], names: Sequence[str]) -> pa.RecordBatch:
-        """Records with the columns named.
+    def batch(self, messages: Sequence[Message], names: Sequence[str]) -> tuple[pa.RecordBatch, dict[int, Unread]]:
+        """Records with the columns named; and those that are not encoded as they should be, which are left out, by
+        their place."""
+        wanted = pa.schema([field for field in self.schema if field.name in names])
+        read = self.schema if self.tolerates else wanted
+        fields = pa.schema([field for field in self.columns or () if field.name in read.names])
+        texts = [name for name in ("key", "value") if pa.field(name, pa.string()) in {*read} - {*fields}]
+        found: list[pa.Table] = []
+        wrong: Wrong = {}
+        if texts or len(fields):
+            line = partial(_line, texts, has_object=len(fields) > 0)
+            found, wrong = parsed(messages, line, partial(parsed_objects, schema=fields))
+        kept = [message for place, message in enumerate(messages) if place not in wrong]
+        objects = pa.concat_tables(found or [fields.empty_table()]).combine_chunks()
+        columns = [
+            objects[field.name].combine_chunks() if field.name in fields.names else _column(field, kept)
+            for field in wanted
+        ]
+        unread = {place: _unread(messages[place], why) for place, why in wrong.items()}
+        return pa.record_batch(columns, schema=wanted), unread
+
+    def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """What a record gives that could not be read.
 
         Raises:
-            TableError: one is not encoded as it should be; names its place.
+            ValueError: it still cannot.
         """
-        schema = pa.schema([field for field in self.schema if field.name in names])
-        fields = pa.schema([field for field in self.columns or () if field.name in names])
-        columns: dict[str, pa.Array] = {}
-        if len(fields):
-            columns = _converted(messages, lambda some: _of_json([one.value() for one in some], fields))
-        for field in schema:
-            if field.name in fields.names:
-                continue
-            if field.name in _ABOUT:
-                columns[field.name] = pa.array(map(_ABOUT_OF[field.name], messages), field.type)
-            else:
-                columns[field.name] = _converted(messages, partial(_encoded, field.name, field.type))
-        return pa.record_batch([columns[name] for name in schema.names], schema=schema)
+        batch, unread = self.batch([cast("Message", _Again({**about, "value": data}))], self.schema.names)
+        if unread:
+            raise ValueError(unread[0].message)
+        [row] = batch.to_pylist()
+        return dict(row)
+
+
+class _Again:
+    """A record that was kept, as one that has just come."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Callable[[], Any]:
+        return lambda: self._values[name]
+
+
+def _unread(message: Message, why: str) -> Unread:
+    kept = ("key", "topic", "partition", "offset", "timestamp", "headers")
+    where = f"partition {message.partition()} of the topic {message.topic()}, offset {message.offset():,}"
+    shown = f"cannot be read as declared: {why}; its value begins {(message.value() or b'')[:80]!r}"
+    return Unread(message.value(), {name: getattr(message, name)() for name in kept}, f"{where}: {shown}")
 
 
 def _text_or_bytes(kind: str) -> pa.DataType:
     return pa.string() if kind == "string" else pa.binary()
 
 
-def _encoded(name: str, kind: pa.DataType, messages: Sequence[Message]) -> pa.Array:
-    found = [message.key() if name == "key" else message.value() for message in messages]
-    return pa.array(found, pa.binary()).cast(kind)
+def _column(field: pa.Field, messages: Sequence[Message]) -> pa.Array:
+    if field.name in _ABOUT:
+        return pa.array(map(_ABOUT_OF[field.name], messages), field.type)
+    found = [message.key() if field.name == "key" else message.value() for message in messages]
+    return pa.array(found, pa.binary()).cast(field.type)
 
 
-def _of_json(values: list[bytes | None], schema: pa.Schema) -> dict[str, pa.Array]:
-    """The fields of objects as columns; of a value that is null all are.
-
-    Raises:
-        pa.ArrowInvalid: a value is no object, or a field of it is of another type.
-    """
-    from pyarrow import json
-
-    lines = b"\n".join(b"{}" if value is None else value for value in values)
-    block = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    options = json.ParseOptions(explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore")
-    found = json.read_json(pa.BufferReader(lines), block, options).combine_chunks()
-    if found.num_rows != len(values):
-        raise pa.ArrowInvalid(f"{len(values)} values are {found.num_rows} objects of JSON")
-    return {name: found[name].combine_chunks() for name in schema.names}
-
-
-def _converted(messages: Sequence[Message], convert: Callable[[Sequence[Message]], Any]) -> Any:
-    """What `convert` makes of records.
+def _line(texts: Sequence[str], message: Message, *, has_object: bool) -> bytes:
+    """The object of JSON that is a record's value; where it is null, or nothing of it is read, one without fields.
 
     Raises:
-        TableError: it cannot; names the first record for which it cannot.
+        ValueError: it is none, or what is to be text is none.
     """
-    try:
-        return convert(messages)
-    except pa.ArrowInvalid:
-        for message in messages:
-            try:
-                convert([message])
-            except pa.ArrowInvalid as error:
-                where = f"partition {message.partition()} of the topic {message.topic()}, offset {message.offset():,}"
-                shown = (message.value() or b"")[:80]
-                reason = str(error).partition("\n")[0]
-                raise TableError(f"{where}: cannot be read as declared: {reason}; its value begins {shown!r}") from None
-        raise
+    for name in texts:
+        _ = (getattr(message, name)() or b"").decode()
+    value: bytes | None = message.value() if has_object else None
+    found = b"{}" if value is None else plain_object(value)
+    if not found:
+        raise ValueError("it is empty")
+    return found

@@ -1,83 +1,39 @@
 """Files of lines - CSV, JSON, text - as splits: ranges of bytes that begin and end with a line, read without Spark.
 
-A line is a record, as for Spark unless it is asked for `multiLine`; blank lines of CSV and JSON are none.
+A line is a record, as for Spark unless it is asked for `multiLine`; blank lines of CSV and JSON are none. What becomes
+of each is in docs/job-files.md ("Lines that are read").
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import TableError
+from dpa.sources._line_format import TEXT, LineFormat, columns_shown
 from dpa.sources.columns import require_columns
 from dpa.sources.paths import Location, locate, prefix_of
-from dpa.sources.splits import Split
-
-TEXT = pa.schema([("value", pa.string())])
-"""The columns of a text file."""
+from dpa.sources.records import BOM, PIECE_BYTES, SPACES, LineBlock, Unread, Wrong, contents, ends_of, is_utf8
+from dpa.sources.splits import Gaps, Split
 
 _SPLIT_BYTES = 8 * 2**20
 """Most bytes of a split, unless a single line has more: where splits begin is found when the feed is polled."""
 
-_PIECE_BYTES = 2**20
-"""Bytes among which ends of lines are looked for at a time: they fit the cache of a processor."""
-
 _FIRST_BYTES = 2**20
 """Of the bytes at the beginning of a file, how many may hold its header, or show its columns."""
 
-_BOM = b"\xef\xbb\xbf"
-_NEWLINE, _RETURN = b"\n\r"
+COMPRESSED = {".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".xz", ".zst", ".zstd"}
+"""How names end of files that Spark decompresses."""
 
-
-@dataclass(frozen=True)
-class LineFormat:
-    """How records are encoded as lines.
-
-    Attributes:
-        name: `csv`, `json` or `text`.
-        header: whether the first line of each CSV file names its columns.
-        separator: of the values of CSV.
-    """
-
-    name: str
-    header: bool = False
-    separator: str = ","
-
-    def parsed(self, data: pa.Buffer, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
-        """The records of some lines, with the columns of `schema`; `names`: of all columns of CSV.
-
-        Raises:
-            pa.ArrowInvalid: a line is not as it should be.
-        """
-        if self.name == "text":
-            return pa.table([_lines_of(data)], TEXT)
-        if self.name == "json":
-            from pyarrow import json
-
-            block = json.ReadOptions(use_threads=False, block_size=max(data.size, 1))
-            options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-            return json.read_json(pa.BufferReader(data), block, options)
-        from pyarrow import csv
-
-        convert = csv.ConvertOptions(
-            column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=True
-        )
-        convert.quoted_strings_can_be_null = False
-        read = csv.ReadOptions(column_names=names, use_threads=False, block_size=data.size + 1)
-        return csv.read_csv(pa.BufferReader(data), read, csv.ParseOptions(delimiter=self.separator), convert)
-
-    def columns_of(self, first: bytes) -> list[str]:
-        """The names of the columns of CSV, by its first line: those that stand there, or Spark's `_c0`, `_c1`, ..."""
-        from pyarrow import csv
-
-        read = csv.ReadOptions(autogenerate_column_names=not self.header)
-        found = csv.read_csv(pa.BufferReader(first), read, csv.ParseOptions(delimiter=self.separator)).column_names
-        return list(found) if self.header else [f"_c{place}" for place in range(len(found))]
+_NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff": "is UTF-16"}
+"""How files begin that have no lines of UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +66,14 @@ class LinesSplit:
     def after(self, rows: int) -> LinesSplit:
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some of its lines may give no row."""
+        return self.format.name != "text"
+
+    def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the records; `gaps` notes the lines between them that are none."""
         location, shown = locate(self.path), prefix_of(self.path)
-        read = [field for field in self.schema if self.columns is None or field.name in self.columns]
-        where = f"bytes {self.start:,} to {self.stop:,}"
         try:
             with location.filesystem.open_input_file(location.path) as file:
                 if file.size() != self.size:
@@ -121,17 +81,43 @@ class LinesSplit:
                     mend = "what is read in place must stay as it is"
                     raise TableError(f"{shown}: was changed while the job was running: {changed}; {mend}")
                 lines = _read(file, self.start, self.stop - self.start, self.size)
-            table = self.format.parsed(lines, self.names, pa.schema(read))
+                table = self._table(lines, file, gaps)
         except FileNotFoundError:
             why = "it was removed while the job was running, or the mapper's machine cannot see it"
             raise TableError(f"{shown}: no such file: {why}") from None
         except (pa.ArrowException, OSError) as error:
+            where = f"bytes {self.start:,} to {self.stop:,}"
             raise TableError(f"{shown}: {where} cannot be read as {self.format.name}: {error}") from None
-        found = table.num_rows
-        if found != self.skipped + self.rows:
-            wrong = f"{where} have {self.skipped + self.rows:,} lines that are not empty, and {found:,} records"
-            raise TableError(f"{shown}: {wrong}: each line must be a record")
-        yield from table.slice(self.skipped).to_batches(max_chunksize=batch_rows)
+        yield from table.to_batches(max_chunksize=batch_rows)
+
+    def _table(self, lines: pa.Buffer, file: pa.NativeFile, gaps: Gaps | None) -> pa.Table:
+        """The rows of what is left.
+
+        Raises:
+            TableError: a line cannot be read, and that is not tolerated.
+        """
+        block, records = LineBlock(lines), self.skipped + self.rows
+        if self.format.name == "text":
+            table, wrong = _text(lines, self.columns), Wrong()
+        else:
+            table, wrong = self.format.parsed(block, records, self.names, self.schema, self.columns)
+        if table.num_rows + len(wrong) != records:
+            why = f"it has other lines at bytes {self.start:,} to {self.stop:,}; what is read must stay as it is"
+            raise TableError(f"{prefix_of(self.path)}: was changed while the job was running: {why}")
+        before = sum(place < self.skipped for place in wrong)
+        for passed, place in enumerate(sorted(wrong)):
+            start = self.start + int(block.spans[0][place])
+            if wrong[place] and not self.format.tolerates:
+                where = f"line {_lines_before(file, start) + 1:,}"
+                raise TableError(self._unread(block.line(place), where, wrong[place]).message)
+            unread = self._unread(block.line(place), f"byte {start:,}", wrong[place]) if wrong[place] else None
+            if gaps is not None and place >= self.skipped:
+                gaps.note(place - self.skipped - (passed - before), 1, unread)
+        return table.slice(self.skipped - before)
+
+    def _unread(self, line: bytes, where: str, why: str) -> Unread:
+        wrong = f"cannot be read as {self.format.name}: {why}; it begins {line[:80]!r}"
+        return Unread(line, {"columns": [*self.names]}, f"{prefix_of(self.path)}, {where}: {wrong}")
 
 
 @dataclass(frozen=True)
@@ -189,14 +175,14 @@ class LinesFile:
         """
         cuts: list[tuple[int, int]] = []
         last = lines = 0  # where the last line ends, and how many there are behind the last cut
-        step = _PIECE_BYTES - 1
+        step = PIECE_BYTES - 1
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
                 for at in range(start, stop, step):
                     end = min(at + step, stop)
                     # A byte more: whether a return ends a line depends on what follows.
                     data = _read(file, at, min(end + 1, self.size) - at, self.size)
-                    ends = at + _ends_of_text(data, is_whole=at + data.size == self.size)
+                    ends = at + ends_of(data, is_whole=at + data.size == self.size)
                     ends = ends[: np.searchsorted(ends, end, side="right")]
                     cuts += [(int(cut), split_rows) for cut in ends[split_rows - lines - 1 :: split_rows]]
                     last, lines = int(ends[-1]) if len(ends) else last, (lines + len(ends)) % split_rows
@@ -215,9 +201,9 @@ class LinesFile:
                 data = _read(file, start, min(most, self.size - start), self.size)
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
-        ends = _ends_of_text(data, is_whole=start + data.size == self.size)
+        ends = ends_of(data, is_whole=start + data.size == self.size)
         first = 0 if start <= self.begin else int(ends[0]) if len(ends) else data.size
-        return self.format.parsed(data[first : int(ends[-1]) if len(ends) else first], self.names, self.schema)
+        return _text(data[first : int(ends[-1]) if len(ends) else first])
 
 
 def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None) -> LinesFile:
@@ -225,73 +211,54 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
     those of JSON are what its first records show.
 
     Raises:
-        TableError: it cannot be read, or lacks a column.
+        TableError: it cannot be read, is compressed, or lacks a column.
     """
+    shown = prefix_of(location.name)
     try:
         with location.filesystem.open_input_file(location.path) as file:
             size = file.size()
             first = file.read_at(min(size, _FIRST_BYTES), 0)
-        begin = len(_BOM) if first.startswith(_BOM) else 0
+        is_packed = PurePosixPath(location.path).suffix.lower() in COMPRESSED
+        if is_packed or first[:2] in _NO_LINES:
+            is_what = "is compressed" if is_packed else _NO_LINES[first[:2]]
+            raise TableError(
+                f"{shown}: {is_what}, and is read as lines of UTF-8: make it such, or leave it out by `glob`"
+            )
+        begin = len(BOM) if first.startswith(BOM) else 0
         names: list[str] = []
-        content = first[begin:].lstrip(b"\r\n")
-        if kind.name == "csv" and content:
-            line = content[: content.find(b"\n") + 1 or None]
-            names = kind.columns_of(line)
-            begin = len(first) - len(content) + len(line) if kind.header else begin
-            if declared is not None and kind.header:
-                require_columns(names, declared.names, f"the header of {prefix_of(location.name)}")
-            elif declared is not None:
+        if kind.name == "csv":
+            ends = begin + ends_of(pa.py_buffer(first[begin:]), is_whole=True)
+            lines = ((first[start:stop], stop) for start, stop in pairwise([begin, *ends.tolist()]))
+            line, end = next(((line, end) for line, end in lines if line.strip(SPACES)), (b"", size))
+            if declared is not None and not (kind.header and line):
                 names = declared.names
-        schema = declared or _shown(kind, names, first[begin:])
+            elif line:
+                names = kind.columns_of(line.rstrip(b"\r\n"))
+            if declared is not None:
+                require_columns(names, declared.names, f"the header of {shown}")
+            begin = end if kind.header else begin
+        schema = declared or columns_shown(kind, names, first[begin:])
+    except csv.Error as error:
+        raise TableError(f"{shown}: its first line is none of CSV: {error}") from None
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise
-        raise TableError(f"{prefix_of(location.name)}: cannot be read as {kind.name}: {error}") from None
+        raise TableError(f"{shown}: cannot be read as {kind.name}: {error}") from None
     return LinesFile(location, kind, tuple(names), schema, begin, size)
+
+
+def _text(data: pa.Buffer, columns: tuple[str, ...] | None = None) -> pa.Table:
+    """The lines of a text as a table."""
+    return pa.table([_lines_of(data)], TEXT).select(TEXT.names if columns is None else columns)
 
 
 def _lines_of(data: pa.Buffer) -> pa.StringArray:
     """Lines without their ends; what is not UTF-8 in them is replaced by U+FFFD."""
-    whole = pa.LargeStringArray.from_buffers(1, pa.py_buffer(np.array([0, data.size])), data)
-    try:
-        whole.validate(full=True)
-    except pa.ArrowInvalid:
+    if not is_utf8(np.frombuffer(data, np.uint8)):
         data = pa.py_buffer(data.to_pybytes().decode(errors="replace").encode())
-    ends = _ends_of_text(data, is_whole=True)
+    ends = ends_of(data, is_whole=True)
     lines = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(np.concatenate([[0], ends])), data)
     return pc.ascii_rtrim(lines, "\r\n").cast(pa.string())
-
-
-def _ends_of_text(data: pa.Buffer, *, is_whole: bool) -> np.ndarray:
-    """Behind which bytes the lines of a text end: newlines, and returns before none, as for Spark. `is_whole`: nothing
-    follows, so the last byte is such an end too."""
-    array, found = np.frombuffer(data, np.uint8), [np.empty(0, np.int64)]
-    for first in range(0, len(array), _PIECE_BYTES):
-        piece = array[first : first + _PIECE_BYTES]
-        is_end, is_return = piece == _NEWLINE, piece == _RETURN
-        if is_return.any():
-            following = array[first + 1 : first + 1 + len(piece)]
-            is_return[: len(following)] &= following != _NEWLINE
-            is_return[len(following) :] &= is_whole
-            is_end |= is_return
-        found.append(np.flatnonzero(is_end) + (first + 1))
-    ends = np.concatenate(found)
-    return _with_last(ends, len(array)) if is_whole else ends
-
-
-def _with_last(ends: np.ndarray, size: int) -> np.ndarray:
-    """The end of the last line with the others, where nothing ends it but its file."""
-    return np.append(ends, size) if size and not (len(ends) and ends[-1] == size) else ends
-
-
-def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
-    """The columns of a file whose columns are not declared."""
-    if kind.name == "json":
-        from pyarrow import json
-
-        whole = first[: first.rfind(b"\n") + 1] or first
-        return json.read_json(pa.BufferReader(whole)).schema if whole.strip() else pa.schema([])
-    return TEXT if kind.name == "text" else pa.schema([(name, pa.string()) for name in names])
 
 
 def _lines_from(file: pa.NativeFile, start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -299,12 +266,11 @@ def _lines_from(file: pa.NativeFile, start: int, size: int) -> tuple[np.ndarray,
     has, and one line at least. Behind each, how many records there are."""
     wanted = _SPLIT_BYTES
     while True:
-        data = np.frombuffer(_read(file, start, min(wanted, size - start), size), np.uint8)
-        ends = np.flatnonzero(data == _NEWLINE) + 1
-        if start + len(data) == size:
-            ends = _with_last(ends, len(data))
+        data = _read(file, start, min(wanted, size - start), size)
+        ends = ends_of(data, is_whole=start + data.size == size)
         if len(ends):
-            return start + ends, np.cumsum(_are_records(data, ends))
+            starts, stops = contents(np.frombuffer(data, np.uint8), ends)
+            return start + ends, np.cumsum(stops > starts)
         wanted *= 2
 
 
@@ -330,9 +296,11 @@ def _read(file: pa.NativeFile, start: int, wanted: int, size: int) -> pa.Buffer:
     return data
 
 
-def _are_records(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Whether each line has more than its end."""
-    last = ends - 1 - (data[ends - 1] == _NEWLINE)  # byte of each line, that of the line before if it is empty
-    content = last + 1 - np.concatenate([[0], ends[:-1]])
-    found: np.ndarray = (content > 1) | ((content == 1) & (data[last] != _RETURN))
-    return found
+def _lines_before(file: pa.NativeFile, stop: int) -> int:
+    """How many lines of a file end before a byte at which one begins."""
+    lines, last = 0, b""
+    for at in range(0, stop, PIECE_BYTES):
+        piece = file.read_at(min(PIECE_BYTES, stop - at), at)
+        lines += piece.count(b"\n") + piece.count(b"\r") - (last + piece).count(b"\r\n")
+        last = piece[-1:]
+    return lines

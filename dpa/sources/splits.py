@@ -5,6 +5,7 @@ Arrow table in memory. Nothing here knows Spark: feeds make splits, backends rea
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.columns import first_difference
+from dpa.sources.records import Unread
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -72,23 +74,39 @@ def is_split(kind: type) -> bool:
 
 class Gaps:
     """Rows of a split that are not there, such as the offsets of a topic that have no record. They count as read with
-    the rows before them, so that `after` takes up the split behind both."""
+    the rows before them, so that `after` takes up the split behind both.
+
+    Attributes:
+        unread: of those that were passed, the records that could not be read, and which rows of the split they would
+            have been; whoever takes note of them takes them out.
+    """
 
     def __init__(self) -> None:
-        self._found: deque[tuple[int, int]] = deque()
+        self.unread: list[tuple[int, Unread]] = []
+        self._behind: list[int] = []
+        self._missing = [0]
+        self._records: deque[Unread | None] = deque()
         self._read = 0
 
-    def note(self, rows: int, missing: int) -> None:
-        """Behind the first `rows` rows that were given, `missing` are not there."""
-        self._found.append((rows, missing))
+    def note(self, rows: int, missing: int, unread: Unread | None = None) -> None:
+        """Behind the first `rows` rows that were given, `missing` are not there; `unread`: the record that is one."""
+        self._behind.append(rows)
+        self._missing.append(self._missing[-1] + missing)
+        self._records.append(unread)
+
+    def before(self, row: int) -> int:
+        """How many are not there before a row, by its number among those that were given."""
+        return self._missing[bisect_right(self._behind, row)]
 
     def passed(self, rows: int) -> int:
         """How many lie behind the rows that were read before, and those of which `rows` more have been read."""
         self._read += rows
-        missing = 0
-        while self._found and self._found[0][0] <= self._read:
-            missing += self._found.popleft()[1]
-        return missing
+        first, stop = len(self._behind) - len(self._records), bisect_right(self._behind, self._read)
+        for place in range(first, stop):
+            record = self._records.popleft()
+            if record is not None:
+                self.unread.append((self._behind[place] + self._missing[place], record))
+        return self._missing[stop] - self._missing[first]
 
 
 class Gapped(Protocol):
@@ -288,19 +306,6 @@ class NumberedSplit:
         return self.split.batches(batch_rows)
 
 
-class _AllGaps(Gaps):
-    """Keeps all of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.behind: list[int] = []
-        self.missing = [0]
-
-    def note(self, rows: int, missing: int) -> None:
-        self.behind.append(rows)
-        self.missing.append(self.missing[-1] + missing)
-
-
 @dataclass(frozen=True)
 class FirstRows:
     """What was read of a split of which the rest was given back.
@@ -322,16 +327,23 @@ class FirstRows:
         return FirstRows(self.split.after(rows), self.rows - rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        gaps, found = _AllGaps(), gapped(self.split)
-        read = 0
-        for batch in self.split.batches(batch_rows) if found is None else found.split.batches(batch_rows, gaps):
-            places = np.arange(read + 1, read + batch.num_rows + 1)
-            places += np.array(gaps.missing)[np.searchsorted(gaps.behind, places)]  # rows before each that are missing
-            taken = int(np.searchsorted(places, self.rows, side="right"))
-            yield batch.slice(0, taken)
-            read += taken
+        return (batch for batch, _ in placed(self, batch_rows))
+
+
+def placed(split: Split | FirstRows, batch_rows: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The batches of a split, and of each row which one of the split's it is, those counted that are not there."""
+    if isinstance(split, FirstRows):
+        for batch, places in placed(split.split, batch_rows):
+            taken = int(np.searchsorted(places, split.rows))
+            yield batch.slice(0, taken), places[:taken]
             if taken < batch.num_rows:
                 return
+        return
+    gaps, found, read = Gaps(), gapped(split), 0
+    for batch in split.batches(batch_rows) if found is None else found.split.batches(batch_rows, gaps):
+        rows = np.arange(read, read + batch.num_rows)
+        yield batch, rows if found is None else rows + [gaps.before(row) for row in rows.tolist()]
+        read += batch.num_rows
 
 
 def memory_splits(table: pa.Table, split_rows: int) -> list[MemorySplit]:

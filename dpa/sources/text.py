@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.sources._line_format import TEXT, LineFormat
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import Feed, Page, never
-from dpa.sources.lines import TEXT, LineFormat, LinesFile, lines_file
+from dpa.sources.lines import COMPRESSED, LinesFile, lines_file
 from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local
 from dpa.sources.splits import Split
 
@@ -31,9 +32,6 @@ _PARTS_AT_A_TIME = 4
 
 _SAMPLED, _SAMPLED_BYTES = 64, 2**20
 """From how many places of a large text a sample is drawn, and the bytes of each."""
-
-_COMPRESSED = {".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".xz", ".zst", ".zstd"}
-"""How names end of files that Spark decompresses."""
 
 
 @dataclass(frozen=True)
@@ -137,4 +135,4 @@ def large_text(
 def _is_plain(file: Location) -> bool:
     """Whether Spark reads a file, and as it is."""
     path = PurePosixPath(file.path)
-    return not (is_hidden(path.name) or path.name.endswith("._COPYING_") or path.suffix.lower() in _COMPRESSED)
+    return not (is_hidden(path.name) or path.name.endswith("._COPYING_") or path.suffix.lower() in COMPRESSED)

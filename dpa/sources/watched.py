@@ -15,9 +15,10 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dpa.errors import TableError
+from dpa.sources._line_format import LineFormat
 from dpa.sources.columns import first_difference, listed, require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page
-from dpa.sources.lines import LineFormat, lines_file
+from dpa.sources.lines import lines_file
 from dpa.sources.parquet import ParquetFile, ParquetTable, parquet_file
 from dpa.sources.paths import Location, is_below, is_hidden, locate, prefix_of
 from dpa.sources.splits import Split
@@ -43,7 +44,7 @@ class Seen:
         part: the file of which a part was given, its time, and where in it the next split begins.
     """
 
-    until: int = -1
+    until: int = -(2**63)
     times: dict[str, int] = field(default_factory=dict)
     part: tuple[str, int, int] | None = None
 
@@ -72,10 +73,11 @@ class _Opened(Protocol):
     ) -> Iterator[tuple[Split, int]]: ...
 
 
-def line_format(name: str, options: Mapping[str, str]) -> LineFormat | None:
-    """How files of a format are encoded as lines, with options named as Spark's; None: they are Parquet."""
+def line_format(name: str, options: Mapping[str, str], *, tolerates: bool = False) -> LineFormat | None:
+    """How files of a format are encoded as lines, with options named as Spark's; None: they are Parquet. `tolerates` is
+    the format's."""
     header, separator = options.get("header", "false").lower() == "true", options.get("sep", ",")
-    return None if name == "parquet" else LineFormat(name, header, separator)
+    return None if name == "parquet" else LineFormat(name, header, separator, tolerates)
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,11 @@ class WatchedFiles(Feed):
             infos = root.filesystem.get_file_info(selector)
         except OSError as error:
             raise TableError(f"{self._shown}: cannot be listed: {error}") from None
-        files = (_File(info.mtime_ns, info.path[len(root.path) :].lstrip("/")) for info in infos if info.is_file)
+        files = (
+            _File(-1 if info.mtime_ns is None else info.mtime_ns, info.path[len(root.path) :].lstrip("/"))
+            for info in infos
+            if info.is_file
+        )
         return sorted(file for file in files if self._is_wanted(file.path))
 
     def _is_wanted(self, path: str) -> bool:

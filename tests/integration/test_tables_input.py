@@ -248,7 +248,8 @@ def test_bytes_that_are_no_text_are_replaced_when_staged(spark, tmp_path) -> Non
 def test_large_text_is_read_in_place_with_the_lines_that_spark_finds(spark, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("dpa.sources.text._LARGE_BYTES", 0)
     monkeypatch.setattr("dpa.sources.text._SPLIT_BYTES", 5)
-    monkeypatch.setattr("dpa.sources.lines._PIECE_BYTES", 2)
+    for module in ("lines", "records"):
+        monkeypatch.setattr(f"dpa.sources.{module}.PIECE_BYTES", 2)
     parts = [
         b"\n",
         b"\r",

@@ -1,5 +1,5 @@
-"""The records on which user code has failed: the coordinator's view. They belong to the generation: with a checkpoint
-goes what had been noted when it was cut."""
+"""The records on which user code has failed, or which could not be read: the coordinator's view. They belong to the
+generation: with a checkpoint goes what had been noted when it was cut."""
 
 from __future__ import annotations
 
@@ -55,4 +55,4 @@ class Errors:
         if self._most is None or records <= self._most:
             return None
         examples = "; ".join(f"{each.records} in {each.step}: {each.example}" for each in self.counts)
-        return f"user code failed on {records} records, and `max_errors` allows {self._most}: {examples}"
+        return f"{records} records were left out, and `max_errors` allows {self._most}: {examples}"

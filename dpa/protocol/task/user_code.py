@@ -11,6 +11,7 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
+from dpa.execution.failures import note_unread
 from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, Portions, Rows
@@ -46,7 +47,7 @@ from dpa.protocol.wire.instructions import (
     WriteSnapshot,
 )
 from dpa.sources.splits import GappedRows, NumberedSplit, gapped
-from dpa.tolerance import Failed
+from dpa.tolerance import Failed, no_gaps
 
 StageTask: TypeAlias = Emission | ReduceStage
 """What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
@@ -90,6 +91,8 @@ class UserCode:
         self.emission = task if isinstance(task, Emission) else task.emission
         self._time = task.time if isinstance(task, Emission) else None
         self._letters = task.letters
+        self._reading = task.reading if isinstance(task, Emission) else None
+        self._opened: NumberedSplit | None = None
         self._trial = trial
         self._deaths = None if trial is None else task.deaths
         self._tried: TriedRows | None = None
@@ -215,9 +218,12 @@ class UserCode:
 
     def _open(self, rows: Rows) -> None:
         assert self.emission is not None
-        if self._letters is not None:
-            self._letters.reads = (rows.number, rows.file, rows.skipped) if isinstance(rows, NumberedSplit) else None
         self._gapped = gapped(rows)
+        self._opened = rows if isinstance(rows, NumberedSplit) else None
+        if self._letters is not None:
+            opened = self._opened
+            self._letters.reads = None if opened is None else (opened.number, opened.file, opened.skipped)
+            self._letters.before = no_gaps if self._gapped is None else self._gapped.gaps.before
         self._portions, self._tried = Portions(self._gapped or rows, self._time), None
         if self._trial is not None and self._deaths is not None and self._reduce_task is None:
             self._tried = TriedRows(self._portions, self._trial, self._deaths)
@@ -229,7 +235,13 @@ class UserCode:
         if self._tried is not None:
             dropped, self._tried.dropped = self._tried.dropped, 0
         if self._gapped is not None:
-            dropped += self._gapped.gaps.passed(dropped + (0 if step is None else step.read))
+            gaps, opened = self._gapped.gaps, self._opened
+            dropped += gaps.passed(dropped + (0 if step is None else step.read))
+            for place, record in gaps.unread:
+                assert self._reading is not None  # else the split does not tolerate it
+                found = None if opened is None else (opened.number, opened.file, opened.skipped + place)
+                note_unread(self._reading, record, found)
+            gaps.unread.clear()
         if not dropped:
             return step
         return Emitted((), dropped, 0) if step is None else replace(step, read=step.read + dropped)

@@ -153,11 +153,11 @@ def test_json_becomes_columns_that_are_declared(kafka: str) -> None:
 def test_values_that_are_not_as_declared_are_named(kafka: str) -> None:
     feed = topic_of(kafka)
     produce(kafka, feed.topics[0], [b"a", b"\xff", b"c"])
-    with pytest.raises(TableError, match=r"partition 0 of the topic t\w+, offset 1: cannot be read .*UTF"):
+    with pytest.raises(TableError, match=r"partition 0 of the topic t\w+, offset 1: cannot be read .*not UTF-8"):
         values(feed)
     lists = topic_of(kafka, format=RecordFormat(value="json", columns=pa.schema([("n", pa.int64())])))
     produce(kafka, lists.topics[0], [b'{"n": 1} {"n": 2}'])
-    with pytest.raises(TableError, match=r"offset 0: .*1 values are 2 objects of JSON"):
+    with pytest.raises(TableError, match=r"offset 0: .*it is 2 records"):
         table_of(lists.poll(9).splits)
 
 

@@ -1,0 +1,228 @@
+"""Records - lines of JSON or CSV, values of Kafka - that are parsed each as if it were alone: what one gives depends on
+none beside it, nor on where a block of them begins, and no record ends the process, whatever it holds.
+
+Parsers of Arrow take a block at once, and find objects in it by their braces: two in one line, none in the next. So a
+block is looked at before, and where a record is no plain one, or the block does not parse, it is halved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+T = TypeVar("T")
+
+PIECE_BYTES = 2**20
+"""Bytes among which ends of lines are looked for at a time: they fit the cache of a processor."""
+
+NEWLINE, RETURN, QUOTE, OPEN, CLOSE = b'\n\r"{}'
+BOM = b"\xef\xbb\xbf"
+"""The mark of UTF-8, which parsers of Arrow take off the beginning of what they parse, in the middle of a file too."""
+
+SPACES = bytes(range(33))
+"""What Spark takes for spaces where it looks for lines without content."""
+
+Wrong: TypeAlias = dict[int, str]
+"""What is wrong with records that cannot be read, by their place among others; nothing, where they have no content."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A record that cannot be read.
+
+    Attributes:
+        data: its bytes; None: it has none.
+        about: what else it takes to read it again, such as the key of a record of Kafka; plain values.
+        message: which record it is, and what is wrong with it.
+    """
+
+    data: bytes | None
+    about: dict[str, Any]
+    message: str
+
+
+@dataclass(frozen=True)
+class LineBlock:
+    """Some lines, as bytes. Where they begin is looked for when it is asked for."""
+
+    data: pa.Buffer
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        """The bytes."""
+        return np.frombuffer(self.data, np.uint8)
+
+    @cached_property
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each line that is not empty begins, and where its content ends."""
+        starts, stops = contents(self.array, ends_of(self.data, is_whole=True))
+        has = stops > starts
+        return (starts, stops) if has.all() else (starts[has], stops[has])
+
+    def __len__(self) -> int:
+        return len(self.spans[0])
+
+    def line(self, place: int) -> bytes:
+        """The content of one."""
+        return self.array[self.spans[0][place] : self.spans[1][place]].tobytes()
+
+    def lines(self) -> list[bytes]:
+        """The contents of all."""
+        whole = self.array.tobytes()
+        return [whole[start:stop] for start, stop in zip(*map(np.ndarray.tolist, self.spans), strict=True)]
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether each line begins and ends as an object of JSON, and is text. Between such lines a parser is at the
+        top level, as no string goes over the end of a line: if it finds as many objects as lines, each line is one."""
+        starts, stops = self.spans
+        is_plain = (self.array[starts] == OPEN).all() and (self.array[stops - 1] == CLOSE).all()
+        return bool(is_plain and self.array.min(initial=1)) and is_utf8(self.array)
+
+    def is_quoted_well(self, separator: int) -> bool:
+        """Whether quotes of CSV are around whole values or doubled in such, and no line begins with a space. Where a
+        parser finds as many records as lines, no value goes over the end of one."""
+        if not self.data.size or self.data[:3].to_pybytes() == BOM:
+            return False
+        is_space = self.array < len(SPACES)
+        ends, of_spaces = np.append(np.flatnonzero(is_space[:-1] & is_space[1:]), -1), (NEWLINE, RETURN)
+        after_end = ends[np.isin(self.array[ends], of_spaces) | (ends < 0)] + 1
+        if (is_space[after_end] & ~np.isin(self.array[after_end], of_spaces)).any():
+            return False
+        quotes = np.flatnonzero(self.array == QUOTE)
+        if len(quotes) % 2 or not len(quotes):
+            return not len(quotes)
+        is_border = np.zeros(256, bool)
+        is_border[[separator, QUOTE, NEWLINE, RETURN]] = True
+        opening, closing = quotes[::2], quotes[1::2]
+        opening, closing = opening[opening > 0], closing[closing < len(self.array) - 1]
+        return bool(is_border[self.array[opening - 1]].all() and is_border[self.array[closing + 1]].all())
+
+
+def ends_of(data: pa.Buffer, *, is_whole: bool) -> np.ndarray:
+    """Behind which bytes the lines of a text end: newlines, and returns before none, as for Spark. `is_whole`: nothing
+    follows, so the last byte is such an end too."""
+    array, found = np.frombuffer(data, np.uint8), [np.empty(0, np.int64)]
+    for first in range(0, len(array), PIECE_BYTES):
+        piece = array[first : first + PIECE_BYTES]
+        is_end, is_return = piece == NEWLINE, piece == RETURN
+        if is_return.any():
+            following = array[first + 1 : first + 1 + len(piece)]
+            is_return[: len(following)] &= following != NEWLINE
+            is_return[len(following) :] &= is_whole
+            is_end |= is_return
+        found.append(np.flatnonzero(is_end) + (first + 1))
+    ends = np.concatenate(found)
+    return np.append(ends, len(array)) if is_whole and len(array) and len(array) not in ends[-1:] else ends
+
+
+def contents(array: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where lines begin, and where their content ends: before a newline, a return, or both."""
+    starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
+    last = array[ends - 1]
+    is_newline = last == NEWLINE
+    stops = ends - (is_newline | (last == RETURN))
+    has_return = is_newline & (stops > starts) & (array[stops - 1] == RETURN)
+    return starts, stops - has_return
+
+
+def is_utf8(array: np.ndarray) -> bool:
+    """Whether bytes are text in UTF-8."""
+    sizes = pa.py_buffer(np.array([0, len(array)]))
+    try:
+        pa.LargeStringArray.from_buffers(1, sizes, pa.py_buffer(array)).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def parsed(
+    values: Sequence[T], plain: Callable[[T], bytes], parse: Callable[[pa.Buffer], pa.Table]
+) -> tuple[list[pa.Table], Wrong]:
+    """The rows of records in order, and which of these are wrong.
+
+    Args:
+        plain: gives a record as a line that can be parsed among others, or nothing, if it has no content; raises
+            ValueError, if it is no record.
+        parse: gives the rows of lines, or raises `ArrowInvalid`.
+    """
+    wrong: Wrong = {}
+    lines: dict[int, bytes] = {}
+    for place, value in enumerate(values):
+        try:
+            lines[place] = plain(value)
+        except ValueError as error:
+            wrong[place] = _reason(error)
+        else:
+            if not lines[place]:
+                wrong[place] = ""
+                del lines[place]
+    return list(_halved([*lines], lines, parse, wrong)), wrong
+
+
+def _halved(
+    places: list[int], lines: dict[int, bytes], parse: Callable[[pa.Buffer], pa.Table], wrong: Wrong
+) -> Iterator[pa.Table]:
+    if not places:
+        return
+    try:
+        found = parse(pa.py_buffer(b"\n".join([b"", *(lines[place] for place in places), b""])))
+        if found.num_rows != len(places):
+            raise pa.ArrowInvalid(f"it is {found.num_rows} records")
+        yield found
+    except pa.ArrowInvalid as error:
+        if len(places) == 1:
+            wrong[places[0]] = _reason(error)
+            return
+        middle = len(places) // 2
+        yield from _halved(places[:middle], lines, parse, wrong)
+        yield from _halved(places[middle:], lines, parse, wrong)
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start:,} of it, {error.object[error.start]:#x}, is not UTF-8"
+    return str(error).partition("\n")[0].removesuffix(" in row 0")
+
+
+def plain_object(value: bytes) -> bytes:
+    """A record of JSON, where it may be an object.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = value.strip(b" \t\r\n")
+    if text and not (text.startswith(b"{") and text.endswith(b"}")):
+        raise ValueError("it is no object of JSON")
+    if b"\0" in text:
+        raise ValueError("it has a byte that is 0")
+    _ = text.decode()
+    return text
+
+
+def plain_values(line: bytes, separator: bytes, number: int) -> bytes:
+    """A record of CSV as a line of `number` values: those that it lacks are null, as they are for Spark.
+
+    Raises:
+        ValueError: it has more, or its quotes are not as they should be.
+    """
+    if not line.strip(SPACES):
+        return b""
+    parts = line.split(b'"')
+    if len(parts) % 2 == 0:
+        raise ValueError("a quote is not closed in its line")
+    outside = parts[::2]
+    last = len(outside) - 1
+    for place, part in enumerate(outside):
+        begins, ends = place == 0 or part.startswith(separator), place == last or part.endswith(separator)
+        if last and part and not (begins and ends):
+            raise ValueError("quotes are around a part of a value, or are not doubled in it")
+    missing = number - 1 - sum(part.count(separator) for part in outside)
+    if missing < 0:
+        raise ValueError(f"it has {number - missing:,} values, and there are {number:,} columns")
+    return line + separator * missing
