@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
@@ -23,6 +24,7 @@ from dpa.sources.paths import (
     is_surely_local,
     pruned,
     resolved,
+    without_file_scheme,
 )
 from dpa.sources.text import large_text
 from dpa.spark._errors import as_table_error
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 _LISTED_BY_DRIVER = SharedSetting(
     "spark.sql.sources.parallelPartitionDiscovery.threshold", value=str(2**31 - 1), default="32"
 )
+
+_CSV = {"escape": '"'}
+"""CSV as it is read without Spark: a quote is doubled in quotes, and a backslash is a character as any other."""
 
 FILE_FORMATS = ("parquet", "csv", "json", "text")
 
@@ -170,8 +175,19 @@ def _read_files(spark: SparkSession, source: Source) -> DataFrame:
     glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
     # Local files are listed by the driver: a job of Spark's for every few directories takes longer than to look there.
     listing = _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
+    dialect = csv_dialect(source.format, is_one=all(map(_is_file, paths)) and len(paths) == 1)
     with as_table_error(source.name), listing:
-        return spark.read.format(source.format).options(**{**tree, **glob, **source.options}).load(paths)
+        return spark.read.format(source.format).options(**{**dialect, **tree, **glob, **source.options}).load(paths)
+
+
+def csv_dialect(format: str, *, is_one: bool = False) -> dict[str, str]:
+    """What Spark is asked for where it reads a format; `is_one`: it reads one file. Of several files of CSV the headers
+    are compared, as else the columns of all are taken for those of the first, in its order."""
+    return {**_CSV, "enforceSchema": str(is_one).lower()} if format == "csv" else {}
+
+
+def _is_file(path: str) -> bool:
+    return is_surely_local(path) and Path(without_file_scheme(path)).is_file()
 
 
 def _roots(source: Source) -> list[str]:

@@ -15,7 +15,7 @@ from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_ba
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, locate
 from dpa.spark._errors import as_table_error, brief, tidying_up
-from dpa.spark._source import narrowed
+from dpa.spark._source import csv_dialect, narrowed
 from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, new_stage, uri_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _frame(spark: SparkSession, source: StreamSource) -> DataFrame:
         TableError: there is no such source, or a column or expression is wrong.
     """
     with as_table_error(f"the stream {source.name!r}"):
-        reader = spark.readStream.format(source.name).options(**source.options)
+        reader = spark.readStream.format(source.name).options(**{**csv_dialect(source.name), **source.options})
         frame = (reader if source.columns is None else reader.schema(source.columns)).load()
     return narrowed(frame, source.where, source.select)
 
