@@ -14,18 +14,24 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 
 
+MOST_SECONDS = 1_000 * 366 * 86_400
+"""Of a duration: behind or ahead of a time from 1 to 9999 by it is within 64 bits of microseconds."""
+
+
 def as_seconds(value: Any) -> Any:
     """The seconds of a text with a unit; any other value as it is.
 
     Raises:
-        ValueError: the text is no duration.
+        ValueError: the text is no duration, or it is longer than any.
     """
+    if isinstance(value, int | float) and value > MOST_SECONDS:
+        raise ValueError(f"a duration is at most {MOST_SECONDS:,} seconds")
     if not isinstance(value, str):
         return value
     found = _TEXT.fullmatch(value.strip())
     if found is None:
         raise ValueError(f"a duration is a number of seconds, or a text as `500ms`, `1s`, `2m`, `1h`, not {value!r}")
-    return float(found.group(1)) * _UNITS[found.group(2)]
+    return as_seconds(float(found.group(1)) * _UNITS[found.group(2)])
 
 
 class _WithUnit:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import MinLen
 
-from dpa._util.durations import Duration, as_seconds
+from dpa._util.durations import MOST_SECONDS, Duration, as_seconds
 from dpa.errors import ConfigError
 
 WINDOW = START, END = "window_start", "window_end"
@@ -21,10 +21,6 @@ Unit: TypeAlias = Literal["s", "ms", "us"]
 
 MICROS: dict[Unit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Microseconds of a unit."""
-
-
-MOST_SECONDS = 1_000 * 366 * 86_400
-"""Of a duration of windows: those of a time from 1 to 9999 stay within 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)

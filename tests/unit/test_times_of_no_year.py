@@ -254,3 +254,12 @@ def test_a_length_that_is_none_is_said(length: Any) -> None:
         if length not in (0, 1e-9):
             with pytest.raises(ConfigError, match="window: "):
                 tumbling("1h", **{option: length})
+
+
+@pytest.mark.parametrize("length", [1e300, 10**400, "9999999999999h"])
+def test_a_duration_that_no_time_is_ahead_or_behind_by_is_refused(length: Any) -> None:
+    for key in ("out_of_order", "max_ahead", "idle"):
+        flow = Flow("long")
+        flow.read(FAR, time={"column": "at", key: length}).window(tumbling("1h")).key_by("k").reduce("count")
+        with pytest.raises(ConfigError, match=rf"time\.{key}: .*duration is at most"):
+            flow.check()
