@@ -146,8 +146,7 @@ class Migration:
         """Report once that the newest table is settled."""
         if self.is_settled or self._put_off is not None:
             return
-        is_over = self.giving.state is GivingState.IDLE and self.taking.state is TakingState.IDLE
-        if is_over and not (self._is_leaving and not self._queue.is_empty):
+        if self.giving.state is GivingState.IDLE and self.taking.state is TakingState.IDLE:
             self._settled = self._queue.table.version
             self._task.send(BALANCER, Settled(self._settled))
 
