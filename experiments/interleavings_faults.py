@@ -22,7 +22,7 @@ from experiments.simulated_jobs.meetings import PAIRS, Meetings
 from experiments.simulated_jobs.random_faults import with_random_faults
 from experiments.simulated_jobs.random_graphs import random_graph
 from experiments.simulated_jobs.random_jobs import random_job
-from experiments.simulated_jobs.random_windows import endless_windows
+from experiments.simulated_jobs.random_windows import RandomWindows, endless_windows, with_finals
 from experiments.simulated_jobs.runs import Made
 from experiments.simulation.violation import InvariantViolationError
 
@@ -35,10 +35,16 @@ _MODES: tuple[tuple[str, Callable[[int], Made], dict[str, Any]], ...] = (
 )
 """In turn."""
 
+
+def _publishing(seed: int) -> RandomWindows:
+    """A job without end, stages of which publish closed windows with checkpoints."""
+    return with_finals(endless_windows(seed), seed, cuts=True, faults=True)
+
+
 _ENDLESS: tuple[tuple[str, Callable[[int], Made], dict[str, Any]], ...] = (
-    ("jobs with windows and open inputs", endless_windows, {}),
-    ("jobs with windows and open inputs whose tasks stay", endless_windows, {"changes": False}),
-    ("jobs with windows and open inputs whose placement follows the load", endless_windows, {"placed": True}),
+    ("jobs with windows and open inputs", _publishing, {}),
+    ("jobs with windows and open inputs whose tasks stay", _publishing, {"changes": False}),
+    ("jobs with windows and open inputs whose placement follows the load", _publishing, {"placed": True}),
 )
 """The same of jobs with event time."""
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import CheckpointError, JobFailedError
 from dpa.protocol.checkpointing import Checkpointing
@@ -22,6 +24,8 @@ from dpa.protocol.recovery import CheckpointOptions, Death, Recoveries, Recovery
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.instructions import Commit
+from dpa.sinks.sink import RESULT
 from dpa.tolerance import Letter
 from experiments.simulated_jobs._files import KilledError, SimulatedFiles
 from experiments.simulation.cluster import SimulatedCluster
@@ -115,6 +119,7 @@ class SimulatedGenerations:
         in_vain: deaths since the newest checkpoint.
         cluster: the last generation that was begun.
         letters: the dead letters of a job that is done.
+        finals: by stage and epoch, what is in the sinks, which take each epoch once, in the order of their numbers.
     """
 
     job: Callable[[int, Graph], SimulatedJob]
@@ -130,6 +135,7 @@ class SimulatedGenerations:
 
     def __post_init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.finals: dict[str, dict[int, tuple[pa.Table, ...]]] = {}
         self._random = random.Random(f"faults of {self.seed}")
         self.files = SimulatedFiles(random.Random(f"files of {self.seed}"))
         self._zombies: list[SimulatedGeneration] = []
@@ -166,7 +172,7 @@ class SimulatedGenerations:
                 now = life.now
             if died is None:
                 self._end()
-                return self.cluster.outcome()
+                return self._with_finals(self.cluster.outcome())
             self.counts["deaths"] += 1
             before, newest = newest, self._newest()
             self.in_vain = self.in_vain + 1 if newest == before else 1
@@ -204,12 +210,25 @@ class SimulatedGenerations:
             generation=number,
             checkpointing=checkpointing,
             overheard=lambda envelope: self._overhear(number, envelope),
+            committed=self._commit,
             **self.machines,
         )
         for envelope in self._strays:
             self._stray(self.cluster, envelope)
         self._strays = []
         return None
+
+    def _commit(self, commit: Commit) -> None:
+        """A sink is given an epoch, by whichever generation."""
+        taken = self.finals.setdefault(commit.stage, {})
+        if commit.epoch > max(taken, default=RESULT):
+            self.counts["epochs that were published"] += 1
+            taken[commit.epoch] = commit.staged
+
+    def _with_finals(self, run: SimulatedRun) -> SimulatedRun:
+        """A run with what all generations have published."""
+        finals = {name: {**self.finals.get(name, {}), RESULT: of[RESULT]} for name, of in run.finals.items()}
+        return replace(run, finals=finals)
 
     def _require_newest(self, graph: Graph) -> None:
         """No generation goes back behind what was reported as written."""

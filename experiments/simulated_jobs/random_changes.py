@@ -4,7 +4,7 @@ cancelled, senders that come while states move, tasks that die, and placements t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dpa.placement.model import Cluster, Node
@@ -16,6 +16,7 @@ from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Resc
 from dpa.protocol.wire.nodes import Placed
 from dpa.sources.feed import Position
 from experiments.simulated_jobs.pauses import Pauses
+from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob, behind
 
 Requests = tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...]
@@ -45,6 +46,9 @@ _SOON_GONE = 0.3
 
 _NEW_SENDERS = 0.25
 """How often, where states migrate, the changes are senders that come while they do."""
+
+_MORE_LATENESS = 0.5
+"""How often a job that begins again behind a cut asks for more lateness than before."""
 
 _MOVED_EARLY = 0.6
 """How often, where a grouping goes by no ring, the changes are tasks of its stage that move at once."""
@@ -140,13 +144,39 @@ def with_random_cuts(job: SimulatedJob, seed: int) -> SimulatedJob:
     )
 
 
-def again(job: SimulatedJob, cuts: Sequence[Cut], seed: int) -> Iterator[SimulatedJob]:
-    """The job as it goes on behind some of its cuts, or from the start, where there are none."""
-    draw = random.Random(f"restores of {seed}")
+def again(job: SimulatedJob, cluster: SimulatedCluster, seed: int) -> Iterator[SimulatedJob]:
+    """The job as it goes on behind some of the cuts of a run, or from the start, where there are none. Some ask for
+    more lateness from then on."""
+    draw, later = random.Random(f"restores of {seed}"), random.Random(f"lateness behind cuts of {seed}")
+    cuts = cluster.checkpoints
     if not cuts:
         yield behind(job, None)
     for cut in draw.sample(cuts, min(2, len(cuts))):
-        yield behind(job, cut)
+        asked = _with_more_lateness(job.graph, later) if later.random() < _MORE_LATENESS else None
+        found = behind(job, cut, asked)
+        yield replace(found, rounds=_continued(cluster.rounds[cut.epoch], cut, found.graph))
+
+
+def _with_more_lateness(graph: Graph, draw: random.Random) -> Graph:
+    """The graph whose windows take late records for some seconds of event time more."""
+    stages = (
+        stage
+        if stage.windows is None
+        else replace(
+            stage, windows=replace(stage.windows, lateness=stage.windows.lateness + draw.randint(0, 30_000_000))
+        )
+        for stage in graph.stages
+    )
+    return replace(graph, stages=tuple(stages))
+
+
+def _continued(rounds: Mapping[str, Mapping[int, int]], cut: Cut, graph: Graph) -> dict[str, dict[int, int]]:
+    """Rounds by the numbers that tasks have behind a cut; none of stages whose tables begin anew."""
+    return {
+        name: {index: of.get(member, 0) for index, member in enumerate(cut.operators[name].table.members)}
+        for name, of in rounds.items()
+        if graph[name].first is not None
+    }
 
 
 def with_random_death(job: SimulatedJob, seed: int) -> SimulatedJob:

@@ -105,6 +105,7 @@ class RandomWindows:
     def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
         """Every window has its records, each once, and is there once; but for those that came too late, where more rows
         are late than was promised."""
+        _check_published(run, history)
         found = [_found(run, stage, history) for stage in ("first", "second")[: len(self.windows)]]
         rows = _as_read(self.rows, found[0], self.windows[0]) if self.by_clock else self.rows
         first = _in_windows(rows, self.windows[0])
@@ -170,6 +171,16 @@ def _found(run: SimulatedRun, stage: str, history: Callable[[], list[str]]) -> _
     if twice:
         raise InvariantViolationError(f"{stage} gives {twice[0]} more than once", history())
     return found
+
+
+def _check_published(run: SimulatedRun, history: Callable[[], list[str]]) -> None:
+    """As many rows of closed windows are counted as were published, whatever was begun again."""
+    for stage in run.snapshot.stages:
+        published = sum(rows.num_rows for of_epoch in run.finals.get(stage.name, {}).values() for rows in of_epoch)
+        counted = published if stage.aggregation is None or stage.name not in run.finals else stage.aggregation.rows
+        if counted != published:
+            why = f"{stage.name} counts {counted} published rows, not {published}"
+            raise InvariantViolationError(why, history())
 
 
 def _too_many(found: _Found, expected: _Found) -> bool:
@@ -323,16 +334,16 @@ def endless_windows(seed: int) -> RandomWindows:
     return replace(made, job=with_open_inputs(replace(made.job, graph=graph), seed))
 
 
-def with_finals(made: RandomWindows, seed: int, *, cuts: bool) -> RandomWindows:
+def with_finals(made: RandomWindows, seed: int, *, cuts: bool, faults: bool = False) -> RandomWindows:
     """The job, some of whose stages publish the rows of closed windows into a sink by epoch, and no others (`publish:
-    final`); `cuts`: some with checkpoints, as there are some."""
+    final`); `cuts`: some with checkpoints, as there are some; `faults`: all."""
     draw, job = random.Random(f"finals of {seed}"), made.job
     chosen = {
         stage.name: replace(
             stage,
             windows=replace(stage.windows, publishes_closed=True),
             aggregate_seconds=draw.choice([0.002, 0.02, 0.1]),
-            commits_with_checkpoints=cuts and draw.random() < 0.4,
+            commits_with_checkpoints=faults or (cuts and draw.random() < 0.4),
         )
         for stage in job.graph.stages
         if stage.windows is not None and draw.random() < 0.7

@@ -75,7 +75,7 @@ def run_made(
     cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run(max_steps)
     made.check(run, cluster.history)
-    for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
+    for behind_cut in again(job, cluster, seed) if cuts else ():
         cluster = SimulatedCluster(behind_cut, seed, **machines)
         made.check(_with_finals_before(cluster.run(max_steps), run, behind_cut.graph), cluster.history)
     return run

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpa.protocol.wire.addresses import Address
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class StartEnds:
+    """The driver's own event: tasks that are to come while records flow are up now, unless they cannot be started."""
+
+    addresses: tuple[Address, ...]
+    nodes: tuple[str | None, ...]
 
 
 class Agenda(Generic[T]):

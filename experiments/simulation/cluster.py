@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -59,25 +58,16 @@ from dpa.protocol.wire.instructions import (
     WriteCheckpoint,
 )
 from dpa.protocol.wire.messages.cuts import GoOn
-from experiments.simulation._agenda import Agenda
+from experiments.simulation._agenda import Agenda, StartEnds
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import KeptCuts, Saving, StoredCheckpoints
 from experiments.simulation._user_codes import UserCodes
-from experiments.simulation.checks.invariants import Invariants
+from experiments.simulation.checks.invariants import Invariants, Rounds
 from experiments.simulation.checks.require import require
 from experiments.simulation.job import SimulatedJob, SimulatedRun
 from experiments.simulation.violation import InvariantViolationError
 
-
-@dataclass(frozen=True, eq=False)
-class _StartEnds:
-    """The driver's own: tasks that are to come while records flow are up now, unless they cannot be started."""
-
-    addresses: tuple[Address, ...]
-    nodes: tuple[str | None, ...]
-
-
-_Own: TypeAlias = _StartEnds | Cut | UserCode
+_Own: TypeAlias = StartEnds | Cut | UserCode
 """What a driver ends: a start, or the writing of a checkpoint, or of a task's part of one."""
 
 
@@ -91,6 +81,7 @@ class SimulatedCluster:
         answers: what became of the requests that somebody waits for, by their numbers.
         saving: where its checkpoints are.
         checkpoints: the cuts that have been written.
+        rounds: by the epochs of cuts and by stage, the redistributions that each task's load had caused by then.
         steps: how many events there were.
         dead: the tasks whose processes were killed.
         failure: why the job has failed, or the generation has ended; None: it has not.
@@ -110,13 +101,16 @@ class SimulatedCluster:
         generation: int = 0,
         checkpointing: Checkpointing | None = None,
         overheard: Callable[[Envelope], None] | None = None,
+        committed: Callable[[Commit], None] = lambda commit: None,
     ) -> None:
         """Tests put deliberately broken machines in the place of these, and experiments some that take notes; `watch`
         is called after every event of the coordinator and of the load balancer, `overheard` with every message that is
-        sent. `checkpointing`: where the checkpoints of this generation are; None: all are kept."""
+        sent, `committed` with all that is committed. `checkpointing`: where the checkpoints of this generation are;
+        None: all are kept."""
         self._job = job
         self._watch = watch
         self._overheard = overheard
+        self._committed = committed
         self.generation = generation
         self.saving: Saving = KeptCuts(job, seed) if checkpointing is None else StoredCheckpoints(checkpointing)
         self._random = random.Random(seed)
@@ -129,11 +123,12 @@ class SimulatedCluster:
         self.is_finished = self.is_fenced = self._checked_end = False
         self.failure: str | None = None
         self._log: list[tuple[float, Address, Event]] = []
-        self._starting: _StartEnds | None = None
+        self._starting: StartEnds | None = None
         self._stopped: set[Address] = set()
         self.dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
         self.checkpoints: list[Cut] = []
+        self.rounds: dict[int, Rounds] = {}
         self.ended: list[EndedEpoch] = []
         self._make = partial(task_of, job.graph, source=source, operator=operator)
         self.graph = graph = job.graph
@@ -144,7 +139,8 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.live_in(generation)
         self._hosts = Hosts(job.placed, job.cores)
-        self._invariants = Invariants(graph, self.tasks, (job.whole or graph) if job.numbered else None)
+        numbered = (job.whole or graph) if job.numbered else None
+        self._invariants = Invariants(graph, self.tasks, numbered, job.rounds)
         self._user_codes = UserCodes(
             job, self.saving, self.tasks, self._hosts, self._invariants, lambda: self.clock, self._random
         )
@@ -312,12 +308,14 @@ class SimulatedCluster:
             case OpenSplit() | CloseSplit() | OpenResult():
                 self.user_code[address].carry_out(instruction)
             case WriteCheckpoint(cut):
+                self.rounds[cut.epoch] = {**self._invariants.rounds_at_cut}
                 self._schedule(self._starts.uniform(0, job.write_seconds), COORDINATOR, cut)
             case Poll(stage, position):
                 delay = self._starts.uniform(0.001, 0.05)
                 self._schedule(delay, COORDINATOR, job.polled(stage, position, self._starts))
             case Commit(stage, epoch):
                 self._user_codes.commit(instruction)
+                self._committed(instruction)
                 self._schedule(job.network.delay(self._commits), COORDINATOR, Committed(stage, epoch))
             case JobDone():
                 self.is_finished = True
@@ -338,7 +336,7 @@ class SimulatedCluster:
             return
         if isinstance(event, UserCode):
             return self._schedule(0.0, address, event.write_snapshot())
-        if isinstance(event, _StartEnds):
+        if isinstance(event, StartEnds):
             return self._end_start(event)
         try:
             written = self.saving.write(event)
@@ -355,7 +353,7 @@ class SimulatedCluster:
             case StartTasks(addresses, nodes) if addresses[0] in self.machines:
                 self._are_up(addresses, nodes)
             case StartTasks(addresses, nodes):
-                self._starting = _StartEnds(addresses, nodes)
+                self._starting = StartEnds(addresses, nodes)
                 self._schedule(self._job.start_seconds, COORDINATOR, self._starting)
             case CancelStart():
                 if self._starting is not None:
@@ -372,7 +370,7 @@ class SimulatedCluster:
             case LogEpoch(ended):
                 self.ended.append(ended)
 
-    def _end_start(self, start: _StartEnds) -> None:
+    def _end_start(self, start: StartEnds) -> None:
         name = start.addresses[0].stage
         require(not self.coordinator.stages[name].has_nothing_left, f"{name} was open for tasks that were not up")
         if self._starts.random() < self._job.start_failures:
@@ -387,7 +385,7 @@ class SimulatedCluster:
             self._schedule_ticks(new)
         self._are_up(start.addresses, start.nodes)
 
-    def _not_up(self, start: _StartEnds, why: str) -> None:
+    def _not_up(self, start: StartEnds, why: str) -> None:
         self._starting = None
         self._schedule(self._job.network.max_delay, COORDINATOR, StartFailed(f"{start.addresses[0]} {why}"))
 

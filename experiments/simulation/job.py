@@ -107,6 +107,8 @@ class SimulatedJob:
         held: virtual seconds for which a message that one address sends another at a time is held on its way.
         deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
         room: what each task has for its states; None: as much as they need.
+        rounds: by stage, the redistributions that the load of each of its tasks had caused in a run that this one
+            continues.
     """
 
     graph: Graph
@@ -137,6 +139,7 @@ class SimulatedJob:
     held: Callable[[Address, Address, float], float] = lambda sender, receiver, now: 0.0
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
     room: Room | None = None
+    rounds: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def first_events(self) -> Iterator[tuple[float, Address, Event]]:
         """What comes by itself: when, in virtual seconds, to whom, and what."""

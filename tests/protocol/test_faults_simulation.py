@@ -35,6 +35,7 @@ from experiments.simulated_jobs._files import SimulatedFiles
 from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
 from experiments.simulated_jobs.meetings import KILL, PAIRS, Meetings
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_windows import run_random_windows
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.violation import InvariantViolationError
 
@@ -208,6 +209,28 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
     ),
     "rows that were read before forgotten": (Checkpointing, "write", "self._read + cut.read", "cut.read", 15),
     "a job begun again for ever": (Recoveries, "after", "> self.options.attempts", "> 100", 0),
+    "epochs numbered from zero behind a checkpoint": (Checkpointing, "__init__", "epoch=cut.epoch, ", "", 0),
+    "published rows counted from zero behind a checkpoint": (
+        "dpa.protocol.checkpointing",
+        "continued",
+        ", published=operator.published",
+        "",
+        5,
+    ),
+    "rounds allowed again behind a checkpoint": (
+        "dpa.protocol.restore",
+        "_with_table",
+        "cut.rounds.get(member, 0)",
+        "0",
+        33,
+    ),
+    "closed windows open again with more lateness": (
+        "dpa.protocol.coordinator._watermarks",
+        "_later",
+        "if closed is None else max(closed, watermark - windows.lateness)",
+        "",
+        0,
+    ),
     "a manifest before its files": ("experiments.simulated_jobs.generations", "SimulatedFiles", "", "", 29),
 }
 """What does it, and which text of which method is replaced by which; a seed that unmasks it."""
@@ -215,9 +238,13 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
 RUNS: dict[str, Callable[[int], object]] = {
     "states left where no grouping looks for them": partial(run_random_job, changes=True, cuts=True),
     "a job begun again for ever": die_too_often,
+    "epochs numbered from zero behind a checkpoint": partial(run, windows=True),
+    "published rows counted from zero behind a checkpoint": partial(run, windows=True),
+    "rounds allowed again behind a checkpoint": partial(run_random_job, cuts=True),
+    "closed windows open again with more lateness": partial(run_random_windows, cuts=True, feeds=True),
 }
-"""How those are run that random faults show seldom: the first only where tasks of a grouping without table change,
-and a cut follows, which is drawn there."""
+"""How those are run that random faults show seldom, or never: the first only where tasks of a grouping without table
+change, and a cut follows, which is drawn there."""
 
 SOUND = sorted({seed for fault, (*_, seed) in BROKEN.items() if fault not in RUNS})
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from dpa.protocol.wire.events import Event, Redistribute, TasksGone, Tick
 from dpa.protocol.wire.instructions import Instruction, NextStep, ProcessBlock
 from dpa.protocol.wire.messages.cuts import GoOn, Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
-from dpa.protocol.wire.messages.end import Drain, Progress
+from dpa.protocol.wire.messages.end import Drain, LastTable, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers
 from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
 from dpa.protocol.wire.messages.splits import Begin, SplitRequest
@@ -38,19 +39,33 @@ from experiments.simulation.checks.credit_ledger import CreditLedger
 from experiments.simulation.checks.input_order import InputOrder
 from experiments.simulation.checks.migrations import StatesAndOrder
 from experiments.simulation.checks.require import broken, require
+from experiments.simulation.checks.tally import Tally
 
 _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 """What must come, though its sender ends."""
 
+Rounds: TypeAlias = Mapping[str, Mapping[int, int]]
+"""By stage, the redistributions that the load of each of its tasks has caused."""
+
 
 class Invariants:
-    """Numbers in comments are those of the design's list of invariants (docs/design.md)."""
+    """Numbers in comments are those of the design's list of invariants (docs/design.md).
 
-    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine], numbered: Graph | None) -> None:
-        """`numbered`: the graph with all splits, where the value of each record is the number of its row in these."""
+    Attributes:
+        rounds_at_cut: by stage, the redistributions that each task's load had caused at the last cut.
+    """
+
+    def __init__(
+        self, graph: Graph, tasks: Mapping[Address, TaskMachine], numbered: Graph | None, rounds: Rounds | None = None
+    ) -> None:
+        """`numbered`: the graph with all splits, where the value of each record is the number of its row in these;
+        `rounds`: those of the run that this one continues."""
         self._tasks = tasks
         self._stages = [_StageInvariants(graph, stage, tasks, numbered) for stage in graph.queue_fed()]
         self._by_name = {stage.name: stage for stage in self._stages}
+        for name, of in (rounds or {}).items():
+            self._by_name[name].rounds.update(of)
+        self.rounds_at_cut: dict[str, Mapping[int, int]] = {}
         self._in_transit: dict[tuple[Address, Address, int], int] = {}
         self._delivered: dict[tuple[Address, Address], int] = {}
         self._at_work: set[Address] = set()
@@ -136,6 +151,8 @@ class Invariants:
         elif isinstance(message, DecisionReport):
             for decision in message.decisions:
                 self._by_name[message.stage].decided(decision)
+        elif isinstance(message, LastTable):
+            self.rounds_at_cut[message.stage] = dict(self._by_name[message.stage].rounds)
         elif isinstance(message, ChangeMembers):
             for stage in self._stages:
                 stage.changes(message)
@@ -198,19 +215,6 @@ class Invariants:
             stage.check_quiet()
 
 
-class _Tally:
-    """A number of each task, and their sum."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._of: dict[Address, int] = {}
-
-    def note(self, address: Address, number: int) -> None:
-        """A task's number is this now."""
-        self.total += number - self._of.get(address, 0)
-        self._of[address] = number
-
-
 class _StageInvariants:
     """The invariants of one operator stage and of the edges that enter it."""
 
@@ -224,9 +228,9 @@ class _StageInvariants:
         self._stage = stage
         self._operators = [task for at in stage.addresses if isinstance(task := tasks[at], OperatorMachine)]
         self._emitters: defaultdict[Address, list[Emitter]] = defaultdict(list)
-        self._emitted = _Tally()
-        self._processed = _Tally()
-        self._queued = _Tally()
+        self._emitted = Tally()
+        self._processed = Tally()
+        self._queued = Tally()
         for sender in graph.senders(stage.name):
             self.has_sender(tasks[sender])
         table = stage.first_table()
@@ -236,7 +240,7 @@ class _StageInvariants:
         self._versions: dict[Address, int] = {}
         self._acted: dict[Address, int] = {}
         self._peaks: dict[Address, int] = defaultdict(int)
-        self._rounds: dict[int, int] = defaultdict(int)
+        self.rounds: dict[int, int] = defaultdict(int)
         self._migration = StatesAndOrder(stage.name) if stage.migrates else None
         self._asked = 0
         self._order = InputOrder(graph, numbered, stage.name) if stage.migrates and numbered is not None else None
@@ -389,6 +393,6 @@ class _StageInvariants:
         if balance.trigger == "queue_length":
             reason = own > second * (1 + balance.tau) and own >= balance.min_queue
         require(reason, f"redistributed without a load reason: {decision}")  # 7
-        self._rounds[decision.reducer] += 1
-        within = self._rounds[decision.reducer] <= balance.max_rounds
+        self.rounds[decision.reducer] += 1
+        within = self.rounds[decision.reducer] <= balance.max_rounds
         require(within, f"task {decision.reducer} caused more than {balance.max_rounds} rounds")  # 7
