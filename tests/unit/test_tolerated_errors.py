@@ -16,9 +16,11 @@ from dpa.aggregates import Sum
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol._stored_letters import StoredLetters
+from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.instructions import NextStep, OpenSplit, ProcessBlock, Publish
 from dpa.result import Result
 from dpa.sources.splits import MemorySplit
@@ -320,6 +322,46 @@ def test_dead_letters_go_with_the_cut(tmp_path: Path) -> None:
         assert sorted(int(letter.record) for letter in letters) == sorted(BAD)
         assert {letter.epoch for letter in cut.failed.letters} <= {*range(1, cut.epoch + 1)}
         assert sum(count.records for count in again.coordinator.snapshot().errors) == len(BAD)
+
+
+def letters_behind_slow_cuts(place: Path) -> list[list[int]]:
+    """The dead letters of a run behind each cut that was written while further records became such; snapshots take
+    long."""
+    job = replace(simulated(place), service_seconds=lambda stage, index: 0.01, write_seconds=0.4)
+    noted: dict[int, int] = {}
+
+    def watch(cluster: SimulatedCluster) -> None:
+        for event in cluster.pending:
+            if isinstance(event, Cut):
+                noted.setdefault(event.epoch, len(cluster.coordinator.failed.letters))
+
+    cluster, found = SimulatedCluster(job, seed=1, watch=watch), []
+    cluster.run()
+    for cut in cluster.checkpoints:
+        again = SimulatedCluster(behind(job, cut), seed=2)
+        again.run()
+        if noted[cut.epoch] > len([letter for letter in cut.failed.letters if letter.epoch <= cut.epoch]):
+            found.append(sorted(int(letter.record) for letter in again.coordinator.failed.letters))
+    return found
+
+
+def test_dead_letters_that_come_while_a_cut_is_written_are_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = letters_behind_slow_cuts(tmp_path / "dead")
+    assert found and all(letters == sorted(BAD) for letters in found)
+    write = Cuts._write
+
+    def with_those_noted_since(self: Cuts) -> Any:
+        assert self._cut is not None
+        self._cut = replace(self._cut, failed=self._errors.noted)
+        return write(self)
+
+    monkeypatch.setattr(Cuts, "_write", with_those_noted_since)
+    for known in ("_by_event", "_by_state"):
+        monkeypatch.setattr(Cuts, known, getattr(Cuts, known))
+    Cuts.__init_subclass__()
+    assert any(letters != sorted(BAD) for letters in letters_behind_slow_cuts(tmp_path / "broken"))
 
 
 def all_fail(record: dict[str, Any]) -> dict[str, Any]:
