@@ -49,7 +49,7 @@ def measure(options: argparse.Namespace) -> Findings:
         run, count, what = partial(run_random_windows, feeds=True, finals=True), _windows, "jobs with windows"
     elif options.timers:
         run, count, what = partial(run_random_timers, feeds=True), _timers, "jobs with timers"
-    run = partial(run, changes=options.changes, cuts=options.cuts)
+    run = partial(run, changes=options.changes, cuts=options.cuts, relays=options.relays)
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     failed: list[int] = []
@@ -152,6 +152,7 @@ if __name__ == "__main__":
     parser.add_argument("--timers", action="store_true", help="jobs with timers of event time, and open inputs")
     parser.add_argument("--changes", action="store_true", help="tasks come, go and move meanwhile")
     parser.add_argument("--cuts", action="store_true", help="make checkpoints, and begin again behind some of them")
+    parser.add_argument("--relays", action="store_true", help="tasks and the coordinator speak through relays")
     parser.add_argument("--coverage", action="store_true", help="count what runs in all modes reach")
     parser.add_argument("--faults", action="store_true", help="kill processes, and whatever else goes wrong")
     given = parser.parse_known_args()[0]
@@ -167,7 +168,6 @@ if __name__ == "__main__":
             command=_COMMANDS["interleavings_coverage"],
         )
         sys.exit()
-    name = "_".join(
-        ["interleavings", *(way for way in ("graphs", "windows", "timers", "changes", "cuts") if getattr(given, way))]
-    )
+    ways = ("graphs", "windows", "timers", "changes", "cuts", "relays")
+    name = "_".join(["interleavings", *(way for way in ways if getattr(given, way))])
     main(name, parser, measure, command=_COMMANDS.get(name))

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 import ray
 from ray import ObjectRef
@@ -19,7 +20,7 @@ from dpa.protocol.wire.addresses import COORDINATOR, RELAY, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.protocol.wire.relays import RELAYED_BYTES, Bundling, relay_of
+from dpa.protocol.wire.relays import RELAYED_BYTES, Relay, relay_of
 from dpa.runtime._actors import Handles, TaskActor
 from dpa.runtime._titles import name_process
 from dpa.runtime.pickled import PickledEnvelope
@@ -28,49 +29,24 @@ _LOOK_SECONDS = 1.0
 """How often a relay that has nothing to pass on looks whether its generation is over."""
 
 
-class _Gathered:
-    """What the tasks of one generation have said to its coordinator, and is not passed on yet."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._messages: list[bytes] = []
-        self._is_there = threading.Event()
-
-    def add(self, pickled: bytes) -> None:
-        """Another message."""
-        with self._lock:
-            self._messages.append(pickled)
-            self._is_there.set()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether there is something, within a while."""
-        return self._is_there.wait(seconds)
-
-    def take(self) -> list[bytes]:
-        """All of it."""
-        with self._lock:
-            messages, self._messages = self._messages, []
-            self._is_there.clear()
-            return messages
-
-
 class RelayActor(TaskActor):
     """Brings what tasks say to the coordinator in bundles, and what it says to them, whatever that is."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._gathered = _Gathered()
+        self._machine: Relay[bytes] = Relay()
+        self._due: SimpleQueue[float] = SimpleQueue()
 
     @ray.method(concurrency_group="control")
     def serve(self, job: str, address: Address, coordinator: ActorHandle, generation: int) -> TaskProcess:
         """Be this relay of a job; returns where that is."""
         self._leave_for(generation)
         name_process(job, str(address), generation)
-        self._address, self._generation, self._gathered = address, generation, _Gathered()
+        self._address, self._generation = address, generation
         with self._lock:
-            self._handles = {COORDINATOR: coordinator}
-        passing = (self._gathered, coordinator, self._is_over)
+            self._machine, self._due, self._handles = Relay(), SimpleQueue(), {COORDINATOR: coordinator}
+        passing = (self._machine, self._due, coordinator, self._is_over)
         threading.Thread(target=self._pass_on, args=passing, name="relay", daemon=True).start()
         return TaskProcess(self._node, os.getpid())
 
@@ -80,6 +56,7 @@ class RelayActor(TaskActor):
         with self._lock:
             self._require(generation)
             self._handles = {**self._handles, **handles}
+            self._machine.meet(handles)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def part(self, present: Present, generation: int) -> None:
@@ -87,29 +64,38 @@ class RelayActor(TaskActor):
         with self._lock:
             self._require(generation)
             self._handles = {task: handle for task, handle in self._handles.items() if not present.has_gone(task)}
+            self._machine.part(present)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver(self, pickled: bytes) -> None:
         """Take in what a task says to the coordinator."""
-        self._gathered.add(pickled)
+        with self._lock:
+            due = self._machine.gather(pickled, time.monotonic())
+            if due is not None:
+                self._due.put(due)
 
     @ray.method(concurrency_group="data", num_returns=0)
     def spread(self, bundle: list[tuple[Address, bytes]]) -> None:
-        """Take in what the coordinator says to tasks. Of one that is gone it need not be said."""
-        handles = self._handles
+        """Take in what the coordinator says to tasks."""
         with self._reported():
-            for to, pickled in bundle:
-                if to in handles:
-                    handles[to].deliver.remote(pickled)
+            with self._lock:
+                passed = [(self._handles[to], pickled) for to, pickled in self._machine.spread(bundle)]
+            for handle, pickled in passed:
+                handle.deliver.remote(pickled)
 
-    def _pass_on(self, gathered: _Gathered, coordinator: ActorHandle, is_over: threading.Event) -> None:
-        bundling = Bundling()
+    def _pass_on(
+        self, machine: Relay[bytes], due: SimpleQueue[float], coordinator: ActorHandle, is_over: threading.Event
+    ) -> None:
         with self._reported():
             while not is_over.is_set():
-                if gathered.wait(_LOOK_SECONDS):
-                    now = time.monotonic()
-                    time.sleep(bundling.due(now) - now)
-                    coordinator.deliver_all.remote(gathered.take())
+                try:
+                    at = due.get(timeout=_LOOK_SECONDS)
+                except Empty:
+                    continue
+                time.sleep(max(0.0, at - time.monotonic()))
+                with self._lock:
+                    bundle = machine.take()
+                coordinator.deliver_all.remote(bundle)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -224,6 +224,7 @@ def run_random_graph(
     asked: bool = False,
     cuts: bool = False,
     feeds: bool = False,
+    relays: bool = False,
     room: Room | None = None,
     **machines: Any,
 ) -> SimulatedRun:
@@ -234,7 +235,18 @@ def run_random_graph(
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
     made = asked_graph(seed) if asked else random_graph(seed)
-    return run_made(made, seed, max_steps, machines, changes=changes, placed=placed, cuts=cuts, feeds=feeds, room=room)
+    return run_made(
+        made,
+        seed,
+        max_steps,
+        machines,
+        changes=changes,
+        placed=placed,
+        cuts=cuts,
+        feeds=feeds,
+        relays=relays,
+        room=room,
+    )
 
 
 def _step_seconds(seed: int, sources: list[str]) -> dict[str, float]:

@@ -222,6 +222,7 @@ def run_random_job(
     placed: bool = False,
     cuts: bool = False,
     feeds: bool = False,
+    relays: bool = False,
     room: Room | None = None,
     **machines: Any,
 ) -> SimulatedRun:
@@ -232,7 +233,18 @@ def run_random_job(
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
     made = random_job(seed, migrates=migrates)
-    return run_made(made, seed, max_steps, machines, changes=changes, placed=placed, cuts=cuts, feeds=feeds, room=room)
+    return run_made(
+        made,
+        seed,
+        max_steps,
+        machines,
+        changes=changes,
+        placed=placed,
+        cuts=cuts,
+        feeds=feeds,
+        relays=relays,
+        room=room,
+    )
 
 
 def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]]:

@@ -365,6 +365,7 @@ def run_random_windows(
     cuts: bool = False,
     feeds: bool = False,
     finals: bool = False,
+    relays: bool = False,
     **machines: Any,
 ) -> SimulatedRun:
     """Run the job of a seed, in at most so many steps, and check its windows; `finals`: as `with_finals` makes it, the
@@ -375,4 +376,4 @@ def run_random_windows(
     """
     made = random_windows(seed)
     made = with_finals(made, seed, cuts=cuts) if finals else made
-    return run_made(made, seed, max_steps, machines, changes=changes, cuts=cuts, feeds=feeds)
+    return run_made(made, seed, max_steps, machines, changes=changes, cuts=cuts, feeds=feeds, relays=relays)

@@ -3,6 +3,7 @@ which they are run again."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -46,6 +47,7 @@ def run_made(
     placed: bool = False,
     cuts: bool = False,
     feeds: bool = False,
+    relays: bool = False,
     room: Room | None = None,
 ) -> SimulatedRun:
     """Run a job in at most `max_steps`, and again behind some of its cuts, and check the results.
@@ -59,12 +61,13 @@ def run_made(
         placed: whether their placement follows the load.
         cuts: whether it has checkpoints.
         feeds: whether its inputs are open.
+        relays: whether tasks and the coordinator speak through relays.
         room: what each task has for its states.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
-    job = replace(made.job, room=room)
+    job = replace(made.job, room=room, relays=random.Random(f"relays of {seed}").randint(1, 3) if relays else 0)
     job = with_random_changes(job, seed) if changes else job
     if placed:
         job = with_random_placement(job, seed)

@@ -62,13 +62,14 @@ from experiments.simulation._agenda import Agenda, StartEnds
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import KeptCuts, Saving, StoredCheckpoints
 from experiments.simulation._user_codes import UserCodes
+from experiments.simulation._ways import OnTheWay, Ways
 from experiments.simulation.checks.invariants import Invariants, Rounds
 from experiments.simulation.checks.require import require
 from experiments.simulation.job import SimulatedJob, SimulatedRun
 from experiments.simulation.violation import InvariantViolationError
 
-_Own: TypeAlias = StartEnds | Cut | UserCode
-"""What a driver ends: a start, or the writing of a checkpoint, or of a task's part of one."""
+_Own: TypeAlias = StartEnds | Cut | UserCode | OnTheWay
+"""What a driver ends: a start, or the writing of a checkpoint, or of a task's part of one; or what relays do."""
 
 
 class SimulatedCluster:
@@ -138,6 +139,7 @@ class SimulatedCluster:
         self.machines: dict[Address, Machine] = {COORDINATOR: self.coordinator, BALANCER: self.balancer, **self.tasks}
         for machine in self.machines.values():
             machine.live_in(generation)
+        self._ways = Ways(job, seed, self._random, self._schedule, lambda: self.clock)
         self._hosts = Hosts(job.placed, job.cores)
         numbered = (job.whole or graph) if job.numbered else None
         self._invariants = Invariants(graph, self.tasks, numbered, job.rounds)
@@ -147,7 +149,10 @@ class SimulatedCluster:
         self.user_code = self._user_codes.of
         for address in graph.addresses:
             self._user_codes.start(address)
-        self._schedule_first()
+        for at, address, event in job.first_events():
+            self._schedule(at, address, event)
+        for address in self.machines:
+            self._schedule_ticks(address)
 
     def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
@@ -238,12 +243,6 @@ class SimulatedCluster:
         """The machines that there are now."""
         return [address for address in self.machines if address not in self._stopped | self.dead]
 
-    def _schedule_first(self) -> None:
-        for at, address, event in self._job.first_events():
-            self._schedule(at, address, event)
-        for address in self.machines:
-            self._schedule_ticks(address)
-
     def _schedule_ticks(self, address: Address) -> None:
         ticks, every = self._job.ticks, self._job.tick_seconds
         if ticks is None:
@@ -270,6 +269,7 @@ class SimulatedCluster:
             self._invariants.received(event, machine)
         for instruction in instructions:
             self._execute(address, instruction)
+        self._ways.flush()
         self._invariants.check(address)
         if any(isinstance(each, Send) and isinstance(each.envelope.message, GoOn) for each in instructions):
             self._user_codes.cut_is_over(self.coordinator)
@@ -300,9 +300,7 @@ class SimulatedCluster:
                 self._hosts.sent(envelope)
                 if self._overheard is not None:
                     self._overheard(envelope)
-                held = job.held(envelope.sender, envelope.receiver, self.clock)
-                for _ in range(2 if self._random.random() < job.network.duplicates else 1):
-                    self._schedule(held + job.network.delay(self._random), envelope.receiver, envelope)
+                self._ways.send(envelope)
             case StartTasks() | CancelStart() | StopTasks() | Answer() | LogEpoch():
                 self._manage(instruction)
             case OpenSplit() | CloseSplit() | OpenResult():
@@ -334,6 +332,8 @@ class SimulatedCluster:
         """Let something end that a machine, if it is alive, has its driver do."""
         if address in self.dead | self._stopped:
             return
+        if isinstance(event, OnTheWay):
+            return event.happens()
         if isinstance(event, UserCode):
             return self._schedule(0.0, address, event.write_snapshot())
         if isinstance(event, StartEnds):
@@ -362,6 +362,7 @@ class SimulatedCluster:
             case StopTasks(addresses, present):
                 self._stopped |= set(addresses)
                 self._invariants.stopped(addresses)
+                self._ways.part(present)
                 for address in self.machines:
                     if address not in self._stopped:
                         self._schedule(self._job.network.delay(self._late), address, TasksGone(present))
@@ -377,6 +378,7 @@ class SimulatedCluster:
             self._not_up(start, "did not start")
             return
         self._starting = None
+        self._ways.meet(start.addresses)
         for new in start.addresses:
             self.machines[new] = self.tasks[new] = self._make(new)
             self.machines[new].live_in(self.generation)

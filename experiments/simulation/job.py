@@ -107,6 +107,7 @@ class SimulatedJob:
         held: virtual seconds for which a message that one address sends another at a time is held on its way.
         deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
         room: what each task has for its states; None: as much as they need.
+        relays: through how many relays the coordinator and the tasks speak with each other.
         rounds: by stage, the redistributions that the load of each of its tasks had caused in a run that this one
             continues.
     """
@@ -139,6 +140,7 @@ class SimulatedJob:
     held: Callable[[Address, Address, float], float] = lambda sender, receiver, now: 0.0
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
     room: Room | None = None
+    relays: int = 0
     rounds: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def first_events(self) -> Iterator[tuple[float, Address, Event]]:

@@ -4,8 +4,13 @@ call, and so does what it says to them. Channels put in order what comes by what
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
-from dpa.protocol.wire.addresses import RESERVED, Address
+from dpa.protocol.wire.addresses import RESERVED, Address, Present
+
+M = TypeVar("M")
+"""A message, in whichever form it travels."""
 
 RELAYED_TASKS = 48
 """A job of no more tasks than this has no relays: its coordinator has some hundreds of messages a second, of the
@@ -44,3 +49,35 @@ class Bundling:
         """When a bundle whose first message comes now is passed on; it is the next one then."""
         self._last = max(at + _GATHER_SECONDS, self._last + _BUNDLE_SECONDS)
         return self._last
+
+
+class Relay(Generic[M]):
+    """One relay of one generation. Moments are in seconds, of any clock."""
+
+    def __init__(self) -> None:
+        self._bundling = Bundling()
+        self._gathered: list[M] = []
+        self._tasks: set[Address] = set()
+
+    def meet(self, tasks: Iterable[Address]) -> None:
+        """These tasks are about to begin."""
+        self._tasks.update(tasks)
+
+    def part(self, present: Present) -> None:
+        """Tasks of a stage have ended."""
+        self._tasks = {task for task in self._tasks if not present.has_gone(task)}
+
+    def gather(self, message: M, at: float) -> float | None:
+        """Take in what a task says to the coordinator. Returns when the bundle with it is passed on; None: of that
+        bundle, this has been returned before."""
+        self._gathered.append(message)
+        return self._bundling.due(at) if len(self._gathered) == 1 else None
+
+    def take(self) -> list[M]:
+        """The bundle that is due, in the order in which its messages came."""
+        bundle, self._gathered = self._gathered, []
+        return bundle
+
+    def spread(self, bundle: Sequence[tuple[Address, M]]) -> list[tuple[Address, M]]:
+        """What goes on of a bundle that the coordinator says: to a task that is gone it need not be said."""
+        return [(to, message) for to, message in bundle if to in self._tasks]
