@@ -14,17 +14,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lines", action="store_true", help="parse records of CSV, JSON and Kafka, too")
     parser.add_argument("--only", type=int, help="the number of one case, in this process, with its traceback")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only is not None:
-        print(trace_of(given.seed, given.only, lines=given.lines))
+        print(trace_of(given.seed, given.only))
         return 0
     if given.child is not None:
-        child(given.seed, given.child, given.cases, lines=given.lines)
+        child(given.seed, given.child, given.cases)
         return 0
-    found = fuzzed(given.seed, given.cases, print, lines=given.lines)
+    found = fuzzed(given.seed, given.cases, print)
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(found.outcomes.items()))
     print(f"{found.cases} cases: {kinds}")
     return 1 if found.offenders else 0

@@ -22,10 +22,8 @@ from experiments.fuzz_inputs import columns, files
 
 READERS = (
     *("table", "table", "batches", "records", "pandas", "polars", "feed", "parquet", "parquet", "two files"),
-    *("watched parquet", "watched text", "declared"),
+    *("watched parquet", "watched text", "watched csv", "watched json", "kafka", "declared"),
 )
-LINES = ("watched csv", "watched json", "kafka")
-"""Readers of records that are parsed."""
 STEPS = (*("map", "filter", "flat_map", "batch map", "batch filter", "union", "none"),)
 WINDOWS = ("tumbling", "tumbling", "sliding", "session")
 ENDS = (
@@ -54,7 +52,6 @@ class Case:
 
     Attributes:
         number: by which, with a seed, it is drawn.
-        readers: those that are drawn among.
         words: what it is, for people.
         timed: whether its rows have a time.
     """
@@ -62,14 +59,13 @@ class Case:
     number: int
     draw: random.Random
     place: Path
-    readers: tuple[str, ...] = READERS
     words: list[str] = field(default_factory=list)
     timed: bool = False
 
     @classmethod
-    def of(cls, seed: int, number: int, place: Path, *, lines: bool = False) -> Case:
-        """The case of a number; `lines`: whether records are parsed, too."""
-        return cls(number, random.Random(f"{seed}:{number}"), place, READERS + LINES * lines)
+    def of(cls, seed: int, number: int, place: Path) -> Case:
+        """The case of a number."""
+        return cls(number, random.Random(f"{seed}:{number}"), place)
 
     def run(self) -> None:
         """Run its job in this process; `words` grow meanwhile. Raises whatever it raises."""
@@ -115,7 +111,7 @@ class Case:
         return column if unit == "none" else {"column": column, "unit": unit}
 
     def _read(self, flow: Flow, name: str) -> Stream:
-        reader = self._choice(self.readers)
+        reader = self._choice(READERS)
         given = self._given(reader)
         options: dict[str, Any] = {"schema": {"k": "string", "v": "int64"}} if reader == "declared" else {}
         return flow.read(given, name=name, time=self._time() if self.timed else None, **options)
@@ -163,13 +159,15 @@ class Case:
 
     def _kafka(self, declared: pa.Schema) -> pa.Table:
         draw = self.draw
-        values = (b'{"k": "a", "v": 1}', b"{}", None, b'{"at": 1700000000000}')
+        values = (b'{"k": "a", "v": 1}', b"{}", None, b'{"at": 1700000000000}', draw.choice(files.WRONG))
         messages = [
             Message(topic="t", partition=0, offset=offset, key=draw.choice((b"k", None)), value=draw.choice(values))
             for offset in range(draw.choice((1, 5)))
         ]
-        records = RecordFormat(draw.choice(("bytes", "string")), "json", of_json(declared))
-        return pa.Table.from_batches([records.batch(messages, records.schema.names)])
+        kind, tolerates = draw.choice(("bytes", "string")), draw.random() < 0.5
+        records = RecordFormat(kind, "json", of_json(declared), tolerates)
+        batch, _ = records.batch(messages, records.schema.names)
+        return pa.Table.from_batches([batch])
 
     def _step(self, flow: Flow, rows: Stream) -> Stream:
         word = self._choice(STEPS + WINDOWS * (2 if self.timed else 0))

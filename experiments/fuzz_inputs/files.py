@@ -27,7 +27,30 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "text": ("a", "", "ä", "a\x00b", "a,1", "\u2028"),
 }
-"""Lines that are as they should be, or nearly; those that are not are the business of the readers' own tests."""
+"""Lines that are as they should be, or nearly."""
+
+WRONG = (
+    *(b"null", b"1", b"[]", b'[{"k": 1}]', b'"a"', b"{", b"}", b'{"k": 1}{"k": 2}', b'{"k": 1}\n{"k": 2}', b"", b" "),
+    *(
+        b"\xff\xfe",
+        b'{"k": "\xff"}',
+        b"\x00",
+        b'{"k": "\x00"}',
+        b'{"k": 1e999}',
+        b'{"v": 99999999999999999999}',
+        b"NaN",
+    ),
+    *(
+        b'{"k": {"k": {"k": []}}}',
+        b'{"k": "a", "k": "b"}',
+        b"[" * 2_000,
+        b'{"k":' * 2_000,
+        b"a" * 100_000,
+        b"\xef\xbb\xbf",
+    ),
+    *(b'"', b'"a', b'a"b,1', b'"a""b",1', b"a\\,1", b"a,1,2,3,4", b"a,\r1", b"\r", b'"a\nb",1', b"\x1f\x8b"),
+)
+"""Lines and values that are none of their kind, or hardly."""
 
 ENCODINGS = ("utf-8", "utf-8", "utf-8", "utf-8", "latin-1", "utf-16", "utf-8-sig", "utf-16-be")
 
@@ -39,7 +62,12 @@ def lines(kind: str, draw: random.Random) -> bytes:
         found.insert(0, draw.choice(HEADERS) if draw.random() < 0.6 else "k,v")
     end = draw.choice(("\n", "\n", "\n", "\r\n"))
     text = end.join(found) + draw.choice(("", end))
-    return _cut(text.encode(draw.choice(ENCODINGS), errors="replace"), draw, often=0.05)
+    data = text.encode(draw.choice(ENCODINGS), errors="replace")
+    if draw.random() < 0.4:
+        parts = data.split(b"\n")
+        parts.insert(draw.randrange(len(parts) + 1), draw.choice(WRONG))
+        data = draw.choice((b"\n", b"\n", b"\r")).join(parts)
+    return _cut(data, draw, often=0.05)
 
 
 def parquet(table: pa.Table, path: Path, draw: random.Random) -> bool:

@@ -38,12 +38,12 @@ class Found:
     offenders: list[str] = field(default_factory=list)
 
 
-def fuzzed(seed: int, cases: int, say: Callable[[str], Any] = lambda line: None, *, lines: bool = False) -> Found:
-    """Run the cases from 0 on; `say` is called with each offender. `lines`: whether records are parsed, too."""
+def fuzzed(seed: int, cases: int, say: Callable[[str], Any] = lambda line: None) -> Found:
+    """Run the cases from 0 on; `say` is called with each offender."""
     found, first = Found(), 0
     while first < cases:
         number = first
-        which = f"--seed {seed} --child {first} --cases {cases}{' --lines' if lines else ''}".split()
+        which = f"--seed {seed} --child {first} --cases {cases}".split()
         process = subprocess.Popen(
             [sys.executable, "-m", "experiments.fuzz_inputs", *which],
             stdout=subprocess.PIPE,
@@ -86,14 +86,14 @@ def _note(found: Found, number: int, told: dict[str, Any], say: Callable[[str], 
         say(found.offenders[-1])
 
 
-def child(seed: int, first: int, cases: int, *, lines: bool) -> None:
+def child(seed: int, first: int, cases: int) -> None:
     """Run the cases from `first` up to `cases` in this process, and tell what comes of each."""
     quiet()
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is none of it
     for number in range(first, cases):
         print(json.dumps({"begins": number}), file=out)
-        print(json.dumps(outcome(seed, number, lines=lines)), file=out)
+        print(json.dumps(outcome(seed, number)), file=out)
 
 
 def quiet() -> None:
@@ -102,12 +102,12 @@ def quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def outcome(seed: int, number: int, *, lines: bool = False) -> dict[str, str]:
+def outcome(seed: int, number: int) -> dict[str, str]:
     """What comes of a case: its result, an error that is dpa's own, or an offence."""
     from experiments.fuzz_inputs.cases import Case
 
     with TemporaryDirectory() as place:
-        case = Case.of(seed, number, Path(place), lines=lines)
+        case = Case.of(seed, number, Path(place))
         try:
             case.run()
         except ProtocolError as error:
@@ -126,13 +126,13 @@ def _offence(error: BaseException, words: list[str]) -> dict[str, str]:
     return {"outcome": "offence", "what": f"{what} at {at}", "words": " | ".join(words)}
 
 
-def trace_of(seed: int, number: int, *, lines: bool) -> str:
+def trace_of(seed: int, number: int) -> str:
     """What one case raises, in full."""
     from experiments.fuzz_inputs.cases import Case
 
     quiet()
     with TemporaryDirectory() as place:
-        case = Case.of(seed, number, Path(place), lines=lines)
+        case = Case.of(seed, number, Path(place))
         try:
             case.run()
         except BaseException:
