@@ -244,16 +244,18 @@ class Delta(TableSink):
             self._log(name, 0, *layout.entries)
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         where, options = self._in(name), self._options
-        is_broken = False
+        why = ""
         try:
             write_deltalake(where, rows, mode="append", storage_options=options, post_commithook_properties=hooks)
         except DeltaError as error:
-            if layout is None or "failed validation check" not in str(error):
+            if layout is not None and "failed validation check" in str(error):
+                why = f"rows of the result break a rule of the table at {self.place}: {'; '.join(layout.rules)}"
+            elif "Failed to parse value" in str(error):
+                why = f"`deltalake` cannot write negative decimals as partitions of the table at {self.place}"
+            else:
                 raise
-            is_broken = True
-        if layout is not None and is_broken:  # outside of what quotes rows, whose text may look like an outage
-            rules = "; ".join(layout.rules)
-            raise TableError(f"rows of the result break a rule of the table at {self.place}: {rules}")
+        if why:  # raised outside of what quotes rows, whose text may look like an outage
+            raise TableError(f"{why}; mend the rows in the job")
         table = DeltaTable(where, storage_options=options)
         with self._files.open_input_stream(f"{name}/{_LOG}/{table.version():020d}.json") as stream:
             entries = [json.loads(line) for line in stream.read().splitlines()]

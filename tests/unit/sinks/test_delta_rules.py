@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,10 @@ def test_partitions_that_readers_would_find_changed_are_refused(tmp_path: Path) 
     ):
         written(lake.sink(), pa.table({"p": ["a", ""], "n": [1, 2]}))
     assert lake.rows() == []
+    decimals = Lake("delta", tmp_path / "decimals")
+    decimals.make(pa.schema([("p", pa.decimal128(10, 2)), ("n", pa.int64())]), ["p"])
+    with pytest.raises(TableError, match="`deltalake` cannot write negative decimals as partitions"):
+        written(decimals.sink(), pa.table({"p": [Decimal("-0.25")], "n": [1]}))
     other = Lake("delta", tmp_path / "other")
     other.make(pa.schema([("p", pa.binary()), ("n", pa.int64())]), ["p"])
     with pytest.raises(TableError, match="is partitioned by 'p', which is binary: such partitions cannot be written"):
