@@ -112,8 +112,9 @@ class LineFormat:
         return dict(row)
 
 
-def parsed_objects(data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-    """The objects of some JSON; `schema`: of the fields that are read, None: of all.
+def parsed_objects(data: pa.Buffer, schema: pa.Schema | None, *, spread: bool = False) -> pa.Table:
+    """The objects of some JSON; `schema`: of the fields that are read, None: of all; `spread`: they may be on several
+    lines each, which takes longer.
 
     Raises:
         pa.ArrowInvalid: a field is of another type, or there is no such object.
@@ -121,7 +122,7 @@ def parsed_objects(data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
     from pyarrow import json
 
     block = json.ReadOptions(use_threads=False, block_size=data.size + 1)
-    options = json.ParseOptions(explicit_schema=schema, newlines_in_values=True)
+    options = json.ParseOptions(explicit_schema=schema, newlines_in_values=spread)
     if schema is not None:
         options.unexpected_field_behavior = "ignore"
     return json.read_json(pa.BufferReader(data), block, options)

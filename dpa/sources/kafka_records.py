@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
@@ -73,7 +74,7 @@ class RecordFormat:
         wrong: Wrong = {}
         if texts or len(fields):
             line = partial(_line, texts, has_object=len(fields) > 0)
-            found, wrong = parsed(messages, line, partial(parsed_objects, schema=fields))
+            found, wrong = parsed(messages, line, partial(parsed_objects, schema=fields, spread=True))
         kept = [message for place, message in enumerate(messages) if place not in wrong]
         objects = pa.concat_tables(found or [fields.empty_table()]).combine_chunks()
         columns = [
@@ -89,21 +90,12 @@ class RecordFormat:
         Raises:
             ValueError: it still cannot.
         """
-        batch, unread = self.batch([cast("Message", _Again({**about, "value": data}))], self.schema.names)
+        kept = {name: partial(lambda value: value, value) for name, value in {**about, "value": data}.items()}
+        batch, unread = self.batch([cast("Message", SimpleNamespace(**kept))], self.schema.names)
         if unread:
             raise ValueError(unread[0].message)
         [row] = batch.to_pylist()
         return dict(row)
-
-
-class _Again:
-    """A record that was kept, as one that has just come."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def __getattr__(self, name: str) -> Callable[[], Any]:
-        return lambda: self._values[name]
 
 
 def _unread(message: Message, why: str) -> Unread:
