@@ -20,8 +20,8 @@ _ERRNOS = {
 }
 _SAID = re.compile(
     r"NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT|INTERNAL_FAILURE|curlCode"
-    r"|An error occurred \((?:5\d\d|InternalError|ServiceUnavailable|SlowDown|RequestTimeout)\)"
-    r"|HTTP (?:status )?(?:code )?5\d\d|\b50[0234] (?:Internal|Bad|Service|Gateway)|error sending request"
+    r"|An error occurred \((?:5(?!01)\d\d|InternalError|ServiceUnavailable|SlowDown|RequestTimeout)\)"
+    r"|HTTP (?:status )?(?:code )?5(?!01)\d\d|\b50[0234] (?:Internal|Bad|Service|Gateway)|error sending request"
     r"|[Cc]onnection (?:refused|reset|closed|aborted|error)|[Oo]peration timed out|[Cc]ould not connect"
 )
 """What messages of libraries say of a place that does not answer, in which their errors have no number."""
@@ -49,7 +49,8 @@ def may_pass(error: BaseException, *, full: bool = True) -> bool:
 
 
 def _passes(error: BaseException, full: bool) -> bool:
-    if is_full(error):
+    is_of_library = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _OF_LIBRARIES
+    if is_of_library and is_full(error):
         return full
     if isinstance(error, CheckpointStoreError) and getattr(error, "cause", error).may_pass:  # Ray wraps it
         return True
@@ -60,7 +61,6 @@ def _passes(error: BaseException, full: bool) -> bool:
     inner: Any = error.args[0] if error.args else None
     if type(error).__name__ == "KafkaException" and hasattr(inner, "retriable"):
         return bool(inner.retriable() or inner.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"))
-    is_of_library = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _OF_LIBRARIES
     return is_of_library and (type(error).__name__ in _KINDS or bool(_SAID.search(str(error))))
 
 
