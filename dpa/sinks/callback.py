@@ -39,7 +39,8 @@ class Callback(Sink):
         return rows
 
     def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
-        self._newest = self._newest + 1 if epoch == RESULT else epoch
+        number = self._newest + 1 if epoch == RESULT else epoch
         rows = together(staged)
         if rows.num_rows or self.publishes == "table":
-            self._function(rows, self._newest)
+            self._function(rows, number)
+        self._newest = number  # not before: what fails is given again with the same number

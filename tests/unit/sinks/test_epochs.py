@@ -211,3 +211,22 @@ def test_a_function_is_given_the_rows_of_each_epoch_that_has_any() -> None:
         task = pickle.loads(pickle.dumps(sink))
         sink.commit([task.stage(pa.table({"value": rows}), 0, epoch) for rows in tables], epoch, 0.0)
     assert given == [(1, [1, 2, 3]), (3, [4]), (4, [5])]
+
+
+def test_a_function_that_has_failed_is_given_the_last_rows_again_with_the_same_number() -> None:
+    given: list[int] = []
+
+    def post(rows: pa.Table, epoch: int) -> None:
+        given.append(epoch)
+        if len(given) in (2, 3):
+            raise ConnectionError("no answer")
+
+    sink = Callback(post, "final")
+    sink.begin()
+    rows = [pa.table({"value": [1]})]
+    sink.commit(rows, 1, 0.0)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            sink.commit(rows, RESULT, 0.0)
+    sink.commit(rows, RESULT, 0.0)
+    assert given == [1, 2, 2, 2]
