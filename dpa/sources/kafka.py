@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from dpa._util.outages import HERE
+from dpa._util.outages import HERE, may_pass
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page, never, table_of
@@ -150,19 +150,19 @@ class KafkaSplit:
                     at = offset + 1
             if messages:
                 outage.ends()
-                heard = time.monotonic()
                 yield messages
+                heard = time.monotonic()  # behind the work with them, which may take longer than a broker may be silent
             elif (waited := time.monotonic() - heard) > silent:
                 why = f"no record from offset {at:,} on has come for {waited:.0f} s"
                 if not outage.lasts(why):
                     raise TableError(f"{self.channel}: {why}")
 
     def _failed(self, error: Any) -> None:
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError, KafkaException
 
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise TableError(_gone(self.topic, self.partition, f"offset {self.start:,}"))
-        if not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        if not may_pass(KafkaException(error)):
             raise TableError(f"{self.channel}: {error.str()}")
 
 

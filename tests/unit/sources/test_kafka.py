@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from builders import map_task
+from confluent_kafka import KafkaError
 from kafka_broker import make_topic, produce
 
 from dpa import Job, Mapper
@@ -162,7 +164,6 @@ def test_values_that_are_not_as_declared_are_named(kafka: str) -> None:
 
 
 def test_records_that_are_gone_are_an_error(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from confluent_kafka import KafkaError
 
     feed = topic_of(kafka)
     produce(kafka, feed.topics[0], [b"a", b"b"])
@@ -211,3 +212,18 @@ def test_a_job_file_names_topics(kafka: str) -> None:
             Job(file=parse(document)).run(backend=LocalBackend())
     with pytest.raises(ConfigError, match="format 'kafka' needs the key 'kafka'"):
         parse({"input": {"format": "kafka"}, "key": "page", "reducer": "count"})
+
+
+def test_a_broker_is_not_taken_for_silent_while_a_task_works_or_is_out_of_reach_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("dpa.sources.kafka.time", SimpleNamespace(monotonic=lambda: now[0]))
+    found = [[SimpleNamespace(error=lambda: None, offset=lambda at=at: at)] for at in (0, 1)]
+    answers = [found[0], [], found[1]]
+    consumer: Any = SimpleNamespace(consume=lambda most, seconds: answers.pop(0))
+    read = 0
+    for messages in KafkaSplit((), "visits", 0, 0, 2, TEXT)._consumed(consumer, 1):
+        read += len(messages)
+        now[0] += 3600.0
+    assert read == 2
