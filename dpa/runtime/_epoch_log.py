@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import ray
 
-from dpa._util.outages import HERE, may_pass
+from dpa._util.outages import may_pass
 from dpa._util.secrets import hidden
 from dpa.errors import TableError
 from dpa.protocol.checkpoint_format import written
@@ -32,38 +33,45 @@ class LoggedEpochs:
         self._lock = threading.Lock()
         self._waiting: list[dict[str, Any]] = []  # that could not be written, and go first
         self._log: EpochLog | None = None
+        self._begin = None if options is None else partial(EpochLog, options, behind)
         self._is_late = False
         self._written_at = -_EVERY
-        try:
-            self._log = None if options is None else HERE.bear(lambda: EpochLog(options, behind))
-        except Exception as error:
-            self._give_up(error)
+        self._attempt(lambda log: None)
 
     def note(self, ended: EndedEpoch) -> bool:
         """Note an epoch; whether it is time to `write`."""
-        if self._log is not None:
+        if self._begin is not None:
             self._rows.append(_row(ended))
-        return self._log is not None and time.monotonic() - self._written_at >= _EVERY
+        return self._begin is not None and time.monotonic() - self._written_at >= _EVERY
 
     def write(self) -> None:
         """Write what was noted."""
         with self._lock:
             if not self._waiting:
                 self._waiting, self._rows = self._rows, []
-            if self._log is None or not self._waiting:
+            if not self._waiting:
                 return
             self._written_at = time.monotonic()
-            try:
-                self._log.add(self._waiting)
+            if self._attempt(lambda log: log.add(self._waiting)):
                 self._waiting = []
-            except Exception as error:
-                if not may_pass(error):
-                    self._give_up(error)
-                elif not self._is_late:
-                    self._warn(f"the log of epochs waits for its place: {hidden(str(error))}")
-                self._is_late = True
-            else:
-                self._is_late = False
+
+    def _attempt(self, action: Callable[[EpochLog], None]) -> bool:
+        """Do something with the log, which begins first if its place has not answered before; whether it is done. Who
+        calls does not wait: the job begins without the log too."""
+        if self._begin is None:
+            return False
+        try:
+            self._log = self._log or self._begin()
+            action(self._log)
+        except Exception as error:
+            if not may_pass(error):
+                self._give_up(error)
+            elif not self._is_late:
+                self._warn(f"the log of epochs waits for its place: {hidden(str(error))}")
+            self._is_late = True
+            return False
+        self._is_late = False
+        return True
 
     def close(self) -> None:
         """Write what was noted, and add no more."""
@@ -72,7 +80,7 @@ class LoggedEpochs:
         with self._lock:
             if self._waiting:
                 self._give_up(TableError("its last epochs are not in it"))
-            log, self._log = self._log, None
+            log, self._log, self._begin = self._log, None, None
             try:
                 if log is not None:
                     log.close()
@@ -80,7 +88,7 @@ class LoggedEpochs:
                 self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        self._log, self._rows, self._waiting = None, [], []
+        self._log, self._begin, self._rows, self._waiting = None, None, [], []
         self._warn(f"the log of epochs ends here, and the job goes on without: {hidden(str(error))}")
 
 
