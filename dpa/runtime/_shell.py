@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from dpa._util.disk import is_full, why
+from dpa._util.outages import HERE
 from dpa._util.secrets import hidden
 from dpa.errors import DpaError
 from dpa.execution.running import running
@@ -85,6 +86,7 @@ class Shell:
         self._states = StateLog(machine)
         self._stuck_seconds = stuck_seconds
         self._work_began: float | None = None
+        self._awaited_before = 0.0
         self._works_on: Instruction | None = None
         self._warnings = 0
         self._worker = threading.Thread(target=self._run_jobs, name="user-code", daemon=True)
@@ -172,7 +174,8 @@ class Shell:
 
     def _run_jobs(self) -> None:
         while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
-            self._warnings, self._works_on, self._work_began = 0, instruction, time.monotonic()
+            self._warnings, self._works_on, self._awaited_before = 0, instruction, HERE.awaited
+            self._work_began = time.monotonic()
             try:
                 event = self._host.work(instruction)
             except BaseException as error:  # user code may call sys.exit(), and a panic in Rust is no Exception
@@ -192,9 +195,9 @@ class Shell:
             self._look_at_work()
 
     def _look_at_work(self) -> None:
-        """Warn if the worker has been at one instruction for too long."""
-        began = self._work_began
-        if began is None or (taken := time.monotonic() - began) < (self._warnings + 1) * self._stuck_seconds:
+        """Warn if the worker has been at one instruction for too long, but for outages, of which others warn."""
+        began, awaited = self._work_began, HERE.awaited - self._awaited_before
+        if began is None or (taken := time.monotonic() - began - awaited) < (self._warnings + 1) * self._stuck_seconds:
             return
         self._warnings += 1
         at = running(sys._current_frames().get(self._worker.ident or 0))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
+import pytest
+
+from dpa._util.outages import HERE
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.wire.envelopes import Envelope
@@ -69,6 +73,24 @@ def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them()
     shell.stop()
     said = "coordinator has been at one step for 0 s; it is starting tasks, which import the modules"
     assert said in str(host.said[0])
+
+
+def test_a_task_that_waits_for_a_place_is_not_said_to_be_at_one_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HERE, "awaited", 7.0)
+    host = Host()
+    shell = Shell(CoordinatorMachine(map_reduce((), 1, 1)), host, stuck_seconds=60)
+    shell.start()
+    shell.post(Start())
+    host.begun.wait()
+    HERE.awaited += 3600.0
+    shell._work_began = time.monotonic() - 3600.0
+    shell._look_at_work()
+    assert not host.said
+    HERE.awaited -= 3600.0
+    shell._look_at_work()
+    assert "at one step" in str(host.said[0])
+    host.over.set()
+    shell.stop()
 
 
 def test_what_comes_together_is_answered_together_and_an_error_of_sending_that_ends_the_job() -> None:
