@@ -105,7 +105,7 @@ class Columns:
         if step.is_stage and keying.function is None and keying.values is not None:  # the input is read without others
             used = (*names_of(keying.key), *keying.values)
             wanted = pa.schema([field for field in wanted if field.name in used])
-        if all(field.name in own.names and own.field(field.name).type == field.type for field in wanted):
+        if pa.schema([(each.name, each.type) for each in own if each.name in wanted.names]).equals(wanted):
             return ()
         return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
 

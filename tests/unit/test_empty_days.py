@@ -209,6 +209,17 @@ def _ready_made(words: Stream, users: Stream) -> None:
     users.key_by(None).reduce(Max("since"), name="newest")
 
 
+def _in_two_orders(words: Stream, users: Stream) -> None:
+    """Rows of a union whose columns come in two orders."""
+    turned = users.map(renamed_of_users)
+    words.map(renamed).union(turned, name="united")
+
+
+@dpa.batch_mapper
+def renamed_of_users(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"times": batch.column("since").cast(pa.int64()), "word": batch.column("word")})
+
+
 BY_KEY = {"key": "int64", "rank": "int64", "word": "string", "n": "int32"}
 FLOWS: dict[str, Callable[[Stream, Stream], Any]] = {
     **{f"{how} join of declared rows": _joined(how) for how in JOINS},
@@ -217,6 +228,12 @@ FLOWS: dict[str, Callable[[Stream, Stream], Any]] = {
         .union(users.flat_map(letters, schema=TEXT))
         .key_by("letter")
         .reduce(Mean("share"))
+    ),
+    "union of columns in two orders": _in_two_orders,
+    "ready-made reducer of objects before a batch function": lambda words, users: (
+        words.key_by("word", value="n")
+        .reduce(Distinct())
+        .union(users.map(renamed_of_users), allow_missing_columns=True)
     ),
     "map with tasks of its own": lambda words, users: words.flat_map(letters, schema=TEXT, parallelism=3).union(
         users.flat_map(letters, schema=TEXT), parallelism=2

@@ -50,7 +50,8 @@ class RecordReceiver(Receiver):
             schema = result_table(self.executor, key, block.keys, self._results(block)).schema
         except (DpaError, *USER_ERRORS):
             schema = pa.table(key_columns(block.keys, key)).schema
-        found = Known(schema, Extent.SOME if self.is_opaque else Extent.NAMES)
+        known = Extent.NAMES if isinstance(self.executor, TopK) else max(extent, Extent.NAMES)
+        found = Known(schema, Extent.SOME if self.is_opaque else known)
         return as_declared(found, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
     def _results(self, block: Block) -> dict[str, pa.Array]:
