@@ -232,7 +232,10 @@ def copied(arrow: T) -> T:
     """An array or a batch in memory of its own. Concatenating copies whole buffers, at many times the speed of
     `take`."""
     concatenate = pa.concat_batches if isinstance(arrow, pa.RecordBatch) else pa.concat_arrays
-    return concatenate([arrow, arrow.slice(0, 0)])
+    try:
+        return concatenate([arrow, arrow.slice(0, 0)])
+    except pa.ArrowInvalid:  # a dictionary has null among its values
+        return arrow.take(pa.array(np.arange(len(arrow))))
 
 
 def _narrowest(owners: int) -> type[np.integer[Any]]:

@@ -157,8 +157,8 @@ class Case:
         _TABLES[where] = table
         return where
 
-    def _kafka(self, declared: pa.Schema) -> pa.Table:
-        draw = self.draw
+    def _kafka(self, drawn: pa.Schema) -> pa.Table:
+        draw, declared = self.draw, pa.schema(dict(zip(drawn.names, drawn.types, strict=True)))
         values = (b'{"k": "a", "v": 1}', b"{}", None, b'{"at": 1700000000000}', draw.choice(files.WRONG))
         messages = [
             Message(topic="t", partition=0, offset=offset, key=draw.choice((b"k", None)), value=draw.choice(values))

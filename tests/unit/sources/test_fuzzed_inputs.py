@@ -155,3 +155,11 @@ def test_a_type_that_json_has_not_is_said_before_a_broker_is_asked(kind: str) ->
     flow.read({"format": "kafka", "kafka": read}).key_by("k").reduce("count")
     with pytest.raises(ConfigError, match=r"the column 'x' is declared as .*: declare a type that JSON has"):
         flow.run(backend=LocalBackend())
+
+
+def test_a_dictionary_with_null_among_its_values_is_ranked() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 2], pa.int8()), pa.array([1.5, None, 2.5]))
+    flow = Flow("nulls")
+    flow.read(pa.table({"k": [1, 1, 2, 2], "v": column})).key_by("k").top_k(1, by="v", name="top")
+    found = flow.run(backend=LocalBackend()).table("top").to_pylist()
+    assert sorted((row["k"], row["v"]) for row in found) == [(1, 1.5), (2, 2.5)]
