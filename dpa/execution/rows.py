@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -191,13 +190,17 @@ def whole_of(table: pa.Table) -> pa.RecordBatch:
     Raises:
         ExecutorError: they are too many for one: Arrow has up to 2 GiB in an array of text.
     """
-    batches: list[pa.RecordBatch] | None = None
-    with suppress(pa.ArrowInvalid):  # of a list or a struct with so much
+    batches, reason = None, "it is too long"
+    try:
         batches = table.combine_chunks().to_batches()
+    except pa.ArrowInvalid as error:  # of a list or a struct with so much, or a dictionary that has null
+        reason = str(error)
     if batches is not None and len(batches) <= 1:
         return batches[0] if batches else no_rows(table.schema)
     large = max(table.column_names, key=lambda name: table[name].nbytes)
     kind, size = table.schema.field(large).type, table[large].nbytes / 2**30
+    if size < 1:
+        raise ExecutorError(f"the column {large!r}, {kind}, cannot be in one piece: {reason}")
     remedy = "use more tasks for the step, or a type such as `large_string`"
     raise ExecutorError(f"the column {large!r}, {kind}, has {size:.1f} GiB in one task, and may have 2: {remedy}")
 

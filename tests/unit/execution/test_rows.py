@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ExecutorError
-from dpa.execution.rows import OneBatch, Portions, one_batch
+from dpa.execution.rows import OneBatch, Portions, one_batch, whole_of
 
 
 def of(rows: int) -> pa.RecordBatch:
@@ -56,3 +56,10 @@ def test_rows_with_more_text_than_one_batch_holds_are_refused_and_not_cut() -> N
     with pytest.raises(ExecutorError, match=r"column 'text', string, has 2.1 GiB in one task, and may have 2"):
         one_batch([(rows, 1)] * 17)
     assert one_batch([(rows, 1)] * 2).num_rows == 2
+
+
+def test_what_arrow_does_not_put_together_is_said_with_its_reason() -> None:
+    columns = [pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([value, None])) for value in (1.0, 2.0)]
+    lists = pa.chunked_array([pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), each) for each in columns])
+    with pytest.raises(ExecutorError, match=r"the column 'x', list<.*>, cannot be in one piece: .*dictionaries"):
+        whole_of(pa.table({"x": lists}))
