@@ -141,7 +141,8 @@ class Chaos:
         self._killed_at: list[tuple[str, float]] = []
         self._said: list[str] = []
         self._given_up: set[str] = set()  # jobs whose driver was killed before their first checkpoint
-        self._has_copy = self._is_put_back = False
+        self._kept = -1  # the newest checkpoint of the copy
+        self._is_put_back = False
 
     @property
     def _is_remote(self) -> bool:
@@ -231,13 +232,14 @@ class Chaos:
             case "driver":
                 kill(self._driver.pid)
             case "checkpoints put back":
-                if not self._world.has_checkpoint(self._store, self._given_up):
+                newest = self._world.newest(self._store, self._given_up)
+                if newest <= self._kept:
                     return False
                 kill(self._driver.pid)
                 self._driver.wait()
-                if not self._has_copy:
+                if self._kept < 0:
                     self._world.keep(self._name)
-                    self._has_copy = True
+                    self._kept = newest
                     return False  # and another one is to come
                 self._world.put_back(self._name)
                 self._is_put_back = True
@@ -270,7 +272,12 @@ class Chaos:
         if found is None or not self._is_put_back:
             return "failed"
         self._is_put_back = False
-        subprocess.run([sys.executable, "-m", *found[1].split()], check=True, stdout=subprocess.DEVNULL)
+        job = self._world.directory / f"{self._name}.json"  # with the keys of the object storage
+        steps = {step: {"from": "words", "key_by": "key", "reduce": "count"} for step in self._steps}
+        written = {step: {**steps[step], "write": self._given["write"][step]} for step in steps}
+        job.write_text(json.dumps({"stages": {"words": {"read": {"path": self._given["file"]}}, **written}}))
+        command = [*found[1].split(), "--config", str(job)]
+        subprocess.run([sys.executable, "-m", *command], check=True, stdout=subprocess.DEVNULL)
         return "refused"
 
     def _start(self, *, resume: bool) -> None:

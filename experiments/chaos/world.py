@@ -134,11 +134,15 @@ class World:
 
     def has_checkpoint(self, place: str, without: Set[str]) -> bool:
         """Whether a job other than these can go on behind one."""
+        return self.newest(place, without) >= 0
+
+    def newest(self, place: str, without: Set[str]) -> int:
+        """The number of the newest checkpoint behind which a job other than these can go on; -1: there is none."""
         try:
-            jobs = self.jobs(place) - without
-            return any(CheckpointStore.open(place).chain(job).newest() is not None for job in jobs)
+            found = [CheckpointStore.open(place).chain(job).newest() for job in self.jobs(place) - without]
         except CheckpointError:
-            return False
+            return -1
+        return max((checkpoint.number for checkpoint in found if checkpoint is not None), default=-1)
 
     def jobs(self, place: str) -> set[str]:
         """Those that have begun to write checkpoints there."""
