@@ -275,7 +275,8 @@ class Chaos:
         job = self._world.directory / f"{self._name}.json"  # with the keys of the object storage
         steps = {step: {"from": "words", "key_by": "key", "reduce": "count"} for step in self._steps}
         written = {step: {**steps[step], "write": self._given["write"][step]} for step in steps}
-        job.write_text(json.dumps({"stages": {"words": {"read": {"path": self._given["file"]}}, **written}}))
+        read = {"format": "parquet", "path": self._given["file"]}
+        job.write_text(json.dumps({"stages": {"words": {"read": read}, **written}}))
         command = [*found[1].split(), "--config", str(job)]
         subprocess.run([sys.executable, "-m", *command], check=True, stdout=subprocess.DEVNULL)
         return "refused"
