@@ -15,7 +15,7 @@ from dpa.errors import CheckpointStoreError, DpaError
 T = TypeVar("T")
 
 _ERRNOS = {
-    *(errno.EAGAIN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+    *(errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
     *(errno.EIO, errno.ENETDOWN, errno.ENETUNREACH, errno.EPIPE, errno.EREMOTEIO, errno.ESTALE, errno.ETIMEDOUT),
 }
 _SAID = re.compile(

@@ -147,14 +147,18 @@ class Publication:
         Raises:
             ConfigError: rows cannot be staged there, or there is what must not be overwritten.
         """
+        with self._refusing():
+            self.outages.bear(self._begin)
+        return self
+
+    def _begin(self) -> None:
+        """Begin, with nothing left if that fails, such as a lock, so that it can be tried again."""
         try:
-            with self._refusing():
-                self.outages.bear(self.sink.begin)
+            self.sink.begin()
             self.place = self._located()
         except BaseException:
             self.__exit__()
             raise
-        return self
 
     def restart(self) -> None:
         """Begin anew, with nothing of what was staged.

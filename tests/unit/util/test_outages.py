@@ -5,16 +5,21 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from output_samples import job
 
 from dpa._util.outages import Outages, may_pass
+from dpa.driver.outputs import Publication
 from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, TableError
 from dpa.execution import rows
 from dpa.execution.rows import Portions
+from dpa.sinks._directory import DirectoryFiles
+from dpa.sinks.objects import ParquetObjects
 
 
 def raised(inner: Exception, outer: type[Exception] = TableError) -> Exception:
@@ -47,6 +52,7 @@ ARROW = "When reading information for key 'x': AWS Error NETWORK_CONNECTION duri
         (raised(raised(ConnectionResetError("reset")), ConfigError), True),
         (raised(OSError(errno.EIO, "input/output error"), CheckpointStoreError), True),
         (PermissionError(errno.EACCES, "not allowed"), False),
+        (raised(BlockingIOError(errno.EAGAIN, "another one has the lock")), False),
         (FileNotFoundError(errno.ENOENT, "no such file"), False),
         (OSError("AWS Error UNKNOWN (HTTP status 503) during PutObject operation"), True),
         (OSError("AWS Error UNKNOWN (HTTP status 501) during PutObject operation: NotImplemented"), False),
@@ -179,3 +185,22 @@ def test_a_split_is_read_on_where_it_was(clock: Clock, monkeypatch: pytest.Monke
     monkeypatch.setattr(rows, "HERE", Outages())
     with pytest.raises(TableError):
         read(Shaky([6]))
+
+
+def test_a_result_is_begun_again_whose_place_has_failed_in_the_middle(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(tmp_path / "out")
+    begun = Publication(job(place), ParquetObjects(place, "overwrite", publishes="final"), "output")
+    failures, put = [OSError(errno.ESTALE, "stale file handle")], DirectoryFiles.put
+
+    def shaky(files: DirectoryFiles, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return put(files, *arguments)
+
+    monkeypatch.setattr(DirectoryFiles, "put", shaky)
+    begun.outages.begin(None, lambda words: None, clock.wait, clock)
+    clock.ends_at = 100
+    with begun:
+        assert not failures and clock.now < 100, "it does not wait for a lock that is its own"
