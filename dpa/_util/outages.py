@@ -22,7 +22,8 @@ _SAID = re.compile(
     r"NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT|INTERNAL_FAILURE|curlCode"
     r"|An error occurred \((?:5(?!01)\d\d|InternalError|ServiceUnavailable|SlowDown|RequestTimeout)\)"
     r"|HTTP (?:status )?(?:code )?5(?!01)\d\d|\b50[0234] (?:Internal|Bad|Service|Gateway)|error sending request"
-    r"|[Cc]onnection (?:refused|reset|closed|aborted|error)|[Oo]peration timed out|[Cc]ould not connect"
+    r"|[Cc]onnection (?:refused|reset|closed|aborted|error)|[Tt]imed out|[Cc]ould not connect"
+    r"|Temporary failure in name resolution"
 )
 """What messages of libraries say of a place that does not answer, in which their errors have no number."""
 
@@ -57,7 +58,7 @@ def _passes(error: BaseException, full: bool) -> bool:
     if isinstance(error, ConnectionError | TimeoutError):
         return True
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in _ERRNOS
+        return error.errno in _ERRNOS or bool(_SAID.search(str(error)))
     inner: Any = error.args[0] if error.args else None
     if type(error).__name__ == "KafkaException" and hasattr(inner, "retriable"):
         return bool(inner.retriable() or inner.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"))

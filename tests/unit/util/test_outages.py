@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pyarrow as pa
 import pytest
@@ -43,6 +45,10 @@ ARROW = "When reading information for key 'x': AWS Error NETWORK_CONNECTION duri
         (TimeoutError("timed out"), True),
         (OSError(errno.ESTALE, "stale file handle"), True),
         (OSError(ARROW), True),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), True),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), False),
+        (OSError("HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=1)"), True),
+        (URLError("timed out"), True),
         (OSError("AWS Error SLOW_DOWN during PutObject operation"), True),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (KafkaException(KafkaError(KafkaError._TRANSPORT)), True),
