@@ -240,7 +240,8 @@ class OperatorMachine(TaskMachine):
         if message.stage != self.address.stage:
             self._restart_emitters(sender, message)
         else:
-            self._closed = message.closed
+            if message.closed is not None and (self._closed is None or message.closed > self._closed):
+                self._closed = message.closed  # an exchange may have come before, on another channel
             self._migration.restart(message.table, message.senders)
 
     def _flush(self) -> State:
