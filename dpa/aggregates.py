@@ -251,7 +251,6 @@ class TopRows(RowsReducer):
         return pa.RecordBatch.from_arrays([pa.array(rank, pa.int64()), *rows.columns], names), places
 
     def _top(self, rows: pa.RecordBatch, ids: npt.NDArray[np.integer[Any]], groups: int) -> pa.RecordBatch:
-        """The state of each group, from its rows."""
         valid = rows.column(self.by).is_valid().to_numpy(zero_copy_only=False)
         order = self._order(rows, ids)
         order = order[valid[order]]

@@ -86,7 +86,6 @@ class Groups:
     values: pa.RecordBatch
 
     def __len__(self) -> int:
-        """The number of groups."""
         return len(self.keys)
 
     def sizes(self) -> npt.NDArray[np.int64]:

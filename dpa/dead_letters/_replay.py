@@ -275,7 +275,6 @@ class _Result:
             raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
 
     def _fitting(self, rows: pa.Table) -> list[pa.Table]:
-        """The new rows, in the columns of those that are there."""
         return [table.select(rows.column_names).cast(rows.schema) for table in self.new if table.num_rows]
 
     def _merged(self, rows: pa.Table) -> pa.Table:
@@ -291,7 +290,6 @@ class _Result:
 
 
 def _states_of(rows: pa.RecordBatch, key: Any, receiver: Receiver, seed: int) -> StatePart:
-    """Rows of a result as the states that they are."""
     keys = key_column(rows, key)
     values = rows.select([name for name in rows.schema.names if name not in names_of(key)])
     ones = np.ones(rows.num_rows, dtype=np.int64)

@@ -75,7 +75,6 @@ def _one(step: Step, rows: Sequence[_Rows], file: JobFile) -> tuple[Step, _Rows]
 
 
 def _read(time: TimeOptions | None) -> _Rows:
-    """What is known of the rows of an input."""
     if time is None:
         return _Rows()
     return _Rows(None, frozenset({EventTime(time.column, time.unit)}), frozenset({time.by}))
@@ -99,7 +98,6 @@ def _time(step: Step, times: frozenset[EventTime], file: JobFile) -> EventTime:
 
 
 def _by_key(step: Step, windows: Windows, file: JobFile) -> Step:
-    """A step by key in windows."""
     receiver = step.receiver
     if windows.is_session and (receiver.has_sides or not receiver.can_merge):
         why = "sessions of a key become one when a record comes between them, and then their states are merged"

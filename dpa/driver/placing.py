@@ -214,7 +214,6 @@ class Placing:
         return self._of(there)
 
     def _declared_nodes(self) -> Cluster:
-        """The declared nodes, or this machine."""
         cores = float(os.cpu_count() or 1)
         return self._of(dict.fromkeys(self._config.nodes, cores) or {"this machine": cores})
 

@@ -195,8 +195,6 @@ class _Log:
 
 @dataclass(frozen=True)
 class _Result:
-    """A step that has published results."""
-
     spec: JobSpec
     step: Step
     log: _Log

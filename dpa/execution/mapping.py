@@ -252,7 +252,6 @@ class MapTask:
         return block
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
-        """The values of rows with these key columns."""
         if self.values is None or self.mapper is not None:
             names = [name for name in rows.schema.names if name not in key]
         else:

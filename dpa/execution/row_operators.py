@@ -269,7 +269,6 @@ def _runs(
 
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"record {shown(local['record'])}"))
 def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
-    """What a record function makes of each record."""
     function, kind, record = operator.function, operator.kind, None
     try:
         if kind is RowKind.FILTER:

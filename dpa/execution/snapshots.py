@@ -81,6 +81,5 @@ def folded(newest_first: Iterable[Iterable[TaskSnapshot]]) -> Iterator[TaskSnaps
 
 
 def _without(part: StatePart, keys: set[Key]) -> StatePart | None:
-    """The states of other keys."""
     rows = [row for row, key in enumerate(to_python(part.keys)) if key not in keys]
     return part.take(np.array(rows, dtype=np.intp)) if rows else None

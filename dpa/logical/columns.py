@@ -287,5 +287,4 @@ def columns_read(steps: Sequence[Step], source: str) -> tuple[tuple[str, ...] | 
 
 
 def _is_value(column: str, keying: Keying) -> bool:
-    """Whether a column is, or may be, a value."""
     return column not in names_of(keying.key) if keying.values is None else column in keying.values

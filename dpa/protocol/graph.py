@@ -279,7 +279,6 @@ class Graph:
             raise ConfigError(f"the stages {' -> '.join(cycle)} form a cycle") from None
 
     def __getitem__(self, name: str) -> Stage:
-        """The stage of a name."""
         return self._by_name[name]
 
     @cached_property

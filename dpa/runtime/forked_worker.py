@@ -63,7 +63,6 @@ def main() -> None:
 
 
 def _made_by_server(address: Path, worker: Path) -> bool:
-    """Whether the server there has made this worker."""
     _provide(address)
     request = {
         "arguments": [str(worker), *sys.argv[1:]],

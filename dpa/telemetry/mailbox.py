@@ -64,7 +64,6 @@ class Mailbox:
     """The job's side: a context, while which the job can be asked."""
 
     def __init__(self, name: str) -> None:
-        """Of a job of this name."""
         self._name = name
         self._directory: Path | None = None
         self._lock: IO[str] | None = None

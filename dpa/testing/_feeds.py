@@ -135,7 +135,6 @@ def _read(splits: Sequence[Split], like: pa.Table, batch_rows: int = 50) -> pa.T
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Without dictionaries."""
     kinds = [each.value_type if pa.types.is_dictionary(each) else each for each in table.schema.types]
     return table.cast(pa.schema(list(zip(table.schema.names, kinds, strict=True))))
 

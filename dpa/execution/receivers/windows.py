@@ -202,7 +202,6 @@ class WindowStates(States):
         return store
 
     def _by_end(self, block: Block) -> Iterator[tuple[int, Block]]:
-        """The records of each window, by its end."""
         ends, of_key = np.unique(ends_of(block.keys), return_inverse=True)
         self._kind = block.keys.type
         for number, own in block.by_key(of_key.astype(np.int32)):

@@ -217,7 +217,6 @@ class BoundedStates(States):
         return Reduced(self._room.on_disk(plain(share.table)), keys, records.to_numpy(), mapped.to_numpy())
 
     def _slices(self, block: Block) -> Iterator[Block]:
-        """A block in slices, each of which finds room."""
         rows = block.rows
         if self._receiver.takes_objects:
             each = self.held // max(1, self._hot.size) or _KEY_BYTES
@@ -273,7 +272,6 @@ class BoundedStates(States):
         self._touched[stretches] = 0
 
     def _flush(self, interval: Interval = ALL_HASHES) -> Shelf:
-        """Put all in an interval on the shelf."""
         return self._move(self._parts, interval)
 
     def _move(self, stretches: npt.NDArray[np.int32], interval: Interval = ALL_HASHES) -> Shelf:

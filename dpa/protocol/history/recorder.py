@@ -67,7 +67,6 @@ class Recorder:
         return Recording(self._machine.address, tuple(self._segments), self._dropped + 1, self._error)
 
     def _current(self) -> Segment:
-        """The segment of the next event."""
         segments = self._segments
         if not segments or len(segments[-1].events) >= self._max_events or self._rows >= self._max_rows:
             if len(segments) == segments.maxlen:

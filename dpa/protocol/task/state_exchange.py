@@ -37,7 +37,6 @@ class StateExchange(RuledMachine):
     """User code takes turns: it extracts or merges between two quanta of records, never while it processes any."""
 
     def __init__(self, task: TaskMachine, queue: RecordQueue) -> None:
-        """Of a task with this queue."""
         super().__init__(ExchangeState.IDLE)
         self._task = task
         self._queue = queue

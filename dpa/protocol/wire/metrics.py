@@ -364,5 +364,4 @@ class Snapshot:
     is_open: bool = False
 
     def __getitem__(self, stage: str) -> StageSnapshot:
-        """A stage by its name."""
         return next(found for found in self.stages if found.name == stage)
