@@ -112,7 +112,7 @@ class _Taken(NamedTuple):
 class _Arriving(SimulatedJob):
     """A job whose input comes row by row, without end, and whose tasks reach the coordinator through relays."""
 
-    relays: _Relays = field(default_factory=lambda: _Relays(0))
+    bundling: _Relays = field(default_factory=lambda: _Relays(0))
 
     def polled(self, stage: str, position: Position, draw: random.Random) -> PollDone:
         """As many splits as have come since the last poll, about."""
@@ -123,8 +123,8 @@ class _Arriving(SimulatedJob):
 
     def held(self, sender: Address, receiver: Address, at: float) -> float:
         """What is for the coordinator waits for the rest of its bundle."""
-        relay = relay_of(sender, self.relays.count) if receiver == COORDINATOR else None
-        return 0.0 if relay is None else self.relays.passes_on(relay, at) - at
+        relay = relay_of(sender, self.bundling.count) if receiver == COORDINATOR else None
+        return 0.0 if relay is None else self.bundling.passes_on(relay, at) - at
 
 
 def _split(row: int) -> MemorySplit:
@@ -150,7 +150,7 @@ def _job(tasks: int) -> _Arriving:
             "sum": ReduceStage(sums, "key"),
         },
         ticks=None,
-        relays=_Relays(relays_for(3 * tasks)),
+        bundling=_Relays(relays_for(3 * tasks)),
     )
 
 
@@ -173,8 +173,8 @@ def _record(tasks: int, seconds: float, seed: int) -> _Recorded:
         if to in events:
             events[to].append((at, event))
     progress(f"3 x {tasks} tasks: {cluster.steps:,} events in {time.time() - began:.0f} s")
-    taken = {COORDINATOR: job.relays.calls(events[COORDINATOR]), BALANCER: _Relays(0).calls(events[BALANCER])}
-    return _Recorded(job.graph, job.relays.count, taken)
+    taken = {COORDINATOR: job.bundling.calls(events[COORDINATOR]), BALANCER: _Relays(0).calls(events[BALANCER])}
+    return _Recorded(job.graph, job.bundling.count, taken)
 
 
 @dataclass(frozen=True)
