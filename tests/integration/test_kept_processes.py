@@ -117,7 +117,8 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     task, made = StageActor(), []
     monkeypatch.setattr(task, "reset", lambda generation: ended.append(generation) or object())
     monkeypatch.setattr("dpa.runtime._actors.ray.get", lambda given: given)
-    plan = SimpleNamespace(generation=3, tries=(), user_code=lambda *given, **more: made.append(given))
+    limits, user_code = SimpleNamespace(patience=None), lambda *given, **more: made.append(given)
+    plan = SimpleNamespace(generation=3, tries=(), limits=limits, user_code=user_code)
     with pytest.raises(AttributeError, match="graph"):  # all that it is to be
         task.become(Address("reducer", 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
     assert ended == [1, 3] and made
