@@ -274,9 +274,9 @@ def test_a_record_of_some_megabytes_is_one_as_any_other(tmp_path: Path, monkeypa
 
 def test_random_bytes_give_rows_or_are_left_out(tmp_path: Path) -> None:
     """Each line gives the same alone as among others, in both formats."""
-    draw = random.Random(1)
+    draw = random.Random(1)  # few: where there are many objects, Arrow takes long to raise an error
     pieces = [b"{", b"}", b'"', b"a", b":", b",", b"1", b"null", b"\xff", b"\r", b"\\", b" ", b"\0", b'{"a":1}']
-    for number in range(500):
+    for number in range(60):
         some = [b"".join(draw.choices(pieces, k=draw.randrange(9))) for _ in range(6)]
         for kind, names in ((JSON, ()), (LineFormat("csv", tolerates=True), ("a", "s"))):
             alone = []
