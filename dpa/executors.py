@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -370,27 +370,15 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
     if isinstance(executor, FunctionMapper | FunctionBatchMapper):
         require_arguments(name_of(executor), executor.function, *calls.values())
     if isinstance(executor, FunctionReducer):
-        require_arguments(name_of(executor), executor.function, calls["merge"])
-        _require_values(name_of(executor), executor.function)
+        name = name_of(executor)
+        if {"iterable", "axis"} & require_arguments(name, executor.function, calls["merge"]):  # as of `sum`
+            what = f"{name} reduces a whole list, and a reducer is called with two values at a time"
+            raise ConfigError(f"{what}: give `operator.add` or the like, or the name of a ready-made reducer, as 'sum'")
 
 
-def _require_values(name: str, function: Callable[..., Any]) -> None:
-    """Check that a function with two parameters is not one of a list, such as `sum`, and how to add it up.
-
-    Raises:
-        ConfigError: its parameters are named as such.
-    """
-    try:
-        of_lists = {"iterable", "axis"} & inspect.signature(function).parameters.keys()
-    except (TypeError, ValueError):  # some builtins have no visible signature
-        return
-    if of_lists:
-        what = f"{name} reduces a whole list, and a reducer is called with two values at a time"
-        raise ConfigError(f"{what}: give `operator.add` or the like, or the name of a ready-made reducer, as 'sum'")
-
-
-def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    """Check that a function accepts the arguments that the runtime passes, by position.
+def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> Set[str]:
+    """Check that a function accepts the arguments that the runtime passes, by position; returns the names of its
+    parameters, as far as they are known.
 
     Raises:
         ConfigError: it does not; `name` is the function's in the message.
@@ -398,12 +386,13 @@ def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have no visible signature
-        return
+        return frozenset()
     try:
         signature.bind(*arguments)
     except TypeError:
         called = f"({', '.join(arguments)})"
         raise ConfigError(f"{name} is called with {called}, and its parameters are {signature}") from None
+    return signature.parameters.keys()
 
 
 def name_of(executor: object) -> str:
