@@ -110,7 +110,7 @@ class TaskActor:
             log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(machine, self, plan.stuck_seconds)
 
-    def bear_outages(self, plan: RunPlan) -> None:
+    def _bear_outages(self, plan: RunPlan) -> None:
         """Wait for places that do not answer, until the process is to be of another generation."""
         HERE.begin(plan.limits.patience, self._warned, self._is_over.wait, time.monotonic)
 
@@ -275,7 +275,7 @@ class StageActor(TaskActor):
             import polars_hash  # noqa: F401
         plan = packed.unpack()
         self._leave_for(plan.generation)
-        self.bear_outages(plan)
+        self._bear_outages(plan)
         self._trials = Trials(packed, address) if address.stage in plan.tries else None
         trial = None if self._trials is None else self._try
         if beginning is None:
