@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builders import Total
 from typer.testing import CliRunner
 
-from dpa import BatchMapper, Flow, Job, Process, Reducer, batch_mapper, report, session, tumbling
+from dpa import BatchMapper, Flow, Job, Process, batch_mapper, report, session, tumbling
 from dpa._util.as_yaml import as_yaml
 from dpa.aggregates import READY_MADE, Count, Distinct, Max, Mean, Min, Sum, TopK, TopRows
 from dpa.config import ExecutorConfig, load
@@ -50,17 +51,8 @@ class Twice(BatchMapper):
 
 
 @dataclass
-class Scaled(Reducer[int, int]):
+class Scaled(Total):
     factor: int = 3
-
-    def zero(self) -> int:
-        return 0
-
-    def reduce(self, state: int, value: int) -> int:
-        return state + value
-
-    def merge(self, left: int, right: int) -> int:
-        return left + right
 
     def finish(self, state: int) -> int:
         return state * self.factor

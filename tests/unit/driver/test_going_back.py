@@ -297,15 +297,20 @@ def test_passwords_are_those_of_the_job_file(tmp_path: Path) -> None:
     assert len(case.values()) == 1
 
 
-def test_checkpoints_of_a_job_that_has_ended_are_no_way_to_lose_what_its_input_has_now(tmp_path: Path) -> None:
-    (tmp_path / "few.py").write_text(FEED)
-    case = Case(tmp_path)
+def end_and_put_back(case: Case) -> None:
+    """Run a job with an open input to its end, and put checkpoints back that it had before."""
+    (case.directory / "few.py").write_text(FEED)
     case.read = {"format": "feed", "use": "few:Few"}
     case.publish(1, resume=False)
     case.copy("older")
     case.job().run(backend=LocalBackend(), resume=str(case.saved))
     case.saved.mkdir(exist_ok=True)
     case.put_back("older")
+
+
+def test_checkpoints_of_a_job_that_has_ended_are_no_way_to_lose_what_its_input_has_now(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    end_and_put_back(case)
     said = case.refused()
     assert f"{tmp_path}/counts has all that this job has published: it had ended" in said
     assert f"{case.numbers()[0]}` takes back what was published since" in said
@@ -314,14 +319,8 @@ def test_checkpoints_of_a_job_that_has_ended_are_no_way_to_lose_what_its_input_h
 
 
 def test_a_whole_result_that_is_there_is_not_made_again_of_an_input_that_has_gone_on(tmp_path: Path) -> None:
-    (tmp_path / "few.py").write_text(FEED)
     case = Case(tmp_path, counts={"publish": None})
-    case.read = {"format": "feed", "use": "few:Few"}
-    case.publish(1, resume=False)
-    case.copy("older")
-    case.job().run(backend=LocalBackend(), resume=str(case.saved))
-    case.saved.mkdir(exist_ok=True)
-    case.put_back("older")
+    end_and_put_back(case)
     assert "what it reads now would be lost; begin a new job, which writes elsewhere" in case.refused()
     case.places = {"counts": {"publish": None, "path": str(tmp_path / "elsewhere")}}
     case.job().run(backend=LocalBackend(), resume=str(case.saved))
