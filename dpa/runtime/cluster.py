@@ -215,7 +215,9 @@ def _end() -> None:
     import ray
 
     started = [each for _, process in _node_processes() for each in _descendants(process.pid)]
-    ray.shutdown()
+    ray.shutdown(
+        _exiting_interpreter=chosen_level() is not None
+    )  # as at exit, it then waits for what tasks logged last
     if started:
         import psutil  # Ray brings it
 
