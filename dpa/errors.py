@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpa._util.secrets import hidden
+from dpa._secrets import hidden
 
 
 class DpaError(Exception):

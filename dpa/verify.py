@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dpa._util.secrets import HIDDEN
+from dpa._secrets import HIDDEN
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.config import JobFile, load, parse_written

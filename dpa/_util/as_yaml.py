@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dpa._util.secrets import without_secrets
+from dpa._secrets import without_secrets
 
 
 def as_yaml(config: Mapping[str, Any], width: int = 80) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from dpa._secrets import hidden
 from dpa._util.disk import is_full
-from dpa._util.secrets import hidden
 from dpa.errors import CheckpointStoreError, DpaError
 
 T = TypeVar("T")

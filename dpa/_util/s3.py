@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
+from dpa._secrets import without_secrets
 from dpa._util.disk import why
-from dpa._util.secrets import without_secrets
 from dpa.errors import DpaError
 
 Self = TypeVar("Self", bound="Objects")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from dpa._util.secrets import hidden
+from dpa._secrets import hidden
 from dpa.errors import DpaError
 
 

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from dpa._secrets import without_secrets
 from dpa._util.disk import why
-from dpa._util.secrets import without_secrets
 from dpa.errors import CheckpointStoreError
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from dpa._util.secrets import learn
+from dpa._secrets import learn
 from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained
 from dpa.config._map_reduce import IN_STAGES, as_steps, written_as

@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from dpa._secrets import without_secrets
 from dpa._util.declared import type_names
-from dpa._util.secrets import without_secrets
 
 _SHOWN = 200
 """Characters of a value that errors repeat."""

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from dpa._util.secrets import without_secrets
+from dpa._secrets import without_secrets
 from dpa.aggregates import READY_MADE
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.execution.failures import USER_ERRORS

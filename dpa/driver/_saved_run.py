@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
 from dpa._util.owned import users_directory
-from dpa._util.secrets import without_secrets
 from dpa._util.words import plural
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.outputs import Publication

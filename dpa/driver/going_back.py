@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dpa._util.secrets import HIDDEN
+from dpa._secrets import HIDDEN
 from dpa.checkpoints import Chain, Manifest
 from dpa.config import JobFile, OutputConfig, parse_written
 from dpa.driver.outputs import Publication, written

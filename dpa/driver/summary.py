@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from dpa._util.secrets import without_secrets
+from dpa._secrets import without_secrets
 from dpa.config import JobConfig
 from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import bottleneck, held_up

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Any
 
-from dpa._util.secrets import without_secrets
+from dpa._secrets import without_secrets
 from dpa.result.text import key_text
 
 _LINE_COLUMNS = 120

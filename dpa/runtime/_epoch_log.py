@@ -11,8 +11,8 @@ from typing import Any
 
 import ray
 
+from dpa._secrets import hidden
 from dpa._util.outages import may_pass
-from dpa._util.secrets import hidden
 from dpa.errors import TableError
 from dpa.protocol.checkpoint_format import written
 from dpa.protocol.wire.ended_epoch import EndedEpoch

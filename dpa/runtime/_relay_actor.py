@@ -15,7 +15,7 @@ import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
 
-from dpa._util.secrets import hidden
+from dpa._secrets import hidden
 from dpa.protocol.wire.addresses import COORDINATOR, RELAY, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import FailureKind, TaskDied

@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from dpa._secrets import hidden
 from dpa._util.disk import is_full, why
 from dpa._util.outages import HERE
-from dpa._util.secrets import hidden
 from dpa.errors import DpaError
 from dpa.execution.running import running
 from dpa.protocol.history.recorder import Recorder

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dpa._util.secrets import know, known, learn
+from dpa._secrets import know, known, learn
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.protocol.plan import RunPlan

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from dpa._util.secrets import hidden
+from dpa._secrets import hidden
 from dpa.telemetry.tracker import TrackedSnapshot
 
 _log = logging.getLogger(__name__)

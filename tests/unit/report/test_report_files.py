@@ -17,7 +17,7 @@ import pytest
 import report_samples as samples
 import yaml
 
-from dpa._util.secrets import without_secrets
+from dpa._secrets import without_secrets
 from dpa.balance.decision import Outcome
 from dpa.errors import ConfigError, DpaError
 from dpa.report import ReportError, check_directory, schema, to_json, write

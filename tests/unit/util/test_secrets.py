@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpa._util import secrets
-from dpa._util.secrets import hidden, know, known, learn, without_secrets
+from dpa import _secrets as secrets
+from dpa._secrets import hidden, know, known, learn, without_secrets
 from dpa._util.streams import say
 from dpa.errors import ConfigError
 
