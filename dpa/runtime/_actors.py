@@ -53,16 +53,13 @@ from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.protocol.wire.relays import RELAYED_BYTES, relay_of
 from dpa.protocol.wire.use import TaskUse, forget_receivers
-from dpa.runtime._core_wait import CoreWait
-from dpa.runtime._freed_memory import keep_freed_memory
-from dpa.runtime._room import room_in
+from dpa.runtime._process import CoreWait, keep_freed_memory, room_in
 from dpa.runtime._shell import Shell
 from dpa.runtime._slowness import Slowness
-from dpa.runtime._titles import name_process
 from dpa.runtime._trials import Trials
-from dpa.runtime.cluster import least_resources
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
+from dpa.runtime.ray_internals.private import least_resources, name_process
 
 if TYPE_CHECKING:
     from dpa.protocol.checkpointing import Beginning

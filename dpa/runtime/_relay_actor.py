@@ -22,8 +22,8 @@ from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.protocol.wire.relays import RELAYED_BYTES, Relay, relay_of
 from dpa.runtime._actors import Handles, TaskActor
-from dpa.runtime._titles import name_process
 from dpa.runtime.pickled import PickledEnvelope
+from dpa.runtime.ray_internals.private import name_process
 
 _LOOK_SECONDS = 1.0
 """How often a relay that has nothing to pass on looks whether its generation is over."""

@@ -29,8 +29,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
-from dpa.runtime._cores_busy import CoresBusy
-from dpa.runtime._state_log import StateLog
+from dpa.runtime._process import CoresBusy
 from dpa.runtime.pickled import PickledEnvelope, opened
 
 _log = logging.getLogger(__name__)
@@ -73,6 +72,24 @@ class Host(Protocol):
     def use(self) -> TaskUse:
         """What the task has used so far."""
         ...
+
+
+class StateLog:
+    """Logs each change of a machine's states and routing tables, never a record or a block. Costs nothing while nobody
+    wants the log."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._known = machine.states()
+
+    def look(self) -> None:
+        """Log what has changed since the last look."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        known, self._known = self._known, self._machine.states()
+        for what, state in self._known.items():
+            if state != known[what]:
+                _log.info("%s: %s -> %s", what, known[what], state)
 
 
 class Shell:

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
@@ -23,8 +22,8 @@ from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
-from dpa.runtime._lean_ray import few_processes
-from dpa.runtime._ray_messages import ray_messages_logged
+from dpa.runtime.ray_internals.lean import few_processes, ray_messages_logged
+from dpa.runtime.ray_internals.private import node_processes
 
 _log = logging.getLogger(__name__)
 
@@ -93,31 +92,13 @@ def alive_nodes(without: Collection[str] = ()) -> list[BackendNode]:
     return sorted(found, key=lambda node: node.name)
 
 
-def draining_nodes() -> dict[str, float]:
-    """The numbers of the nodes that Ray is to end, each with the latest moment, in seconds since the epoch; 0: there is
-    none. None where Ray is built differently."""
-    from ray._private.state import state
-
-    found: dict[str, int] = getattr(state, "get_draining_nodes", dict)()
-    return {node: deadline / 1000 for node, deadline in found.items()}
-
-
-def least_resources() -> dict[str, float]:
-    """What an actor may ask for, as every node has it. One that asks for nothing is placed by a node that Ray draws at
-    random, which may be a silent one, and would wait for it; one that does, by the node of who makes it."""
-    from ray import _raylet
-
-    prefix = getattr(_raylet, "IMPLICIT_RESOURCE_PREFIX", None)
-    return {} if prefix is None else {f"{prefix}dpa": 0.0001}
-
-
 def _address(node: dict[str, Any]) -> str:
     return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
 
 
 def is_of_this_process() -> bool:
     """Whether the Ray that this process is connected to was started by it."""
-    return bool(_node_processes())
+    return bool(node_processes())
 
 
 def require_alive() -> None:
@@ -127,7 +108,7 @@ def require_alive() -> None:
     Raises:
         JobFailedError: one of those that a job needs has ended.
     """
-    for name, process in _node_processes():
+    for name, process in node_processes():
         status = process.poll()
         if name in _NEEDED and status is not None:
             raise JobFailedError(f"Ray's {name} has ended, {_how(status)}; without it no job can go on")
@@ -214,7 +195,7 @@ def _end() -> None:
     report to has died."""
     import ray
 
-    started = [each for _, process in _node_processes() for each in _descendants(process.pid)]
+    started = [each for _, process in node_processes() for each in _descendants(process.pid)]
     ray.shutdown(
         _exiting_interpreter=chosen_level() is not None
     )  # as at exit, it then waits for what tasks logged last
@@ -224,15 +205,6 @@ def _end() -> None:
         for process in psutil.wait_procs(started, timeout=_END_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def _node_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
-    """The processes that Ray has started in this process, with their names; none if it is connected to a cluster."""
-    import ray
-
-    node = ray._private.worker._global_node
-    kinds = {} if node is None else node.all_processes
-    return [(name, info.process) for name, infos in kinds.items() for info in infos]
 
 
 def _descendants(pid: int) -> list[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpa.runtime.cluster import keep_others_out, rays_directory
-from dpa.runtime.forked_worker import WORKERS
+from dpa.runtime.ray_internals.forked_worker import WORKERS
 
 
 class LocalCluster:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dpa.runtime.forked_worker import SCRIPT, WORKER_PORTS
+from dpa.runtime.ray_internals.forked_worker import SCRIPT, WORKER_PORTS
 
 PROGRAM = """
 import json, sys
 from dpa._util.logs import log_to_stderr
-from dpa.runtime.cluster import _node_processes, ray_session
+from dpa.runtime.cluster import ray_session
+from dpa.runtime.ray_internals.private import node_processes
 
 if sys.argv[1:]:
     log_to_stderr(sys.argv[1], "driver")
@@ -25,7 +26,7 @@ with ray_session(None, object_store_mb=100):
     assert parameter.RayParams.__name__ == "RayParams" and services.start_api_server.__name__ == "start_api_server"
     assert utils.get_dashboard_dependency_error() is None, "asked for by somebody else, it is found"
     answer = ray.get(ray.remote(num_cpus=0)(lambda: 6 * 7).remote())
-    print(json.dumps([answer, sorted(name for name, _ in _node_processes())]))
+    print(json.dumps([answer, sorted(name for name, _ in node_processes())]))
 """
 
 

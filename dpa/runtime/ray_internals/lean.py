@@ -1,26 +1,32 @@
-"""A Ray for one job, without the processes that such a job has no use for: the server of the dashboard, for which
-`ray.init` would wait, the autoscaler, the monitor that forwards logs, and the agents of its node, for which its raylet
-would wait. What the dashboard needs is not imported either, workers are forked, and their ports are not the system's
-choice.
+"""A Ray for one job: it starts without processes that the job has no use for, and prints nothing between the lines
+that show progress.
 
-Ray can start without them, but `ray.init` has no options for it. So what it calls is replaced while it runs; a Ray that
-is built differently starts them all.
+Left out are the dashboard's server, for which `ray.init` would wait, the autoscaler, the log monitor, and the agents of
+the node, for which its raylet would wait. Workers are forked, and their ports are not the system's choice.
+
+`ray.init` has no options for this. So what it calls is replaced while it runs.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from dpa.runtime import _idle_agent
-from dpa.runtime.forked_worker import SCRIPT, WORKERS
+from dpa.runtime.ray_internals import _idle_agent
+from dpa.runtime.ray_internals.forked_worker import SCRIPT, WORKERS
+
+_log = logging.getLogger(__name__)
 
 _AGENTS = "--dashboard_agent_command=", "--runtime_env_agent_command="
 """How the words of a raylet's command begin that are commands themselves."""
+
+_ADVICE = "Some common causes include: "
+"""With this begins Ray's advice to a user whose worker has died."""
 
 
 @contextmanager
@@ -40,8 +46,29 @@ def few_processes(*, logs: bool) -> Iterator[None]:
         replaced.enter_context(_replaced(parameter, "RayParams", partial(params, **changed)))
         if start is not None and SCRIPT is not None and _agents_are_known():
             replaced.enter_context(_replaced(services, "start_ray_process", partial(_with_idle_agents, start)))
-        replaced.enter_context(_replaced(services, "start_api_server", _no_server))
-        replaced.enter_context(_replaced(utils, "get_dashboard_dependency_error", _not_looked_for))
+        replaced.enter_context(_replaced(services, "start_api_server", lambda *_, **_options: (None, None)))
+        # Ray looks for what the dashboard needs by importing all of it.
+        missing = ImportError("no dashboard is wanted")
+        replaced.enter_context(_replaced(utils, "get_dashboard_dependency_error", lambda: missing))
+        yield
+
+
+@contextmanager
+def ray_messages_logged() -> Iterator[None]:
+    """Have a Ray that is connected to in this block log what it reports of its workers, which it would print in
+    colours. A job reports for itself what concerns it."""
+    from ray._private import worker
+
+    printed: Any = getattr(worker, "print_to_stdstream", None)
+
+    def logged(data: Mapping[str, Any], *details: Any, **more: Any) -> None:
+        if data.get("pid") != "raylet":
+            printed(data, *details, **more)
+            return
+        for line in data["lines"]:
+            _log.warning("Ray: %s", " ".join(line.partition(_ADVICE)[0].split()))
+
+    with _replaced(worker, "print_to_stdstream", logged):
         yield
 
 
@@ -56,16 +83,6 @@ def _replaced(module: Any, name: str, value: object) -> Iterator[None]:
     finally:
         if before is not None:
             setattr(module, name, before)
-
-
-def _no_server(*_args: object, **_options: object) -> tuple[None, None]:
-    """The URL and the process of a server that did not start, which Ray does without."""
-    return None, None
-
-
-def _not_looked_for() -> ImportError:
-    """Why the dashboard's agent does without what the dashboard needs: to find it would mean to import it all."""
-    return ImportError("no dashboard is wanted")
 
 
 def _agents_are_known() -> bool:

@@ -106,7 +106,7 @@ def main(listener: socket.socket) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # NumPy starts threads as it is imported
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # this file's directory
-    if (root := str(Path(__file__).parents[2])) not in sys.path:
+    if (root := str(Path(__file__).parents[3])) not in sys.path:
         sys.path.append(root)
     raylet, before = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"])), len(sys.path)
     for name in _IMPORTED:
