@@ -8,10 +8,20 @@ from dpa._secrets import hidden
 
 
 class DpaError(Exception):
-    """Base of every error that dpa raises on purpose; `exit_status` is the exit status of the command line. Its text
-    is without secrets, whatever it was made of."""
+    """Base of every error that dpa raises on purpose. Its text, which has all three, hides secrets.
+
+    Attributes:
+        message: what is wrong.
+        key: the key path of the job file that it is about; None: it is about no single key.
+        place: where that key was written, such as `job.yaml:12`; None: nowhere, or it is not known.
+        exit_status: of the command line.
+    """
 
     exit_status = 1
+
+    def __init__(self, message: str = "", key: str | None = None, place: str | None = None) -> None:
+        super().__init__(": ".join(filter(None, (place, key, message))))
+        self.message, self.key, self.place = message, key, place
 
     def __str__(self) -> str:
         return hidden(super().__str__())
@@ -25,6 +35,10 @@ class ConfigError(DpaError):
 
 class TableError(DpaError):
     """An input, sample or output table cannot be read or written as requested."""
+
+
+class PlaceTakenError(TableError):
+    """Another process writes to the place. It may end."""
 
 
 class SparkLostError(TableError):

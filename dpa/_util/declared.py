@@ -57,7 +57,7 @@ class Declared:
         return pa.record_batch(columns)
 
     def _error(self, message: str) -> ExecutorError:
-        return ExecutorError(f"{self.place}: {message}")
+        return ExecutorError(message, self.place)
 
 
 def type_names(schema: object) -> dict[str, str]:

@@ -26,7 +26,7 @@ from dpa.config._places import KeyPath, Places, line_numbers, place_of
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
 from dpa.config._yaml import composed, constructed
 from dpa.config.stages import StepConfig
-from dpa.errors import ConfigError
+from dpa.errors import ConfigError, DpaError
 
 _MOST_BYTES = 16 * 2**20
 """Of a job file."""
@@ -77,7 +77,11 @@ class JobFile:
 
     def error(self, key: str, message: str) -> ConfigError:
         """The error that something is wrong with what stands at a key such as `input.path`."""
-        return ConfigError(f"{place_of(self.origin, self.places, key.split('.'))}: {key}: {message}")
+        return ConfigError(message, key, place_of(self.origin, self.places, key.split(".")))
+
+    def placed(self, error: DpaError) -> ConfigError:
+        """The error of a key of the job file, with the place where that was written."""
+        return ConfigError(str(error)) if error.key is None else self.error(error.key, error.message)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
@@ -106,7 +110,7 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
         if key in OF_MAP_REDUCE:
             instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
             why = f"belongs to a job of one mapper and one reducer; {instead}"
-            raise ConfigError(f"{place_of(origin, places, [key])}: {key}: {why}")
+            raise ConfigError(why, key, place_of(origin, places, [key]))
     given = substitute(dict(document), origin)
     learn(given)
     learn(os.environ)

@@ -46,8 +46,7 @@ def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
     try:
         ordered = in_order(steps)
     except ConfigError as error:
-        step, _, message = str(error).partition(": ")
-        raise file.error(step, message) from None
+        raise file.placed(error) from None
     return in_windows(ordered, file)
 
 

@@ -181,8 +181,7 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
         batches = table.combine_chunks().to_batches() or [no_rows(table.schema)]
         return pa.Table.from_batches([source.declared.conformed(batch, "the input") for batch in batches])
     except ExecutorError as error:
-        place, _, message = str(error).partition(": ")
-        raise spec.file.error(place, message) from None
+        raise spec.file.placed(error) from None
 
 
 class _Input:

@@ -106,8 +106,7 @@ class JobSpec:
             made = Compilation(self.steps, columns)
             made.columns.check()
         except ConfigError as error:
-            key, _, message = str(error).partition(": ")
-            raise self.file.error(key, message) from None
+            raise self.file.placed(error) from None
         for step in self.steps:
             ordered = None if step.config.elastic is None else made.ordered_for(step.name)
             if ordered is not None:

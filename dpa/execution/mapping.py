@@ -347,7 +347,8 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
     be the key and the values. `rows` names what has these columns.
 
     Raises:
-        ConfigError: a column is missing, or cannot be what it should be. The message begins with the job file's key.
+        ConfigError: a column is missing, or cannot be what it should be; its `key` is `key`, `value` or `reducer`, and
+            the message of the last continues the executor's name.
     """
     if task.mapper is not None:
         return
@@ -356,17 +357,17 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
     for name in (*key, *(task.values or ())):
         if name not in present:
             section = "key" if name in key else "value"
-            raise ConfigError(f"{section}: {rows} has no column {name!r}; it has {', '.join(present)}")
+            raise ConfigError(f"{rows} has no column {name!r}; it has {', '.join(present)}", section)
     for name in key:
         try:
             key_type(schema.types[present.index(name)])
         except KeyTypeError as error:
-            raise ConfigError(f"key: the column {name!r}: {error}") from None
+            raise ConfigError(f"the column {name!r}: {error}", "key") from None
     values = [name for name in present if name not in key] if task.values is None else task.values
     try:
         task.receiver.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
     except ConfigError as error:
-        raise ConfigError(f"reducer: {name_of(task.receiver.executor)} {error}") from None
+        raise ConfigError(error.message, "reducer") from None
 
 
 def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:

@@ -67,7 +67,7 @@ class Columns:
         """Check that the columns that steps name are there, where it is known which columns there are.
 
         Raises:
-            ConfigError: one is missing, or cannot be what it should be. The message begins with the key's path.
+            ConfigError: one is missing, or cannot be what it should be. It has the key.
         """
         for step in self._steps:
             self._check_unions(step)
@@ -141,7 +141,7 @@ class Columns:
             blocks = [self.map_task(step, feed).empty_block(known.schema) for feed, known in pairs]
             return self.receiver(step).columns(step.feeds[0].keying.key, blocks, extent)
         except ExecutorError as error:  # a column is named as the key
-            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
+            raise ConfigError(str(error), step.at(_written_as("key", step, step.feeds[0]))) from None
         except pa.ArrowException:
             return NOTHING_KNOWN  # what is wrong is named where it is checked, or when there are rows
 
@@ -172,7 +172,7 @@ class Columns:
             try:
                 united({name: rows.schema for name, rows in known.items() if rows.has_names}, fills=step.fills)
             except ConfigError as error:
-                raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
+                raise ConfigError(error.message, step.at("join.with" if feed.side else "from")) from None
 
     def _check_sides(self, join: Step) -> None:
         """Check that the columns of both sides are known where those of the join are named by them."""
@@ -183,7 +183,7 @@ class Columns:
             for hiding in looked_at:
                 why = f"its columns are named by those of both sides, and those of {feed.step!r} are not known"
                 mend = f"declare the `schema` of {hiding.name!r}, or name the columns that the join takes in `value`"
-                raise ConfigError(f"{join.at('join')}: {why} before the job runs: {mend}")
+                raise ConfigError(f"{why} before the job runs: {mend}", join.at("join"))
 
     def _hiding(self, name: str) -> Iterator[Step]:
         """The steps because of which the columns of a step's rows are not known."""
@@ -203,17 +203,17 @@ class Columns:
                 try:
                     call_on_batch(operator, no_rows(known))
                 except ExecutorError as error:
-                    raise ConfigError(f"{step.at('window')}: {error}") from None
+                    raise ConfigError(str(error), step.at("window")) from None
 
     def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
         rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
         try:
             check_columns(self.map_task(step, feed), known, rows)
         except ConfigError as error:
-            key, _, message = str(error).partition(": ")
-            if step.word == "top_k":
-                message = message.removeprefix(f"{name_of(step.receiver.executor)} ")  # which the job does not name
-            raise ConfigError(f"{step.at(_written_as(key, step, feed))}: {message}") from None
+            key, message = error.key or "key", error.message
+            if key == "reducer" and step.word != "top_k":  # its executor is ours, and no job names it
+                message = f"{name_of(step.receiver.executor)} {message}"
+            raise ConfigError(message, step.at(_written_as(key, step, feed))) from None
 
     def _check_key_types(self, step: Step) -> None:
         """Check that the keys of all rows that a stage takes, of both sides of a join, are of one type."""
@@ -225,7 +225,7 @@ class Columns:
         try:
             require_one_key(keys)
         except ConfigError as error:
-            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
+            raise ConfigError(error.message, step.at(_written_as("key", step, step.feeds[-1]))) from None
 
 
 def _names_sides(step: Step) -> bool:
@@ -244,7 +244,7 @@ def _of_input(step: Step, given: pa.Schema | None) -> pa.Schema | None:
     try:
         return given if given is None or time is None else time.added_to(given)
     except TableError as error:
-        raise ConfigError(f"{step.at('read.time')}: {error}") from None
+        raise ConfigError(str(error), step.at("read.time")) from None
 
 
 def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:

@@ -181,7 +181,7 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps, each after all whose rows it takes; always in the same order.
 
     Raises:
-        ConfigError: they form a cycle. The message begins with the key path of one of them.
+        ConfigError: they form a cycle; its key is that of one of them.
     """
     by_name = {step.name: step for step in steps}
     try:
@@ -191,4 +191,4 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
         cycle = error.args[1][1:]
         start = cycle.index(next(step.name for step in steps if step.name in cycle))
         cycle = [*cycle[start:], *cycle[: start + 1]]
-        raise ConfigError(f"stages.{cycle[0]}: the steps {' -> '.join(cycle)} form a cycle") from None
+        raise ConfigError(f"the steps {' -> '.join(cycle)} form a cycle", f"stages.{cycle[0]}") from None

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa._util.owned import UntrustedError, require_own
-from dpa.errors import TableError
+from dpa.errors import PlaceTakenError, TableError
 from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects, manifest_at, objects_at
 from dpa.sinks.reading import Results, results
@@ -73,22 +73,17 @@ class EpochLog:
             except OSError as error:
                 raise TableError(f"{options.place}: {error.strerror}") from None
         until = time.monotonic() + _LOCK_SECONDS
-        while not self._begun():
-            if time.monotonic() > until:
-                raise TableError(f"another process writes to {options.place}")
-            time.sleep(0.1)
+        while True:
+            try:
+                self._sink.begin()
+                break
+            except PlaceTakenError:  # the dead generation's process may still be on its way out
+                if time.monotonic() > until:
+                    raise TableError(f"another process writes to {options.place}") from None
+                time.sleep(0.1)
         found, _ = manifest_at(objects_at(options.place))
         self._number = 0 if found is None else found.epoch
         self.add([{"epoch": behind}])
-
-    def _begun(self) -> bool:
-        try:
-            self._sink.begin()
-        except TableError as error:
-            if "now; wait for its end" not in str(error):
-                raise
-            return False
-        return True
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows."""

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from dpa._util import lines
 from dpa._util.s3 import Objects
-from dpa.errors import TableError
+from dpa.errors import PlaceTakenError, TableError
 from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
 from dpa.sinks._directory import DirectoryFiles
@@ -120,7 +120,7 @@ class ParquetObjects(Sink):
                 self._lock.enter_context(self._objects.held())
             except BlockingIOError:
                 why = f"another job publishes its results in {self.place} now"
-                raise TableError(f"{why}; wait for its end, or name another directory") from None
+                raise PlaceTakenError(f"{why}; wait for its end, or name another directory") from None
 
     def clear(self) -> None:
         """Have readers see no result until the next commit."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dpa._util.disk import sync, why, writing
 from dpa._util.links import is_of_file_system
 from dpa._util.signals import interrupts_held
-from dpa.errors import TableError
+from dpa.errors import PlaceTakenError, TableError
 from dpa.sinks._replacement import (
     MARK,
     Replacement,
@@ -82,7 +82,7 @@ class ParquetDirectory(Sink):
             self.staging = str(self._replacement.new)
             if others:
                 busy = f"another job writes to {target} now"
-                raise TableError(f"{busy}; wait for its end, or name another directory")
+                raise PlaceTakenError(f"{busy}; wait for its end, or name another directory")
             self._accept(target)
         except OSError as error:
             raise TableError(f"cannot write there: {why(error)}") from None

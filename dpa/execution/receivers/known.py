@@ -66,12 +66,12 @@ def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequ
     for field in declared.schema:
         kept = key_type(field.type) if field.name in names else field.type
         if kept != field.type:
-            raise ConfigError(f"{declared.place}: the key column {field.name!r} is kept as {kept}: declare it so")
+            raise ConfigError(f"the key column {field.name!r} is kept as {kept}: declare it so", declared.place)
     if found.extent is Extent.ALL:
         try:
             declared.conformed(no_rows(found.schema), giver, names)
         except ExecutorError as error:
-            raise ConfigError(str(error)) from None
+            raise ConfigError(error.message, error.key) from None
     others = [field for field in declared.schema if field.name not in names]
     own = [declared.schema.field(field.name) if field.name in declared.schema.names else field for field in key]
     return Known(pa.schema([*own, *others]))
