@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
     from dpa.sinks.epoch_log import epochs
-    from dpa.sinks.reading import Results, results
+    from dpa.sinks.formats import results
+    from dpa.sinks.reading import Results
     from dpa.sinks.sink import Sink
     from dpa.sources.feed import Feed, Page
     from dpa.sources.generated import Generator
@@ -66,7 +67,7 @@ _LATER = {
     "Results": "dpa.sinks.reading",
     "Sink": "dpa.sinks.sink",
     "epochs": "dpa.sinks.epoch_log",
-    "results": "dpa.sinks.reading",
+    "results": "dpa.sinks.formats",
 }
 """Names that are imported when first used, and where from: actors that only run executors do without them."""
 

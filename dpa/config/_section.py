@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from dpa._secrets import without_secrets
 from dpa._util.declared import type_names
@@ -32,6 +35,16 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """As an annotation of a text: one of some names."""
+
+    names: Iterable[str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema([*self.names])
 
 
 SparkText = Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | bool | int | float)]

@@ -8,8 +8,10 @@ from annotated_types import Gt
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa._util.durations import Duration
-from dpa.config._section import Section
+from dpa._util.words import alternatives
+from dpa.config._section import OneOf, Section
 from dpa.execution.publishing import Publishes
+from dpa.sinks.formats import FORMATS
 
 
 def _as_publish(value: Any) -> Any:
@@ -35,7 +37,7 @@ class OutputConfig(Section):
     """Directory for Parquet, one file a reducer, or `s3://BUCKET/PREFIX`; of a Delta table its directory or URI, of an
     Iceberg table `CATALOG.NAMESPACE.TABLE`; a topic of Kafka. Null: the result stays in memory, for `Result.table()`,
     and the command prints its first rows."""
-    format: Literal["parquet", "delta", "iceberg", "kafka"] = "parquet"
+    format: Annotated[str, OneOf(FORMATS)] = "parquet"
     """What is written there."""
     mode: Literal["error", "overwrite", "append"] = "error"
     """What to do if something is there; `overwrite` replaces the result of an earlier job, and nothing else, or all
@@ -54,17 +56,17 @@ class OutputConfig(Section):
 
     @model_validator(mode="after")
     def _has_one_sink(self) -> OutputConfig:
-        if self.use is not None and (self.path, self.format, self.mode) != (None, "parquet", "error"):
+        form, is_default = FORMATS[self.format], self.format == "parquet"
+        if self.use is not None and not (self.path is None and is_default and self.mode == "error"):
             raise ValueError("`path`, `format` and `mode` are not for `use`: give the sink its own in `args`")
-        if self.args and self.use is None and self.format == "parquet":
+        if self.args and self.use is None and not form.takes_args:
             raise ValueError("`args` are those of a sink, or of a table: name it in `use`, or set `format`")
-        if self.mode == "append" and self.format == "parquet":
-            raise ValueError(
-                "`append` is for tables: set `format` to `delta`, `iceberg` or `kafka`, or `mode` to `overwrite`"
-            )
-        if self.format == "kafka" and self.mode != "append":
-            raise ValueError("nothing in a topic of Kafka is replaced: set `mode` to `append`")
-        if self.format != "parquet" and self.path is None:
+        if self.mode == "append" and "append" not in form.modes:
+            tables = alternatives(f"`{name}`" for name, each in FORMATS.items() if "append" in each.modes)
+            raise ValueError(f"`append` is for tables: set `format` to {tables}, or `mode` to `overwrite`")
+        if self.mode not in form.modes:
+            raise ValueError(f"nothing in {form.noun} is replaced: set `mode` to `append`")
+        if not is_default and self.path is None:
             raise ValueError(f"`format: {self.format}` needs a `path`")
         if self.publish is not None and self.path is None and self.use is None:
             raise ValueError("`publish` needs a place: give a `path`, or a sink or a function in `use`")

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from dpa.driver.dead_letters import SCHEMA, as_table
 from dpa.errors import TableError
+from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.parquet import ParquetDirectory
 from dpa.sources.paths import prefix_of
 from dpa.tolerance import Letter
 
@@ -64,11 +64,8 @@ class FoundLetters:
 
     def rewrite(self, letters: Sequence[Letter]) -> None:
         """Put other letters in the place of these."""
-        kind = ParquetObjects if self.path.startswith(_REMOTE) else ParquetDirectory
         mark = self.mark or mark_of(Path(self.path))
-        sink = kind(self.path, "overwrite", mark=lambda: mark)
-        if isinstance(sink, ParquetDirectory):
-            sink.private = True
+        sink = FORMATS["parquet"].sink(Target(self.path, "overwrite", mark=lambda: mark, private=True))
         sink.begin()
         try:
             sink.commit((sink.stage(as_table(letters), 0, 0),), 0, 0.0)

@@ -18,6 +18,7 @@ from dpa.driver.outputs import Publication, written
 from dpa.errors import CheckpointError, DpaError
 from dpa.protocol.checkpoint_format import below_head
 from dpa.protocol.published import is_ahead
+from dpa.sinks.formats import FORMATS
 
 
 def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator[str]:
@@ -74,7 +75,7 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
 
 def _below(working: str, output: OutputConfig) -> OutputConfig:
     """A section whose path starts at the directory in which the job was run."""
-    if output.path is None or "://" in output.path or output.format in ("iceberg", "kafka"):
+    if output.path is None or "://" in output.path or not FORMATS[output.format].is_directory:
         return output
     return output.model_copy(update={"path": str(Path(working, output.path))})
 

@@ -18,12 +18,8 @@ from dpa.driver._loading import as_sink, sink_of
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.protocol.plan import RunOutcome
-from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
-from dpa.sinks.kafka import KafkaTopic
+from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
-from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.parquet import ParquetDirectory
 from dpa.sinks.sink import RESULT, Newest, Sink
 from dpa.sources.paths import prefix_of, without_file_scheme
 
@@ -66,27 +62,20 @@ class Publication:
             return cls(file, sink, key)
         if output.path is None:
             return cls(file, Memory(), key)
-        path, at = without_file_scheme(output.path), f"{key}.path"
-        publishes = None if output.publish is None else output.publish.mode
-
-        def mark() -> str:
-            return as_yaml(file.config.resolved())
-
+        to = Target(
+            without_file_scheme(output.path),
+            output.mode,
+            output.args,
+            section=key,
+            mark=lambda: as_yaml(file.config.resolved()),
+            publishes=None if output.publish is None else output.publish.mode,
+            private=key == DEAD_LETTERS,
+        )
+        form = FORMATS[output.format]
         try:
-            if output.format == "iceberg":
-                return cls(file, Iceberg(path, output.mode, output.args, section=key, publishes=publishes), at)
-            if output.format == "kafka":
-                return cls(file, KafkaTopic(path, output.args, section=key, publishes=publishes), at)
-            if output.format == "delta":
-                return cls(file, Delta(path, output.mode, output.args, section=key, publishes=publishes), at, path)
-            if publishes is not None or path.startswith("s3://"):
-                found = ParquetObjects(path, output.mode, section=key, mark=mark, publishes=publishes)
-                return cls(file, found, at, path)
+            return cls(file, form.sink(to), f"{key}.path", to.path if form.is_directory else None)
         except TableError as error:
-            raise file.error(at, str(error)) from None
-        sink = ParquetDirectory(path, output.mode, section=key, mark=mark)
-        sink.private = key == DEAD_LETTERS
-        return cls(file, sink, at, path)
+            raise file.error(f"{key}.path", str(error)) from None
 
     def check(self) -> None:
         """Check that rows may be published there. Nothing is written.
@@ -94,12 +83,9 @@ class Publication:
         Raises:
             ConfigError: they may not, or the directory is one that the job needs.
         """
-        if self._path is not None and "://" in self._path:
-            if not (isinstance(self.sink, Delta) or self._path.startswith("s3://")):
-                right = "a directory, local or shared by all machines; a result may also go to s3://BUCKET/PREFIX"
-                raise self._error(f"{prefix_of(self._path)} is a URI; name {right}")
-            check_prefix(self._file, self._key, self._path)
         if self._path is None or "://" in self._path:
+            if self._path is not None:
+                check_prefix(self._file, self._key, self._path)
             with self._refusing():
                 self.sink.check()
             return

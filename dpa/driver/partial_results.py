@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dpa.config import AggregationConfig, JobFile
 from dpa.driver.outputs import Publication, written
 from dpa.errors import TableError
+from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.objects import ParquetObjects
 
 
@@ -16,10 +17,10 @@ class PartialPublication(Publication):
 
     def __init__(self, file: JobFile, path: str, key: str) -> None:
         try:
-            self._epochs = ParquetObjects(path, "overwrite", section=key, publishes="table")
+            sink = FORMATS["parquet"].sink(Target(path, "overwrite", section=key, publishes="table"))
         except TableError as error:
             raise file.error(f"{key}.path", str(error)) from None
-        super().__init__(file, self._epochs, f"{key}.path", path)
+        super().__init__(file, sink, f"{key}.path", path)
 
     def clear(self) -> None:
         """Have readers see no epoch of an older run.
@@ -27,8 +28,9 @@ class PartialPublication(Publication):
         Raises:
             ConfigError: they cannot be removed.
         """
+        assert isinstance(self.sink, ParquetObjects)
         with self._refusing():
-            self._epochs.clear()
+            self.sink.clear()
 
 
 def check_partial_results(file: JobFile) -> None:

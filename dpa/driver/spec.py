@@ -31,8 +31,8 @@ from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
 from dpa.routing.keys import names_of
 from dpa.runtime.packed_plan import require_picklable
+from dpa.sinks.formats import FORMATS
 from dpa.sinks.memory import Memory
-from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import Sink
 from dpa.sources.feed import Feed, Position
 from dpa.sources.splits import NumberedSplit, Split
@@ -332,8 +332,9 @@ class JobSpec:
             raise self.file.error(at, f"{why}: give the key's another name")
         reference = step.config.reference
         is_compared = reference is not None and (reference.sql or reference.function)
-        reads = isinstance(self.outputs[step.at("write")].sink, ParquetObjects) or step.publishes == "table"
-        if is_compared and not reads:
+        write = step.config.write
+        reads_back = write is not None and write.use is None and FORMATS[write.format].reads_back
+        if is_compared and not reads_back and step.publishes != "table":
             why = "what was published of the result before the end is not read back from there"
             raise self.file.error(step.at("reference"), f"{why}: publish to Parquet")
 

@@ -31,7 +31,8 @@ from dpa.logical.step import Step
 from dpa.protocol.checkpoint_format import read
 from dpa.result import ReferenceReport
 from dpa.sinks.epoch_log import epochs
-from dpa.sinks.reading import Results, results
+from dpa.sinks.formats import FORMATS, results
+from dpa.sinks.reading import Results
 from dpa.sources.feed import table_of
 from dpa.sources.splits import Split, total_rows, whole
 from dpa.windows.options import END, START
@@ -111,8 +112,9 @@ def _published(step: Step) -> Results | str:
         return "it is published at the end of the job, and not by epoch"
     if output.path is None:
         return f"nothing can be read back from {output.use!r}"
-    if output.format == "kafka":
-        return f"it is records of the topic {output.path}, which are not read back"
+    form = FORMATS[output.format]
+    if form.epochs is None:
+        return f"it is {form.unread} {output.path}, which are not read back"
     return results(output.path, format=output.format, options=output.args)
 
 

@@ -28,8 +28,11 @@ from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._delta_layout import DeltaLayout
+from dpa.sinks._format import Format
 from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
+from dpa.sinks.objects import objects_at
+from dpa.sinks.reading import TableEpochs
 from dpa.sinks.sink import RESULT, Newest
 from dpa.sources.paths import prefix_of
 
@@ -377,3 +380,17 @@ class Delta(TableSink):
 
     def rows_of(self, table: DeltaTable) -> pa.Table:
         return table.to_pyarrow_table()
+
+
+def _is_at(path: str) -> bool:
+    if path.startswith("s3://"):
+        return bool(objects_at(path).names(_LOG))
+    return (Path(path) / _LOG).is_dir()
+
+
+FORMAT = Format(
+    "delta",
+    lambda to: Delta(to.path, to.mode, to.args, section=to.section, publishes=to.publishes),
+    epochs=lambda path, options: TableEpochs(Delta(path, options=options)),
+    is_at=_is_at,
+)

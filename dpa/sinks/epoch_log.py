@@ -18,7 +18,7 @@ from dpa._util.owned import UntrustedError, require_own
 from dpa.errors import PlaceTakenError, TableError
 from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects, manifest_at, objects_at
-from dpa.sinks.reading import Results, results
+from dpa.sinks.reading import ParquetEpochs
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.paths import without_file_scheme
 
@@ -117,7 +117,7 @@ def epochs(path: str | Path, *, splits: bool = False) -> pa.Table:
             require_own(place)
         except (UntrustedError, OSError) as error:
             raise TableError(f"{place}: {error}; its splits are unpickled if only their owner can write them") from None
-    found: Results = results(place, format="parquet")
+    found = ParquetEpochs(place).read()
     if found.table.column_names and {*SCHEMA.names} != {*found.table.column_names}:
         raise TableError(f"{place} is no log of epochs: name the directory of `epoch_log`")
     table = found.table.select(SCHEMA.names if splits else SCHEMA.names[:-1])

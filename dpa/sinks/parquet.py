@@ -15,6 +15,7 @@ from dpa._util.disk import sync, why, writing
 from dpa._util.links import is_of_file_system
 from dpa._util.signals import interrupts_held
 from dpa.errors import PlaceTakenError, TableError
+from dpa.sinks._format import Format, Target
 from dpa.sinks._replacement import (
     MARK,
     Replacement,
@@ -24,7 +25,10 @@ from dpa.sinks._replacement import (
     settle_abandoned,
     shown,
 )
+from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.reading import ParquetEpochs
 from dpa.sinks.sink import RESULT, Newest, Sink
+from dpa.sources.paths import prefix_of
 
 
 class ParquetDirectory(Sink):
@@ -33,7 +37,6 @@ class ParquetDirectory(Sink):
 
     Attributes:
         staging: where tasks write their files; None before `begin`.
-        private: whether only the owner may read what is staged by who has made this.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class ParquetDirectory(Sink):
         *,
         section: str = "output",
         mark: Callable[[], str] = str,
+        private: bool = False,
     ) -> None:
         """A result at `path`.
 
@@ -50,6 +54,7 @@ class ParquetDirectory(Sink):
             mode: `overwrite` replaces the result of an earlier job; `error` wants nothing there, or an empty directory.
             section: where a job file has these, for messages.
             mark: returns the text of the file `_job.yaml` beside the result.
+            private: whether only the owner may read what is staged.
         """
         self.job = uuid.uuid4().hex
         self.staging: str | None = None
@@ -58,11 +63,11 @@ class ParquetDirectory(Sink):
         self._mode = mode
         self._section = section
         self._text = mark
-        self.private = False
+        self._private = private
         self._replacement: Replacement | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"staging": self.staging}  # all that tasks need
+        return {"staging": self.staging, "_private": self._private}  # all that tasks need
 
     @property
     def place(self) -> str:
@@ -92,7 +97,7 @@ class ParquetDirectory(Sink):
         name = part_name(task)
         with writing(path := Path(self.staging) / name):
             pq.write_table(rows, path)
-            if getattr(self, "private", False):  # which a task's copy does not have
+            if self._private:
                 path.chmod(0o600)
             sync(path)
         return name
@@ -172,3 +177,23 @@ class ParquetDirectory(Sink):
         if known and MARK not in known:
             holds = f"{path} holds {known[0]} and no {MARK}"
             raise TableError(f"{holds}, so it is no result of a job; name another directory")
+
+
+def _sink(to: Target) -> Sink:
+    if "://" in to.path and not to.path.startswith("s3://"):
+        right = "a directory, local or shared by all machines; a result may also go to s3://BUCKET/PREFIX"
+        raise TableError(f"{prefix_of(to.path)} is a URI; name {right}")
+    if to.publishes is not None or to.path.startswith("s3://"):
+        return ParquetObjects(to.path, to.mode, section=to.section, mark=to.mark, publishes=to.publishes)
+    return ParquetDirectory(to.path, to.mode, section=to.section, mark=to.mark, private=to.private)
+
+
+FORMAT = Format(
+    "parquet",
+    _sink,
+    modes=("error", "overwrite"),
+    noun="a directory",
+    takes_args=False,
+    epochs=lambda path, _: ParquetEpochs(path),
+    reads_back=True,
+)

@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,11 +15,8 @@ from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks._packages import EPOCH, SECONDS, TableSink
 from dpa.sinks._part_files import table_in, together
-from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.objects import manifest_at, objects_at
 from dpa.sources.manifest import ResultManifest
-from dpa.sources.paths import without_file_scheme
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,7 +41,7 @@ class Results:
     table: pa.Table
     epoch: int
     seconds: float
-    _epochs: _Epochs = field(repr=False)
+    _epochs: Epochs = field(repr=False)
     _mark: object = field(repr=False)
     _key: tuple[str, ...] | None = field(repr=False)
 
@@ -102,34 +98,7 @@ class Results:
         return self._epochs.read()
 
 
-def results(path: str | Path, *, format: str | None = None, options: Mapping[str, str] | None = None) -> Results:
-    """Read what a job has published up to its newest complete epoch.
-
-    Args:
-        path: as the job file has it, in `output.path` or `aggregation.path`.
-        format: `parquet`, `delta` or `iceberg`; None: `delta` where there is such a table, else `parquet`.
-        options: of a Delta table's storage, or of an Iceberg table's catalog, as the job's `output.args`.
-
-    Raises:
-        TableError: no epoch is complete yet, or it cannot be read.
-    """
-    place, options = without_file_scheme(str(path)), dict(options or {})
-    if format not in (None, "parquet", "delta", "iceberg"):
-        raise TableError(f"there is no format {format!r}: it is parquet, delta or iceberg")
-    if format == "iceberg":
-        return _TableEpochs(Iceberg(place, options=options)).read()
-    if format == "delta" or (format is None and _is_delta(place)):
-        return _TableEpochs(Delta(place, options=options)).read()
-    return _ParquetEpochs(place).read()
-
-
-def _is_delta(place: str) -> bool:
-    if place.startswith("s3://"):
-        return bool(objects_at(place).names("_delta_log"))
-    return (Path(place) / "_delta_log").is_dir()
-
-
-class _Epochs(ABC):
+class Epochs(ABC):
     """Where epochs are read.
 
     Attributes:
@@ -154,7 +123,7 @@ class _Epochs(ABC):
         return TableError(f"{self.place} has no complete epoch, or not yet")
 
 
-class _ParquetEpochs(_Epochs):
+class ParquetEpochs(Epochs):
     """Beside a manifest."""
 
     def __init__(self, path: str) -> None:
@@ -186,7 +155,7 @@ class _ParquetEpochs(_Epochs):
         return None if found is None or found.files is None or found.publishes is None else found
 
 
-class _TableEpochs(_Epochs):
+class TableEpochs(Epochs):
     """In the commits of a Delta table, or in the properties of one of Iceberg."""
 
     def __init__(self, sink: TableSink) -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from pyiceberg.catalog.sql import SqlCatalog
 
+from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.sink import RESULT, Sink
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6)

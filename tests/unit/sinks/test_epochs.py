@@ -18,9 +18,9 @@ from dpa import Results, results
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks import objects
+from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.callback import Callback
 from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import RESULT, Sink
 from dpa.sources.parquet import parquet_table

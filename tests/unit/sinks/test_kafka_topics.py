@@ -15,7 +15,7 @@ from kafka_broker import make_topic
 
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
-from dpa.sinks.kafka import KafkaTopic
+from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks.sink import RESULT
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed

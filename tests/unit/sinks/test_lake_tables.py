@@ -19,8 +19,8 @@ from pyiceberg.exceptions import CommitFailedException
 
 from dpa import Job
 from dpa.errors import ConfigError, JobFailedError, TableError
+from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
 from dpa.testing import LocalBackend
 from experiments.s3_server import KEY, SECRET, keys
 

@@ -16,8 +16,8 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from dpa import results
 from dpa.errors import TableError
+from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory

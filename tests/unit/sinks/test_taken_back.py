@@ -17,9 +17,9 @@ from dpa import results
 from dpa._util.lines import Line
 from dpa.errors import TableError
 from dpa.sinks import _part_files, objects
+from dpa.sinks._iceberg import Iceberg
+from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks.delta import Delta
-from dpa.sinks.iceberg import Iceberg
-from dpa.sinks.kafka import KafkaTopic
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
 from dpa.sinks.sink import RESULT, Newest, Sink

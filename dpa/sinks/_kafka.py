@@ -20,6 +20,7 @@ from dpa._util.lines import as_text, from_text, until
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
+from dpa.sinks._format import Format
 from dpa.sinks._packages import PackageSink
 from dpa.sinks._part_files import together
 from dpa.sinks.sink import RESULT, Newest
@@ -215,3 +216,13 @@ def _plain(value: Any) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+FORMAT = Format(
+    "kafka",
+    lambda to: KafkaTopic(to.path, to.args, section=to.section, publishes=to.publishes),
+    modes=("append",),
+    noun="a topic of Kafka",
+    unread="records of the topic",
+    is_directory=False,
+)

@@ -16,8 +16,10 @@ import pyarrow as pa
 from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
+from dpa.sinks._format import Format
 from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._part_files import together
+from dpa.sinks.reading import TableEpochs
 from dpa.sinks.sink import RESULT, Newest
 
 if TYPE_CHECKING:
@@ -248,3 +250,11 @@ def _commits(table: Table) -> Iterator[tuple[int, Mapping[str, str], bool]]:
         known = {} if summary is None else summary.additional_properties
         yield snapshot.snapshot_id, known, summary is not None and summary.operation == Operation.REPLACE
         snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+FORMAT = Format(
+    "iceberg",
+    lambda to: Iceberg(to.path, to.mode, to.args, section=to.section, publishes=to.publishes),
+    is_directory=False,
+    epochs=lambda path, options: TableEpochs(Iceberg(path, options=options)),
+)
