@@ -2,31 +2,69 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from dpa._util.declared import schema_named
 from dpa._util.durations import Duration
-from dpa.config._section import Schema, Section, SparkText
+from dpa._util.words import alternatives
+from dpa.config._section import OneOf, Schema, Section, SparkText
 from dpa.config._spark_options import check_options
 from dpa.config.variants import Plain
+from dpa.sources.columns import of_json
+from dpa.sources.feed import Feed
+from dpa.sources.kafka import KafkaFeed
+from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.paths import resolved
+from dpa.sources.watched import WatchedFiles, line_format
 from dpa.windows.options import TimeOptions
 
-_FILES = ("parquet", "csv", "json", "text")
-_OF_FORMATS = {
-    **dict.fromkeys(("path", "glob", "recursive", "exclude", "watch"), _FILES),
-    "options": (*_FILES, "jdbc", "stream"),
-    **dict.fromkeys(("query", "views"), ("sql",)),
-    "table": ("table",),
-    "records": ("records",),
-    **dict.fromkeys(("select", "where"), (*_FILES, "sql", "jdbc", "table", "stream")),
-    **dict.fromkeys(("use", "args"), ("generated", "feed")),
-    **dict.fromkeys(("rows", "seed", "rate", "padding"), ("generated",)),
-    "kafka": ("kafka",),
-    "stream": ("stream",),
+_OF_FILES = ("path", "glob", "recursive", "exclude", "watch")
+_OF_SPARK = ("options", "select", "where")
+_NO_END = "without end: `until` ends it"
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """A format of inputs.
+
+    Attributes:
+        keys: those of the section `input` that not every format has.
+        needs: the one of them without which there is nothing to read; empty: there is none.
+        has_records: whether a task that reads it parses its records, of which one may be no such record.
+        unsampled: why no sample of it is drawn, and what else to do; empty: Spark draws one.
+        in_memory: whether the rows are there before the job is.
+    """
+
+    keys: tuple[str, ...] = ()
+    needs: str = ""
+    has_records: bool = False
+    unsampled: str = ""
+    in_memory: bool = False
+
+
+FORMATS = {
+    "parquet": InputFormat((*_OF_FILES, *_OF_SPARK), "path"),
+    "csv": InputFormat((*_OF_FILES, *_OF_SPARK), "path", has_records=True),
+    "json": InputFormat((*_OF_FILES, *_OF_SPARK), "path", has_records=True),
+    "text": InputFormat((*_OF_FILES, *_OF_SPARK), "path"),
+    "sql": InputFormat(("query", "views", "select", "where"), "query"),
+    "jdbc": InputFormat(_OF_SPARK, "options"),
+    "table": InputFormat(("table", "select", "where"), "table"),
+    "records": InputFormat(("records",), "records", in_memory=True),
+    "generated": InputFormat(
+        ("use", "args", "rows", "seed", "rate", "padding"), "use", unsampled="generated: give it fewer `rows`"
+    ),
+    "feed": InputFormat(("use", "args"), "use", unsampled="a feed: have it give fewer rows"),
+    "kafka": InputFormat(("kafka",), "kafka", has_records=True, unsampled=_NO_END),
+    "stream": InputFormat(("stream", *_OF_SPARK), "stream", unsampled=_NO_END),
+    "given": InputFormat(in_memory=True),
 }
-"""The formats that have each key of the section `input`."""
+"""What `format` may be. Where a format has a section of its own, that has its name and makes what is read."""
 
 _WATCHED_OPTIONS = {"header", "sep"}
 """Options of CSV files that are watched."""
@@ -60,7 +98,19 @@ class WatchConfig(Section):
     """Seconds without a change after which a file of lines is complete; those that are renamed into place need none."""
 
 
-class KafkaConfig(Section):
+class FeedSection(Section, ABC):
+    """The section of a format that tasks read by a feed that is open."""
+
+    @abstractmethod
+    def feed(self, tolerates: bool) -> Feed:
+        """The feed, of whose place it is known that it answers; `tolerates`: records that cannot be read are left out.
+
+        Raises:
+            TableError: the place does not answer, or lacks what is named.
+        """
+
+
+class KafkaConfig(FeedSection):
     """Topics of Kafka, which source tasks read."""
 
     servers: str
@@ -89,6 +139,20 @@ class KafkaConfig(Section):
             raise ValueError("`value: json` goes with `columns`, the fields that become columns")
         return self
 
+    def feed(self, tolerates: bool) -> KafkaFeed:
+        columns = None if self.columns is None else of_json(schema_named(self.columns))
+        found = KafkaFeed(
+            self.servers,
+            (self.topic,) if isinstance(self.topic, str) else tuple(self.topic),
+            RecordFormat(self.key, self.value, columns, tolerates=tolerates),
+            start=self.start,
+            options=tuple(sorted(self.options.items())),
+            poll_seconds=self.every,
+            patience=self.patience,
+        )
+        found.lag(None)  # asks the brokers, who then know of the topics
+        return found
+
 
 class StreamConfig(Section):
     """A stream that Spark reads, as a query of Structured Streaming."""
@@ -105,21 +169,7 @@ class InputConfig(Section):
     """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
     staged."""
 
-    format: Literal[
-        "parquet",
-        "csv",
-        "json",
-        "text",
-        "sql",
-        "jdbc",
-        "table",
-        "records",
-        "generated",
-        "feed",
-        "kafka",
-        "stream",
-        "given",
-    ]
+    format: Annotated[str, OneOf(FORMATS)]
     """Files; a query over `views`; a database; a catalog table; records in the job file; rows made by a generator, or
     read by a class of yours (`feed`); topics of Kafka; a stream of Spark's; `given`: the table that a flow in Python
     holds."""
@@ -168,23 +218,20 @@ class InputConfig(Section):
     padding: int = Field(default=0, ge=0)
     """Bytes of the column `padding` that each generated row gets; 0: there is no such column."""
 
-    @field_validator(*_OF_FORMATS)
+    @field_validator(*{key for each in FORMATS.values() for key in each.keys})
     @classmethod
     def _is_of_its_format(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse a key in formats that do not have it. Defaults pass: a resolved configuration has all keys."""
-        chosen, formats = info.data.get("format"), _OF_FORMATS[str(info.field_name)]
-        if chosen not in (None, *formats) and value != cls.model_fields[str(info.field_name)].default:
-            *others, last = (f"`{name}`" for name in formats)
-            known = f"{', '.join(others)} or {last}" if others else last
+        chosen, key = info.data.get("format"), str(info.field_name)
+        if chosen is not None and key not in FORMATS[chosen].keys and value != cls.model_fields[key].default:
+            known = alternatives(f"`{name}`" for name, each in FORMATS.items() if key in each.keys)
             raise ValueError(f"is a key of the format {known}, but the format is `{chosen}`")
         return value
 
     @model_validator(mode="after")
     def _has_what_its_format_needs(self) -> InputConfig:
-        needs = {**dict.fromkeys(_FILES, "path"), "sql": "query", "table": "table", "records": "records"}
-        needs |= {"jdbc": "options", "generated": "use", "feed": "use", "kafka": "kafka", "stream": "stream"}
-        need = needs.get(self.format)
-        if need is not None and not getattr(self, need) and not (need == "records" and self.records == []):
+        need = FORMATS[self.format].needs
+        if need and not getattr(self, need) and not (need == "records" and self.records == []):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
         check_options(self.format, self.options)
         if self.exclude and not self.recursive:
@@ -196,7 +243,46 @@ class InputConfig(Section):
     @property
     def has_records(self) -> bool:
         """Whether tasks parse its records, of which one may be no such record."""
-        return self.format == "kafka" or (self.watch is not None and self.format in ("csv", "json"))
+        form = FORMATS[self.format]
+        return form.has_records and ("watch" not in form.keys or self.watch is not None)
+
+    @property
+    def unsampled(self) -> str:
+        """Why no sample of it is drawn, and what else to do; empty: Spark draws one."""
+        return FORMATS[self.format].unsampled if self.watch is None else "watched: have it have fewer files"
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the rows are there before the job is."""
+        return FORMATS[self.format].in_memory
+
+    def feed(self, directory: str, *, tolerates: bool) -> Feed | None:
+        """What is polled and read with neither Spark nor user code; None: one of these reads this input.
+
+        Args:
+            directory: where relative paths start.
+            tolerates: whether records that cannot be read are left out.
+
+        Raises:
+            TableError: it cannot be read.
+        """
+        if self.watch is not None:
+            return self._watched(self.watch, directory, tolerates)
+        own = getattr(self, self.format, None)
+        return own.feed(tolerates) if isinstance(own, FeedSection) else None
+
+    def _watched(self, watch: WatchConfig, directory: str, tolerates: bool) -> WatchedFiles:
+        assert isinstance(self.path, str)
+        return WatchedFiles(
+            resolved(self.path, directory),
+            line_format(self.format, self.options, tolerates=tolerates),
+            declared=None if watch.columns is None else schema_named(watch.columns),
+            glob=self.glob,
+            recursive=self.recursive,
+            exclude=self.exclude,
+            poll_seconds=watch.every,
+            settle_seconds=watch.settle,
+        )
 
     def _require_watchable(self) -> None:
         if not isinstance(self.path, str) or any(mark in self.path for mark in "*?["):

@@ -240,7 +240,7 @@ class StepConfig(StageConfig, _Operation):
             if self.on_error is not None and not self.read.has_records:
                 raise ValueError("a record can be left out of topics of Kafka, and of lines that are watched, alone")
             unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}
-            if self.schema_ is not None and self.read.format not in ("given", "records"):
+            if self.schema_ is not None and not self.read.is_in_memory:
                 why = f"`{self.read.format}` has columns of its own: leave it out"
                 raise ValueError(f"`schema` is for tables and records in memory, and {why}")
         for name, is_unused in unused.items():

@@ -6,35 +6,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from dpa._util.declared import schema_named
 from dpa._util.inference import no_rows
 from dpa._util.known import known, known_schema
 from dpa.config import InputConfig
-from dpa.config.inputs import KafkaConfig, StreamConfig, WatchConfig
+from dpa.config.inputs import StreamConfig
 from dpa.driver._loading import feed_of, generator_of
 from dpa.driver.sessions import blaming
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
-from dpa.sources.columns import of_json
 from dpa.sources.feed import Feed, NumberedFeed, all_splits, never, table_of
 from dpa.sources.generated import EndlessTable, GeneratedTable, ReadRate
-from dpa.sources.kafka import KafkaFeed
-from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.memory import MemoryFeed, columns_of
 from dpa.sources.micro_batches import MicroBatches
-from dpa.sources.parquet import ParquetTable, parquet_table
-from dpa.sources.paths import resolved
+from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import Split, total_rows, whole
 from dpa.sources.until import Until
-from dpa.sources.watched import WatchedFiles, line_format
 from dpa.spark import (
     Kept,
     RowSample,
@@ -57,6 +51,9 @@ if TYPE_CHECKING:
 
 _POLLED_SPLITS = 4
 """Splits of a generated input without end that a poll gives."""
+
+
+F = TypeVar("F", bound=Any)
 
 
 class Draw(Protocol):
@@ -209,19 +206,20 @@ class _Input:
     def _open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
         config, given = self._spec.config, self._given
         table = _in_memory(self._spec, self._source)
+        unsampled = given.unsampled if table is None else "in memory: sample it before"
+        if self._drawn is not None and unsampled:
+            raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {unsampled}")
         if table is not None:
-            self._require_no_sample("in memory: sample it before")
             return self._opened(MemoryFeed(table), lambda: table)
         if given.format == "generated":
             return self._generated(given, spark)
         if given.format == "feed":
             return self._foreign(given)
-        if given.watch is not None:
-            return self._watched(given, given.watch)
-        if given.kafka is not None:
-            return self._kafka(given.kafka)
         if given.stream is not None:
             return self._streamed(stack, spark(), given, given.stream, stage)
+        feed = given.feed(str(self._spec.file.directory), tolerates=self._source.on_error != "fail")
+        if feed is not None:
+            return self._open_feed(self._reading(feed), lambda splits: table_of([*map(whole, splits)], feed.schema))
         source = Source.of(given.model_dump(), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
@@ -250,16 +248,11 @@ class _Input:
             early=self._early,
         )
         table = stack.enter_context(to_stage)
-        wanted, repeated = self._columns_read(table.schema)
+        read = self._reading(table)
         if not isinstance(table, MicroBatches):
-            read = replace(table, columns=wanted)
-            read = replace(read, dictionary=repeated) if isinstance(read, ParquetTable) else read
             return self._opened(read, cache(lambda: frame_of(spark(), table)))
         staged = f"{table.place}/.."
-        opened = self._open_feed(
-            replace(table, columns=wanted, dictionary=repeated),
-            lambda _: load(spark(), Source("parquet", parquet_table([staged]).paths)),
-        )
+        opened = self._open_feed(read, lambda _: load(spark(), Source("parquet", parquet_table([staged]).paths)))
         return replace(opened, ends=True)
 
     def _look(self, names: list[str]) -> None:
@@ -273,17 +266,18 @@ class _Input:
             known = dict.fromkeys(source.name for source in self._spec.sources)
             self._spec.compilation({**known, self._source.name: pa.schema([(name, pa.null()) for name in names])})
 
-    def _columns_read(self, schema: pa.Schema) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        """The columns that the job reads of those that there are, None for all; and its keys among them."""
-        wanted, keys = columns_read(self._spec.steps, self._source.name)
-        if wanted is not None:
-            wanted = tuple(name for name in wanted if name in schema.names)
-        return wanted, tuple(name for name in keys if name in schema.names)
+    def _reading(self, feed: F) -> F:
+        """A feed that reads the columns that the job needs, its keys as dictionaries, as far as the feed can."""
+        names, (wanted, keys) = feed.schema.names, columns_read(self._spec.steps, self._source.name)
+        known = {
+            "columns": None if wanted is None else tuple(name for name in wanted if name in names),
+            "dictionary": tuple(name for name in keys if name in names),
+        }
+        return replace(feed, **{each.name: known[each.name] for each in fields(feed) if each.name in known})
 
     def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
         """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""
         config = self._spec.config
-        self._require_no_sample("generated: give it fewer `rows`")
         seed = config.seed if given.seed is None else given.seed
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
@@ -300,54 +294,15 @@ class _Input:
 
     def _foreign(self, given: InputConfig) -> OpenedInput:
         """A feed of somebody else's. A reference has its rows in memory."""
-        self._require_no_sample("a feed: have it give fewer rows")
         feed, split_rows = feed_of(self._spec.file, self._key, given), self._spec.config.limits.split_records
         if feed.is_open:
             return self._open_feed(feed, lambda splits: table_of(splits, feed.schema))
         return self._opened(feed, cache(lambda: table_of([*all_splits(feed, split_rows)], feed.schema)))
 
-    def _watched(self, given: InputConfig, watch: WatchConfig) -> OpenedInput:
-        """A directory in which files appear. A reference has its rows in memory."""
-        self._require_no_sample("watched: have it have fewer files")
-        assert isinstance(given.path, str)
-        feed = WatchedFiles(
-            resolved(given.path, str(self._spec.file.directory)),
-            line_format(given.format, given.options, tolerates=self._source.on_error != "fail"),
-            declared=None if watch.columns is None else schema_named(watch.columns),
-            glob=given.glob,
-            recursive=given.recursive,
-            exclude=given.exclude,
-            poll_seconds=watch.every,
-            settle_seconds=watch.settle,
-        )
-        wanted, repeated = self._columns_read(feed.schema)
-        feed = replace(feed, columns=wanted, dictionary=repeated)
-        return self._open_feed(feed, lambda splits: table_of([*map(whole, splits)], feed.schema))
-
-    def _kafka(self, given: KafkaConfig) -> OpenedInput:
-        """Topics of Kafka. A reference has their records in memory."""
-        self._require_no_sample("without end: `until` ends it")
-        columns = None if given.columns is None else of_json(schema_named(given.columns))
-        feed = KafkaFeed(
-            given.servers,
-            (given.topic,) if isinstance(given.topic, str) else tuple(given.topic),
-            RecordFormat(given.key, given.value, columns, tolerates=self._source.on_error != "fail"),
-            start=given.start,
-            options=tuple(sorted(given.options.items())),
-            poll_seconds=given.every,
-            patience=given.patience,
-        )
-        feed.lag(None)  # brokers answer, and topics are there
-        wanted, _ = self._columns_read(feed.schema)
-        return self._open_feed(
-            replace(feed, columns=wanted), lambda splits: table_of([*map(whole, splits)], feed.schema)
-        )
-
     def _streamed(
         self, stack: ExitStack, spark: SparkSession, given: InputConfig, asked: StreamConfig, stage: bool
     ) -> OpenedInput:
         """A stream of Spark's, of which micro-batches are staged. A reference has their rows in memory."""
-        self._require_no_sample("without end: `until` ends it")
         config, every = self._spec.config, f"{round(asked.every * 1000)} milliseconds"
         source = StreamSource(asked.source, given.options, asked.columns, given.select, given.where, every)
         if stage:
@@ -355,11 +310,7 @@ class _Input:
             feed = stack.enter_context(streamed(spark, source, stage_dir, rows, self._kept))
         else:
             feed = MicroBatches("", stream_schema(spark, source))
-        wanted, repeated = self._columns_read(feed.schema)
-        return self._open_feed(
-            replace(feed, columns=wanted, dictionary=repeated),
-            lambda splits: table_of([*map(whole, splits)], feed.schema),
-        )
+        return self._open_feed(self._reading(feed), lambda splits: table_of([*map(whole, splits)], feed.schema))
 
     def _open_feed(self, feed: Feed, frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table]) -> OpenedInput:
         """A feed from which more may come while the job runs; `frame_of` makes a frame of what has come."""
@@ -384,7 +335,3 @@ class _Input:
             return total_rows(splits), feed.sample(max_rows, config.seed, enough)
 
         return OpenedInput(splits, schema, frame, sample)
-
-    def _require_no_sample(self, what: str) -> None:
-        if self._drawn is not None:
-            raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {what}")
