@@ -16,12 +16,10 @@ from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.forecast_stages import Forecast
-from dpa.driver.inputs import Inputs
-from dpa.driver.outputs import written
-from dpa.driver.partial_results import published
+from dpa.driver.inputs import Inputs, lazy_session
+from dpa.driver.outputs import published, written
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
-from dpa.driver.sessions import lazy_session
 from dpa.driver.spec import JobSpec
 from dpa.executors import as_mapper, as_reducer
 from dpa.result import Result

@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa import results
-from dpa.driver.inputs import Inputs, OpenedInput
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.outputs import in_memory
-from dpa.driver.sessions import lazy_session
 from dpa.errors import TableError
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa.balance.options import BY_STRATEGY, TokenOptions
-from dpa.driver.inputs import Inputs
-from dpa.driver.sessions import lazy_session
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.job import Job
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER

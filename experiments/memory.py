@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpa.driver.inputs import Inputs, OpenedInput
-from dpa.driver.sessions import lazy_session
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks

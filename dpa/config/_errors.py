@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpa.config._overrides import short_for
-from dpa.config._places import KeyPath, Places, place_of, written_at
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
+from dpa.config._yaml import KeyPath, Places, place_of, written_at
 from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")

@@ -7,6 +7,8 @@ opened or started here: see `dpa.job` for that.
 from __future__ import annotations
 
 import os
+import re
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,14 +21,13 @@ from pydantic import ValidationError
 from dpa._secrets import learn
 from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained
-from dpa.config._map_reduce import IN_STAGES, as_steps, written_as
 from dpa.config._overrides import override, set_aside
-from dpa.config._placeholders import substitute
-from dpa.config._places import KeyPath, Places, line_numbers, place_of
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
-from dpa.config._yaml import composed, constructed
+from dpa.config._stage import StageConfig
+from dpa.config._yaml import KeyPath, Places, composed, constructed, line_numbers, place_of
 from dpa.config.stages import StepConfig
 from dpa.errors import ConfigError, DpaError
+from dpa.protocol.graph import MAPPER, REDUCER
 
 _MOST_BYTES = 16 * 2**20
 """Of a job file."""
@@ -158,3 +159,61 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
     return document, lines
+
+
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+def substitute(value: Any, origin: str) -> Any:
+    """A document whose placeholders are replaced, at any depth; `origin` names it in errors.
+
+    Raises:
+        ConfigError: a placeholder is unknown, or its environment variable is not set.
+    """
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(lambda match: _replacement(match.group(1), origin), value)
+    if isinstance(value, dict):
+        return {key: substitute(item, origin) for key, item in value.items()}
+    if isinstance(value, list):
+        return [substitute(item, origin) for item in value]
+    return value
+
+
+def _replacement(name: str, origin: str) -> str:
+    if name == "python.stdlib":
+        return sysconfig.get_paths()["stdlib"]
+    if name.startswith("env."):
+        variable = name.removeprefix("env.")
+        if variable not in os.environ:
+            raise ConfigError(f"{origin}: ${{{name}}}: the environment variable {variable} is not set")
+        return os.environ[variable]
+    raise ConfigError(f"{origin}: ${{{name}}} is unknown; use ${{python.stdlib}} or ${{env.NAME}}")
+
+
+IN_STAGES = {"input": "read", "mapper": "flat_map", "reducer": "reduce", "key": "key_by", "output": "write"}
+"""What its keys are called in steps, where that is another name."""
+
+_AT_TOP = {"from": "input", **{name: key for key, name in IN_STAGES.items()}}
+
+
+def as_steps(job: JobConfig) -> dict[str, StepConfig]:
+    """The step that reads and the one that reduces, of a job that has an input and a reducer."""
+    same = {field.alias or name: getattr(job, name) for name, field in StageConfig.model_fields.items()}
+    read = {"read": job.input, "sample": same.pop("sample"), "parallelism": job.parallelism.mappers}
+    reduced = {
+        "from": [MAPPER],
+        "key_by": job.key,
+        "reduce": job.reducer,
+        "parallelism": job.parallelism.reducers,
+        "grouping": job.grouping,
+        "balance": job.balance,
+        "write": job.output if job.output.path or job.output.use else None,
+        **same,
+    }
+    return {MAPPER: StepConfig.model_validate(read), REDUCER: StepConfig.model_validate(reduced)}
+
+
+def written_as(key: str) -> str:
+    """The key path at which such a job writes a key of a step."""
+    first, dot, rest = key.partition(".")
+    return _AT_TOP.get(first, first) + dot + rest

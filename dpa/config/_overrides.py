@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from dpa._util.words import plural
-from dpa.config._places import OPTION, KeyPath, Places, written_at
-from dpa.config._yaml import composed, constructed
+from dpa.config._yaml import OPTION, KeyPath, Places, composed, constructed, written_at
 from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError
 

@@ -8,11 +8,10 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
-from dpa.config._section import Section, SparkText, in_json
+from dpa.config._section import MaxErrors, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig
 from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, StageConfig, Tasks
 from dpa.config.inputs import InputConfig
-from dpa.config.max_errors import MaxErrors
 from dpa.config.placement import PlacementConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
@@ -133,6 +132,12 @@ class JobConfig(StageConfig, _MapReduce, _AnyJob):
     @classmethod
     def _strategy_is_named(cls, document: Any) -> Any:
         return with_strategy(document)
+
+    def most_errors(self, rows: int) -> int | None:
+        """The number of records that `max_errors` allows of an input with this many rows; None: any."""
+        if not isinstance(self.max_errors, str):
+            return self.max_errors
+        return int(rows * float(self.max_errors.rstrip("% ")) / 100)
 
     def resolved(self) -> dict[str, Any]:
         """The configuration as a document: with all defaults, and for steps with what differs from them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
@@ -63,3 +64,18 @@ def in_json(value: Any, name: str = "") -> str:
     except TypeError:  # a mapping in it has keys that are no texts
         text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def _as_number_or_share(value: Any) -> Any:
+    if isinstance(value, str) and (found := _SHARE.fullmatch(value.strip())) and float(found.group(1)) <= 100:
+        return value.strip()
+    if type(value) is int and value >= 0:
+        return value
+    raise ValueError(f"a number of records, or a share of the input's rows as `0.1%`, not {value!r}")
+
+
+MaxErrors: TypeAlias = Annotated[int | str, BeforeValidator(_as_number_or_share)]
+"""A number of records, or a percentage as a text."""

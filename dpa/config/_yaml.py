@@ -1,11 +1,15 @@
-"""YAML as people may write it: whatever is no document, or would be too large a one, is an error that says where."""
+"""YAML as people may write it: whatever is no document, or would be too large a one, is an error that says where; and
+where each key was written."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 from yaml.constructor import ConstructorError
+
+from dpa.errors import ConfigError
 
 _MOST_VALUES = 1_000_000
 """Values of a document, each as often as aliases repeat it: a text of a few lines may stand for any number of them."""
@@ -88,3 +92,49 @@ class _Loader(yaml.SafeLoader):
             given = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}..."
             problem = f"{given!r} is no {node.tag.rpartition(':')[2]}; if it is text, write it between quotes"
             raise ConstructorError(None, None, problem, node.start_mark) from None
+
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+Places: TypeAlias = Mapping[KeyPath, str]
+"""The place of each key path that was written: `file:line`, or the `--set` option that overrode it."""
+
+OPTION = "--set "
+
+
+def line_numbers(node: yaml.Node | None, origin: str) -> dict[KeyPath, int]:
+    """The line, from 1, on which each key path of the document starts.
+
+    Raises:
+        ConfigError: a key comes twice in one mapping.
+    """
+    lines: dict[KeyPath, int] = {}
+
+    def visit(current: yaml.Node | None, path: KeyPath) -> None:
+        if isinstance(current, yaml.MappingNode):
+            for key, value in current.value:
+                here = (*path, str(key.value))
+                if here in lines:
+                    name, line = ".".join(map(str, here)), key.start_mark.line + 1
+                    raise ConfigError(f"{origin}:{line}: {name}: stands here again, first on line {lines[here]}")
+                lines[here] = key.start_mark.line + 1
+                visit(value, here)
+        elif isinstance(current, yaml.SequenceNode):
+            for index, item in enumerate(current.value):
+                lines[(*path, index)] = item.start_mark.line + 1
+                visit(item, (*path, index))
+
+    visit(node, ())
+    return lines
+
+
+def written_at(places: Places, path: Sequence[str | int]) -> str | None:
+    """Where a key path, or else the nearest key above it, was written; None: nowhere."""
+    parents = (tuple(path[:end]) for end in range(len(path), 0, -1))
+    return next((places[parent] for parent in parents if parent in places), None)
+
+
+def place_of(origin: str, places: Places, path: Sequence[str | int]) -> str:
+    """Where a key path was written, or else the nearest key above it, and the options that changed what is below."""
+    written = written_at(places, path) or origin
+    below = [place for key, place in places.items() if key[: len(path)] == tuple(path) and place.startswith(OPTION)]
+    return " and ".join(dict.fromkeys([written, *below]))

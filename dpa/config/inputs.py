@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -13,7 +15,6 @@ from dpa._util.declared import schema_named
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
 from dpa.config._section import OneOf, Schema, Section, SparkText
-from dpa.config._spark_options import check_options
 from dpa.config.variants import Plain
 from dpa.sources.columns import of_json
 from dpa.sources.feed import Feed
@@ -305,3 +306,41 @@ class SampleConfig(Section):
     """Stratify: keep this share of the rows of each value of the column, null too. Spark shuffles and sorts for it."""
     seed: int | None = None
     """Seed of the draw; null: the job's."""
+
+
+_BY_FILE = """basePath compression datetimeRebaseMode encoding ignoreCorruptFiles ignoreMissingFiles lineSep
+    mergeSchema modifiedAfter modifiedBefore pathGlobFilter recursiveFileLookup timeZone"""
+_BY_LINE = """charset columnNameOfCorruptRecord dateFormat enableDateTimeParsingFallback inferSchema locale
+    maxMalformedLogPerPartition mode multiLine preferDate samplingRatio singleVariantColumn timestampFormat
+    timestampNTZFormat"""
+
+_READERS = {
+    "parquet": f"{_BY_FILE} int96RebaseMode",
+    "text": f"{_BY_FILE} wholetext",
+    "json": f"""{_BY_FILE} {_BY_LINE} allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers
+        allowNumericLeadingZeros allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames
+        dropFieldIfAllNull prefersDecimal primitivesAsString""",
+    "csv": f"""{_BY_FILE} {_BY_LINE} charToEscapeQuoteEscaping columnPruning comment delimiter emptyValue
+        enforceSchema escape escapeQuotes header ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inputBufferSize
+        maxCharsPerColumn maxColumns nanValue negativeInf nullValue positiveInf quote quoteAll sep
+        unescapedQuoteHandling""",
+    "jdbc": """batchsize connectionProvider customSchema dbtable driver fetchsize hint isolationLevel keytab lowerBound
+        numPartitions partitionColumn password preferTimestampNTZ prepareQuery principal pushDownAggregate
+        pushDownLimit pushDownOffset pushDownPredicate pushDownTableSample query queryTimeout refreshKrb5Config
+        sessionInitStatement upperBound url user""",
+}
+
+
+def check_options(form: str, options: Iterable[str]) -> None:
+    """Check that no option of a format's reader is one of Spark's, misspelt. Others pass: drivers of databases and
+    codecs have their own.
+
+    Raises:
+        ValueError: it names the option that is most like it.
+    """
+    known = {name.lower(): name for name in _READERS.get(form, "").split()}
+    for option in options:
+        close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)
+        if close and option.lower() not in known:
+            what = f"Spark's reader of the format `{form}` has no option {option!r}"
+            raise ValueError(f"{what}; did you mean {known[close[0]]!r}?")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpa.driver.dead_letters import SCHEMA, as_table
+from dpa.driver.outputs import SCHEMA, as_table
 from dpa.errors import TableError
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.objects import ParquetObjects

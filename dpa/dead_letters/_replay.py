@@ -23,7 +23,7 @@ from dpa._util.declared import schema_named
 from dpa.aggregates import Sum
 from dpa.config import StepConfig
 from dpa.dead_letters._letters import FoundLetters, mark_of
-from dpa.driver.local_backend import LocalBackend
+from dpa.driver.backend import LocalBackend
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, TableError

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.balance.adaptive.first_table import FirstTable
-from dpa.driver._forecast_walk import Walk
+from dpa.driver._graph_walk import Walk
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec
 from dpa.execution.block import Block

@@ -1,27 +1,29 @@
-"""The steps of a job file, with their executors."""
+"""The steps of a job file: their names, and the executors that they name, each made what its key needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from dpa._util.declared import Declared, schema_named, type_names
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig
-from dpa.driver._step_executors import Objects, declared, fitting
-from dpa.driver._step_names import check_names, taken
+from dpa.driver._loading import loaded
 from dpa.driver._windows import in_windows
 from dpa.errors import ConfigError
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import KINDS, receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
-from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer
+from dpa.executors import AnyMapper, BatchMapper, Mapper, as_mapper, as_process, as_reducer, name_of
 from dpa.logical.step import Keying, Step, StepInput, in_order
 from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency
+from dpa.protocol.wire.addresses import RESERVED
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
 from dpa.routing.keys import names_of
 
@@ -206,3 +208,107 @@ def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency: Consistency) -> BalanceOptions:
     may_move = receiver.keeps_states and (consistency == "migrate" or receiver.can_merge)
     return AdaptiveOptions() if may_move and grouping.is_ring else NoBalancingOptions()
+
+
+def check_names(file: JobFile) -> None:
+    """Check that the steps that steps name exist, and that somebody takes what is read.
+
+    Raises:
+        ConfigError: naming the step that is wrong, and where.
+    """
+    stages = file.stages
+    for name in stages:
+        if name in RESERVED:
+            raise file.error(f"stages.{name}", f"tasks of dpa itself are named {name!r}: give the step another name")
+        for key, other in _named_by(file, name):
+            if other not in stages:
+                close = difflib.get_close_matches(other, stages, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(stages)}"
+                raise file.error(f"stages.{name}.{key}", f"there is no step {other!r}; {hint}")
+    read = [name for name, config in stages.items() if config.read is not None]
+    if not read:
+        raise file.error("stages", "no step reads an input: give one of them `read`")
+    used = taken(file)
+    for name in read:
+        if name not in used:
+            mend = "let a step change, reduce, join or rank them (`key_by` alone makes no step), or do not read them"
+            raise file.error(f"stages.{name}", f"no step takes the rows that it reads: {mend}")
+
+
+def taken(file: JobFile) -> set[str]:
+    """The names of the steps whose rows others take."""
+    return {other for name in file.stages for _, other in _named_by(file, name)}
+
+
+def _named_by(file: JobFile, step: str) -> Iterator[tuple[str, str]]:
+    """The steps that a step names, each with the key that does."""
+    config = file.stages[step]
+    yield from (("from", other) for other in config.from_ or [])
+    yield from (("join.with", other) for other in (config.join.with_ if config.join else []))
+
+
+Objects = Mapping[str, Any]
+"""Executors and tables that a job built in Python was given, by the key path at which a job file would name them."""
+
+T = TypeVar("T")
+
+_OPERATIONS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
+    *((kind.executors, kind.noun, (kind.word,)) for kind in KINDS),
+    ((Mapper,), "a mapper of keys and values, of which steps have none", ("flat_map",)),
+    ((BatchMapper,), "a batch mapper", ("map", "flat_map")),
+)
+"""What executors that are objects are called, and the operations that they are for."""
+
+
+def fitting(file: JobFile, objects: Objects, path: str, section: ExecutorConfig, kind: Callable[[Any], T]) -> T:
+    """The executor whose section stands at a key path, made what the key needs by `kind`.
+
+    Raises:
+        ConfigError: it cannot be found or made, or is for another key.
+    """
+    made = objects[path] if path in objects else loaded(file, path, section)
+    try:
+        return kind(made)
+    except ConfigError as error:
+        _, dot, word = path.rpartition(".")
+        raise file.error(path, (dot and _of_another(made, word)) or str(error)) from None
+
+
+def declared(executor: Any, schema: Mapping[str, str] | None, at: Callable[[str], str], word: str) -> Declared | None:
+    """The columns that the rows of a step are declared to have, by the step itself, or else by its executor's `schema`.
+
+    Args:
+        executor: as the job names it.
+        schema: what the step declares, or None.
+        at: returns the key path of a key of the step.
+        word: the key that names the executor.
+
+    Raises:
+        ConfigError: the executor's is no schema.
+    """
+    if schema is not None:
+        return Declared(at("schema"), schema_named(schema))
+    own = getattr(executor, "schema", None)
+    if own is None:
+        return None
+    try:
+        return Declared(at(word), schema_named(type_names(own)))
+    except ValueError as error:
+        raise ConfigError(f"{name_of(executor)}.schema: {error}") from None
+
+
+def _of_another(made: Any, word: str) -> str | None:
+    """The operation that an executor is for, if that is another one than `word`."""
+    of = made if isinstance(made, type) else type(made)
+    for kinds, what, operations in _OPERATIONS:
+        if issubclass(of, kinds) and word not in operations:
+            return f"{name_of(made)} is {what}: use {_alternatives(operations)} for it"
+    marked = {"batch_filter": ("filter",), "batch_mapper": ("map", "flat_map")}
+    for mark, operations in marked.items():
+        if getattr(made, f"dpa_{mark}", False) and word not in operations:
+            return f"{name_of(made)} is marked `{mark}`, which is for {_alternatives(operations)}, not for `{word}`"
+    return None
+
+
+def _alternatives(operations: tuple[str, ...]) -> str:
+    return " or ".join(f"`{word}`" for word in operations)

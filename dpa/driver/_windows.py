@@ -1,4 +1,5 @@
-"""Which steps work in windows: a window holds for all steps after it, as in Beam, until another one, or `none`.
+"""Which steps work in windows: a window holds for all steps after it, as in Beam, until another one, or `none`; and
+which stages close windows by what time.
 
 Rows in windows have the columns `window_start` and `window_end`, which are the last parts of the key of every step by
 key. What such a step makes of a window is of the last microsecond before its end, for a window that follows.
@@ -6,18 +7,23 @@ key. What such a step makes of a window is of the last microsecond before its en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.config import JobFile
 from dpa.config.stages import NO_WINDOW
+from dpa.execution.emission import Emission
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import name_of
+from dpa.logical.compilation import Compiled
 from dpa.logical.step import Keying, Step
 from dpa.operators import JoinOptions, RowKind, RowOperator
+from dpa.protocol.graph import ClosingWindows
 from dpa.routing.keys import names_of
-from dpa.windows.options import END, WINDOW, TimeOptions, Windows
+from dpa.sources.event_time import SourceTime
+from dpa.windows.options import END, WINDOW, TimeOptions, Windows, micros
 from dpa.windows.times import EventTime
 
 
@@ -118,3 +124,46 @@ def _keying(step: Step, keying: Keying, file: JobFile) -> Keying:
             raise file.error(step.at("key_by"), f"the window is a part of every key here: leave {name!r} out")
     values = None if keying.values is None else tuple(name for name in keying.values if name not in WINDOW)
     return replace(keying, key=(*names, *WINDOW), values=values)
+
+
+def with_event_time(compiled: Compiled, steps: Sequence[Step], opened: Collection[str]) -> Compiled:
+    """A job whose stages know the event time that they have, if it has windows or timers; nothing changes if it has
+    none.
+
+    Args:
+        compiled: the job without.
+        steps: its steps.
+        opened: the sources whose input is open.
+    """
+    if not any(isinstance(step.config.window, Windows) or step.receiver.has_timers for step in steps):
+        return compiled
+    by_name, stages, tasks = {step.name: step for step in steps}, [], dict(compiled.tasks)
+    for stage in compiled.graph.stages:
+        step = by_name[stage.name]
+        windowing = step.receiver.windowing
+        if step.config.read is not None and step.config.read.time is not None:
+            emission = tasks[stage.name]
+            assert isinstance(emission, Emission)
+            found = step.processing_time or _of_source(step.config.read.time, is_open=stage.name in opened)
+            tasks[stage.name] = replace(emission, time=found)
+            stages.append(replace(stage, time=found))
+        elif windowing is not None or step.receiver.has_timers:
+            windows = None if windowing is None else windowing.windows
+            lateness, back = (0, 0) if windows is None else (windows.lateness_us, windows.past_end_us)
+            publishes_closed = step.publishes == "final" and step.receiver.emits_when_closed
+            closing = ClosingWindows(lateness, back, publishes_closed=publishes_closed)
+            stages.append(replace(stage, windows=closing))
+        else:
+            stages.append(replace(stage, emits_at_end=step.receiver.keeps_states))
+    return Compiled(replace(compiled.graph, stages=tuple(stages)), tasks)
+
+
+def _of_source(options: TimeOptions, *, is_open: bool) -> SourceTime:
+    out_of_order = options.out_of_order if options.out_of_order is not None else 0.0 if is_open else None
+    return SourceTime(
+        EventTime(options.column, options.unit),
+        out_of_order=None if out_of_order is None else micros(out_of_order),
+        max_ahead=micros(options.max_ahead),
+        idle=options.idle,
+        clock=time.time,
+    )

@@ -1,11 +1,11 @@
-"""A job's inputs: tables in memory, or what the job file names; opened for the tasks that read them in place, from
-memory, generated, or staged by Spark, or only looked at."""
+"""A job's inputs, opened for tasks that read them in place, from memory, generated, or staged by Spark, or only looked
+at; and the one session of Spark that a job uses."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from dpa._util.inference import no_rows
 from dpa._util.known import known, known_schema
-from dpa.config import InputConfig
+from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import StreamConfig
 from dpa.driver._loading import feed_of, generator_of
-from dpa.driver.sessions import blaming
 from dpa.driver.spec import JobSpec
-from dpa.errors import ExecutorError
+from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.feed import Feed, NumberedFeed, all_splits, never, table_of
@@ -42,6 +41,7 @@ from dpa.spark import (
     reads_in_place,
     sample_rows,
     schema_of,
+    spark_session,
     stream_schema,
     streamed,
 )
@@ -335,3 +335,32 @@ class _Input:
             return total_rows(splits), feed.sample(max_rows, config.seed, enough)
 
         return OpenedInput(splits, schema, frame, sample)
+
+
+def lazy_session(
+    config: JobConfig, stack: ExitStack, first: Callable[[], object] | None = None
+) -> Callable[[], SparkSession]:
+    """A function that returns the one Spark session of `stack`, which its first call starts, after calling `first`."""
+
+    def start() -> SparkSession:
+        if first is not None:
+            first()
+        return stack.enter_context(spark_session(config.name, config.spark.master, config.spark.conf))
+
+    return cache(start)
+
+
+@contextmanager
+def blaming(file: JobFile, key: str) -> Iterator[None]:
+    """Name `key` of the job file as the cause where a table cannot be read, unless the cause is that Spark has died.
+
+    Raises:
+        ConfigError: instead of a `TableError`.
+        JobFailedError: instead of a `SparkLostError`.
+    """
+    try:
+        yield
+    except SparkLostError as error:
+        raise JobFailedError(f"{key}: {error}") from None
+    except TableError as error:
+        raise file.error(key, str(error)) from None

@@ -1,10 +1,12 @@
-"""Where results go: the sinks that a job file names, the checks of their places, and how their failures are said."""
+"""Where results, partial results and dead letters go: sinks, the checks of their places, and the words of failures."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 
 from dpa._util.as_yaml import as_yaml
 from dpa._util.outages import Outages
-from dpa.config import JobFile, OutputConfig
+from dpa.config import AggregationConfig, JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import as_sink, sink_of
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
@@ -20,8 +22,10 @@ from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.protocol.plan import RunOutcome
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
+from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import RESULT, Newest, Sink
 from dpa.sources.paths import prefix_of, without_file_scheme
+from dpa.tolerance import Letter
 
 DEAD_LETTERS = "dead_letters"
 """The key that says where dead letters go."""
@@ -279,3 +283,81 @@ def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:
     """The result of a stage that stayed in memory."""
     return Memory().read([share for part in outcome.outputs[stage] for share in part.staged])
+
+
+class PartialPublication(Publication):
+    """A context in which a directory of partial results belongs to this job alone: a table that each epoch replaces.
+    Those of an older run are replaced, too."""
+
+    def __init__(self, file: JobFile, path: str, key: str) -> None:
+        try:
+            sink = FORMATS["parquet"].sink(Target(path, "overwrite", section=key, publishes="table"))
+        except TableError as error:
+            raise file.error(f"{key}.path", str(error)) from None
+        super().__init__(file, sink, f"{key}.path", path)
+
+    def clear(self) -> None:
+        """Have readers see no epoch of an older run.
+
+        Raises:
+            ConfigError: they cannot be removed.
+        """
+        assert isinstance(self.sink, ParquetObjects)
+        with self._refusing():
+            self.sink.clear()
+
+
+def check_partial_results(file: JobFile) -> None:
+    """Check that partial results may be published where they are to be. Nothing is written.
+
+    Raises:
+        ConfigError: something else is there, or a directory and one of a result lie one in the other.
+    """
+    for key, given in published(file):
+        if given.path is not None:
+            partial = PartialPublication(file, given.path, key)
+            for other, output in written(file):
+                partial.check_apart(other, output.path)
+            partial.check()
+
+
+def published(file: JobFile) -> Iterator[tuple[str, AggregationConfig]]:
+    """The sections that ask for partial results, each with its key path."""
+    for name, step in file.stages.items():
+        if step.aggregation is not None:
+            yield file.at(name, "aggregation"), step.aggregation
+
+
+_NUMBERS = ("split", "offset", "rows", "edge", "block", "epoch", "generation")
+
+SCHEMA = pa.schema(
+    pa.field(
+        field.name,
+        pa.int64() if field.name in _NUMBERS else pa.binary() if field.name == "data" else pa.string(),
+        nullable="None" in str(field.type),
+    )
+    for field in fields(Letter)
+)
+"""The columns of the table: those of a `Letter`."""
+
+
+_AT_ONCE = 10_000
+"""Letters that are in memory together while they are written."""
+
+
+def as_table(letters: Iterable[Letter]) -> pa.Table:
+    """A row for each letter."""
+    return pa.Table.from_pylist([asdict(letter) for letter in letters], SCHEMA)
+
+
+def publish(to: Publication, letters: Iterable[Letter]) -> None:
+    """Put dead letters in their place, which has none of an earlier job then.
+
+    Raises:
+        JobFailedError: they cannot be written.
+    """
+    rest = iter(letters)
+    staged = [to.stage(as_table(islice(rest, _AT_ONCE)), 0)]
+    while some := [*islice(rest, _AT_ONCE)]:
+        staged.append(to.stage(as_table(some), len(staged)))
+    to.commit(staged)

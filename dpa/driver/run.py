@@ -22,18 +22,14 @@ from dpa.driver._first_tables import with_first_tables
 from dpa.driver._result_sink import ResultSink
 from dpa.driver._saved_run import SavedRun
 from dpa.driver._stage_summary import StageOutcome
-from dpa.driver._stopwatch import Stopwatch
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.dead_letters import publish
-from dpa.driver.inputs import Inputs, OpenedInput
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.outputs import DEAD_LETTERS
-from dpa.driver.partial_results import PartialPublication, published
+from dpa.driver.outputs import DEAD_LETTERS, PartialPublication, publish, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
-from dpa.driver.sessions import lazy_session
 from dpa.driver.spec import JobSpec
-from dpa.driver.summary import build_report
+from dpa.driver.summary import Stopwatch, build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.recovery import Death

@@ -13,14 +13,11 @@ import pyarrow as pa
 from dpa._util.words import plural
 from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
-from dpa.config.max_errors import most_errors
 from dpa.driver._directories import check_place, check_prefix
-from dpa.driver._event_time import with_event_time
 from dpa.driver._loading import actors_path, reference_of
-from dpa.driver._step_executors import Objects
-from dpa.driver._steps import steps_of
-from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, outputs_of, written
-from dpa.driver.partial_results import check_partial_results
+from dpa.driver._steps import Objects, steps_of
+from dpa.driver._windows import with_event_time
+from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, check_partial_results, outputs_of, written
 from dpa.errors import ConfigError
 from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.executors import name_of
@@ -142,7 +139,7 @@ class JobSpec:
         compiled = with_event_time(compilation.compiled(splits), compilation.steps, feeds)
         if feeds and isinstance(self.config.max_errors, str):
             raise self.file.error("max_errors", "a share of an open input is known at its end alone: give a number")
-        most = most_errors(self.config.max_errors, compiled.graph.rows)
+        most = self.config.most_errors(compiled.graph.rows)
         compares = any(step.config.reference is not None and step.config.reference.at_end for step in self.steps)
         is_logged, sources = self.config.epoch_log is not None, {source.name for source in self.sources}
         stages = tuple(

@@ -21,9 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.words import plural
-from dpa.driver.inputs import Inputs, OpenedInput
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.reference import Reference
-from dpa.driver.sessions import lazy_session
 from dpa.driver.spec import JobSpec
 from dpa.errors import TableError
 from dpa.execution.publishing import EPOCH

@@ -14,7 +14,13 @@ from dpa.sinks.reading import Results
 from dpa.sources.paths import without_file_scheme
 
 FORMATS: dict[str, Format] = {
-    each.name: each for each in (parquet.FORMAT, delta.FORMAT, _iceberg.FORMAT, _kafka.FORMAT)
+    each.name: each
+    for each in (
+        parquet.FORMAT,
+        delta.FORMAT,
+        _iceberg.FORMAT,
+        _kafka.FORMAT,
+    )
 }
 """By name."""
 

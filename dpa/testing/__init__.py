@@ -6,7 +6,7 @@ and a job on `LocalBackend`, go through the same blocks and states as a real run
 redistribution half way, so what only shows with more than one reducer shows here.
 """
 
-from dpa.driver.local_backend import LocalBackend
+from dpa.driver.backend import LocalBackend
 from dpa.errors import ExecutorError
 from dpa.testing._cluster import LocalCluster
 from dpa.testing._feeds import FeedError, check_feed

@@ -10,8 +10,8 @@ from typing import Any, overload
 import pyarrow as pa
 
 from dpa.config import parse
+from dpa.driver.backend import LocalBackend
 from dpa.driver.inputs import Inputs
-from dpa.driver.local_backend import LocalBackend
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpa.driver.inputs import Inputs
-from dpa.driver.sessions import lazy_session
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.execution.block import Block
 from dpa.job import Job
 from dpa.measure.skew import skew

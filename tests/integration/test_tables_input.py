@@ -284,7 +284,7 @@ def test_large_text_is_read_in_place_with_the_lines_that_spark_finds(spark, tmp_
 
 def test_a_job_that_reads_text_in_place_needs_no_spark(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("dpa.sources.text._LARGE_BYTES", 0)
-    monkeypatch.setattr("dpa.driver.sessions.spark_session", None)
+    monkeypatch.setattr("dpa.driver.inputs.spark_session", None)
     (tmp_path / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
     job = Job(name="words", input={"format": "text", "path": str(tmp_path / "words.txt")}, key="value", reducer="count")
     result = job.run(backend=LocalBackend())

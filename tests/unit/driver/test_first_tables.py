@@ -12,8 +12,7 @@ import pytest
 
 from dpa import Flow, Job
 from dpa.driver._first_tables import with_first_tables
-from dpa.driver.inputs import Inputs
-from dpa.driver.sessions import lazy_session
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER, Graph
 

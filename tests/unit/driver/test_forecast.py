@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpa import Flow, Job, Process
 from dpa.aggregates import Sum
-from dpa.driver._forecast_walk import MAX_JOINED, thinned
+from dpa.driver._graph_walk import MAX_JOINED, thinned
 from dpa.driver.forecast import SAMPLE_ROWS
 from dpa.driver.forecast_stages import Basis, EdgeForecast
 from dpa.errors import ConfigError, ExecutorError

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dpa import Flow, Reducer, session, tumbling
-from dpa.driver._left_out import LeftOut
 from dpa.driver.outputs import in_memory
+from dpa.driver.reference import LeftOut
 from dpa.protocol.plan import RunHooks
 from dpa.testing import LocalBackend
 from dpa.windows.options import Windows

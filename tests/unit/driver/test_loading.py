@@ -12,7 +12,7 @@ from builders import Total
 from dpa.aggregates import READY_MADE, Count, TopK
 from dpa.config import JobFile, load, parse
 from dpa.driver._loading import actors_path, named, reference_of, search_path
-from dpa.driver._step_executors import fitting
+from dpa.driver._steps import fitting
 from dpa.errors import ConfigError
 from dpa.executors import FunctionBatchMapper, FunctionMapper, FunctionReducer, as_mapper, as_reducer
 

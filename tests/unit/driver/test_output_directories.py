@@ -8,7 +8,7 @@ from output_samples import check_outputs, job, of, write
 
 from dpa import config
 from dpa.config import JobFile
-from dpa.driver.partial_results import check_partial_results
+from dpa.driver.outputs import check_partial_results
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 

@@ -16,7 +16,7 @@ from output_samples import RESULT, check_outputs, job, names, of, publication, v
 from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import sync
 from dpa.config import JobFile
-from dpa.driver.partial_results import check_partial_results
+from dpa.driver.outputs import check_partial_results
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks import _replacement, parquet
 from dpa.sinks.parquet import ParquetDirectory

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dpa import Job, batch_mapper
-from dpa.driver._pilot import piloted
 from dpa.driver.inputs import Inputs
-from dpa.driver.placing import PlacementForecast, Placing
+from dpa.driver.placing import PlacementForecast, Placing, piloted
 from dpa.errors import ConfigError
 from dpa.protocol.wire.nodes import BackendNode
 

@@ -1,6 +1,6 @@
 """How the wall time of a run is divided into its phases."""
 
-from dpa.driver._stopwatch import Stopwatch
+from dpa.driver.summary import Stopwatch
 from dpa.result import Seconds
 
 

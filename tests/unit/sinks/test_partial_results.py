@@ -11,7 +11,7 @@ from output_samples import of
 import dpa
 from dpa import results
 from dpa.config import JobFile
-from dpa.driver.partial_results import PartialPublication, check_partial_results
+from dpa.driver.outputs import PartialPublication, check_partial_results
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import reading
 from dpa.sinks.objects import ParquetObjects
