@@ -56,11 +56,8 @@ class JobFile:
 
     @cached_property
     def stages(self) -> Mapping[str, StepConfig]:
-        """The steps of the job, by name.
-
-        Raises:
-            ConfigError: there is none, or a job of one mapper and one reducer names no input, or no reducer.
-        """
+        """By name. ConfigError if there is none, or a job of one mapper and one reducer lacks its input or its
+        reducer."""
         if self.config.stages:
             return self.config.stages
         if "stages" in self.config.model_fields_set:
@@ -73,11 +70,11 @@ class JobFile:
         return as_steps(self.config)
 
     def at(self, step: str, key: str) -> str:
-        """The key path of a key of a step, as the job file writes it."""
+        """The path of a step's key, as the job file writes it."""
         return f"stages.{step}.{key}" if self.config.stages else written_as(key)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """The error that something is wrong with what stands at a key such as `input.path`."""
+        """An error in what stands at a key such as `input.path`."""
         return ConfigError(message, key, place_of(self.origin, self.places, key.split(".")))
 
     def placed(self, error: DpaError) -> ConfigError:
@@ -86,11 +83,8 @@ class JobFile:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
-    """Read a job file and apply `a.b=value` overrides (values are YAML).
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, or does not fit the schema.
-    """
+    """Read a job file and apply `a.b=value` overrides, whose values are YAML. ConfigError if it cannot be read, is not
+    YAML, or does not fit the schema."""
     path = Path(path)
     document, lines = _read(path)
     places: dict[KeyPath, str] = {key: f"{path}:{line}" for key, line in lines.items()}
@@ -101,11 +95,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
 
 
 def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | None = None) -> JobFile:
-    """Check a job given as a mapping; `origin` and `places` name the place in error messages.
-
-    Raises:
-        ConfigError: with one line for each problem.
-    """
+    """Check a job given as a mapping; ConfigError has a line for each problem, with its place by `origin` and
+    `places`."""
     places = places or {}
     for key in document if document.get("stages") else ():
         if key in OF_MAP_REDUCE:
@@ -123,18 +114,15 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
 
 
 def parse_written(text: str) -> JobFile:
-    """The job of a run, as that has written it: with the directory where its paths start.
-
-    Raises:
-        ConfigError: this version of dpa does not know such a job.
-    """
+    """The job as a run has written it, with the directory where paths start; ConfigError if this version does not know
+    it."""
     found = yaml.safe_load(text)
     origin = str(Path(found["directory"]) / "job.yaml")
     return parse(found["job"], origin=origin, places={("name",): origin})
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The document of a file, and the line of each of its keys."""
+    """The document of a file, and the line of each key."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -165,11 +153,8 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
 def substitute(value: Any, origin: str) -> Any:
-    """A document whose placeholders are replaced, at any depth; `origin` names it in errors.
-
-    Raises:
-        ConfigError: a placeholder is unknown, or its environment variable is not set.
-    """
+    """A document with its placeholders replaced, at any depth. ConfigError, naming `origin`, if one is unknown or not
+    set."""
     if isinstance(value, str):
         return _PLACEHOLDER.sub(lambda match: _replacement(match.group(1), origin), value)
     if isinstance(value, dict):
@@ -197,7 +182,6 @@ _AT_TOP = {"from": "input", **{name: key for key, name in IN_STAGES.items()}}
 
 
 def as_steps(job: JobConfig) -> dict[str, StepConfig]:
-    """The step that reads and the one that reduces, of a job that has an input and a reducer."""
     same = {field.alias or name: getattr(job, name) for name, field in StageConfig.model_fields.items()}
     read = {"read": job.input, "sample": same.pop("sample"), "parallelism": job.parallelism.mappers}
     reduced = {
@@ -214,6 +198,6 @@ def as_steps(job: JobConfig) -> dict[str, StepConfig]:
 
 
 def written_as(key: str) -> str:
-    """The key path at which such a job writes a key of a step."""
+    """The key path at which such a job has a key of a step."""
     first, dot, rest = key.partition(".")
     return _AT_TOP.get(first, first) + dot + rest

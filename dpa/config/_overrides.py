@@ -27,7 +27,7 @@ _LONGEST_OPTION = 100
 
 
 def short_for(path: Sequence[str | int]) -> str | None:
-    """The key whose value a text is that stands at a key path in place of a section; None: no text may stand there."""
+    """The key that a text at a key path stands for, in place of a section; None: no text may stand there."""
     match path:
         case (str(name),):
             return _OF_JOB.get(name)
@@ -37,11 +37,8 @@ def short_for(path: Sequence[str | int]) -> str | None:
 
 
 def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], given: str) -> None:
-    """Override a key in the document, and note that what stands there now comes from the option.
-
-    Raises:
-        ConfigError: `given` is not `section.key=value`, or names no section, or a step that there is not.
-    """
+    """Set a key of the document, and note the option as its place. ConfigError if `given` is not `section.key=value`,
+    or names no section, or an unknown step."""
     option = OPTION + (given if len(given) <= _LONGEST_OPTION else f"{given[:_LONGEST_OPTION]}...")
     match = _OPTION.fullmatch(given)
     if match is None:
@@ -75,11 +72,8 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
 
 
 def _only_result(stages: Mapping[str, Any], option: str) -> str:
-    """The only step whose rows are a result, to which an option refers that says where the output goes.
-
-    Raises:
-        ConfigError: there are several.
-    """
+    """The only step that is a result, which an option that says where output goes refers to; ConfigError if there are
+    several."""
     steps = {name: step for name, step in stages.items() if isinstance(step, dict)}
     named = [step.get("from") for step in steps.values()]
     named += [step["join"].get("with") for step in steps.values() if isinstance(step.get("join"), dict)]
@@ -92,11 +86,7 @@ def _only_result(stages: Mapping[str, Any], option: str) -> str:
 
 
 def _require_step(stages: Any, parts: Sequence[str], option: str) -> None:
-    """Check that the step of `stages` exists one of whose keys an option names.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """ConfigError if an option names a key of a step that there is not."""
     if parts[0] == "stages" and len(parts) > 2 and isinstance(stages, dict) and parts[1] not in stages:
         close = difflib.get_close_matches(parts[1], map(str, stages), n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(map(str, stages))}"
@@ -104,14 +94,9 @@ def _require_step(stages: Any, parts: Sequence[str], option: str) -> None:
 
 
 def set_aside(document: dict[str, Any], places: Places) -> list[str]:
-    """Take out the file's keys that apply to another strategy or grouping than the one that an option has chosen, for
-    the job or one of its steps.
-
-    Keys that options have set stay, and are refused later, as are keys that no variant has.
-
-    Returns:
-        A line for each key taken out: where it was written, and why it does not count.
-    """
+    """Take out keys of the file that belong to another strategy or grouping than an option has chosen, and return a
+    line for each: where it was written, and why it does not count. Keys of options stay and are refused later, as are
+    keys that no variant has."""
     stages = document.get("stages")
     notes = _set_aside(document, (), places)
     for name, step in stages.items() if isinstance(stages, dict) else ():
@@ -120,7 +105,7 @@ def set_aside(document: dict[str, Any], places: Places) -> list[str]:
 
 
 def _set_aside(stage: dict[str, Any], path: KeyPath, places: Places) -> list[str]:
-    """As `set_aside`, of the sections of what stands at a key path."""
+    """As `set_aside`, of what stands at a key path."""
     notes = []
     for name, variants in VARIANTS.items():
         section, chosen = stage.get(name), choice(stage, variants)

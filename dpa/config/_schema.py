@@ -134,13 +134,13 @@ class JobConfig(StageConfig, _MapReduce, _AnyJob):
         return with_strategy(document)
 
     def most_errors(self, rows: int) -> int | None:
-        """The number of records that `max_errors` allows of an input with this many rows; None: any."""
+        """The number of records that `max_errors` allows of this many rows; None: any."""
         if not isinstance(self.max_errors, str):
             return self.max_errors
         return int(rows * float(self.max_errors.rstrip("% ")) / 100)
 
     def resolved(self) -> dict[str, Any]:
-        """The configuration as a document: with all defaults, and for steps with what differs from them."""
+        """As a document: with all defaults, and of steps what differs from them."""
         if not self.stages:
             return self.model_dump(exclude={"stages"}, by_alias=True)
         document = self.model_dump(include=set(_AnyJob.model_fields), by_alias=True)

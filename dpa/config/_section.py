@@ -32,7 +32,6 @@ class Section(BaseModel):
 
 
 def _as_text(value: Any) -> Any:
-    """A true, false or number of YAML as Spark's options are written: `true`, `4`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
@@ -56,8 +55,7 @@ Schema: TypeAlias = Annotated[dict[str, str], BeforeValidator(type_names, json_s
 
 
 def in_json(value: Any, name: str = "") -> str:
-    """The value of a key of this name, for messages: as JSON, or as in Python where JSON has no form for it; without
-    its secrets."""
+    """The value of a key `name` for messages, as JSON, or as Python has it; without its secrets."""
     value = without_secrets(value, name)
     try:
         text = json.dumps(value, default=str)

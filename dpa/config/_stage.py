@@ -49,7 +49,7 @@ class ExecutorConfig(Section):
 
     @classmethod
     def of(cls, given: object) -> ExecutorConfig:
-        """The section from which a job file makes the same object again; where none can, one that says so."""
+        """The section from which a job file makes the same object again, or one that says that none can."""
         made = given.function if isinstance(given, FunctionExecutor) else given
         kind = made if isinstance(made, type) else type(made)
         for short, ready in READY_MADE.items():
@@ -75,7 +75,6 @@ class ExecutorConfig(Section):
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a job file has a form for a value."""
     return value is None or type(value) in (bool, int, float, str)
 
 

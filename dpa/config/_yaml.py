@@ -25,11 +25,7 @@ _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError
 
 
 def composed(text: str) -> yaml.Node | None:
-    """The nodes of a text; None if there are none.
-
-    Raises:
-        yaml.YAMLError: it is no YAML, or too large or too deep a document.
-    """
+    """The nodes of a text, or None. yaml.YAMLError if it is no YAML, or too large or too deep."""
     try:
         node = yaml.compose(text, Loader=_Loader)
     except RecursionError:
@@ -42,11 +38,8 @@ def composed(text: str) -> yaml.Node | None:
 
 
 def constructed(node: yaml.Node | None) -> Any:
-    """What `composed` nodes stand for. They are no longer what they were where a mapping has merged another (`<<`).
-
-    Raises:
-        yaml.YAMLError: a value is not what it says it is.
-    """
+    """What `composed` nodes stand for; yaml.YAMLError if a value is not what it says. A mapping that has merged another
+    (`<<`) is changed by it."""
     return None if node is None else _Loader("").construct_document(node)
 
 
@@ -84,7 +77,6 @@ class _Loader(yaml.SafeLoader):
     """Says of a scalar that it cannot read where that stands."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node."""
         try:
             return super().construct_object(node, deep)
         except _UNREADABLE:
@@ -102,11 +94,7 @@ OPTION = "--set "
 
 
 def line_numbers(node: yaml.Node | None, origin: str) -> dict[KeyPath, int]:
-    """The line, from 1, on which each key path of the document starts.
-
-    Raises:
-        ConfigError: a key comes twice in one mapping.
-    """
+    """The line, from 1, on which each key path starts; ConfigError if a key comes twice in one mapping."""
     lines: dict[KeyPath, int] = {}
 
     def visit(current: yaml.Node | None, path: KeyPath) -> None:
@@ -128,13 +116,13 @@ def line_numbers(node: yaml.Node | None, origin: str) -> dict[KeyPath, int]:
 
 
 def written_at(places: Places, path: Sequence[str | int]) -> str | None:
-    """Where a key path, or else the nearest key above it, was written; None: nowhere."""
+    """Where a key path, or the nearest one above it, was written, or None."""
     parents = (tuple(path[:end]) for end in range(len(path), 0, -1))
     return next((places[parent] for parent in parents if parent in places), None)
 
 
 def place_of(origin: str, places: Places, path: Sequence[str | int]) -> str:
-    """Where a key path was written, or else the nearest key above it, and the options that changed what is below."""
+    """Where a key path, or the nearest one above it, was written, and the options that changed what is below."""
     written = written_at(places, path) or origin
     below = [place for key, place in places.items() if key[: len(path)] == tuple(path) and place.startswith(OPTION)]
     return " and ".join(dict.fromkeys([written, *below]))

@@ -104,11 +104,8 @@ class FeedSection(Section, ABC):
 
     @abstractmethod
     def feed(self, tolerates: bool) -> Feed:
-        """The feed, of whose place it is known that it answers; `tolerates`: records that cannot be read are left out.
-
-        Raises:
-            TableError: the place does not answer, or lacks what is named.
-        """
+        """The feed, once its place has answered, else TableError; `tolerates`: records that cannot be read are left
+        out."""
 
 
 class KafkaConfig(FeedSection):
@@ -243,30 +240,21 @@ class InputConfig(Section):
 
     @property
     def has_records(self) -> bool:
-        """Whether tasks parse its records, of which one may be no such record."""
+        """Whether tasks parse its records, so that one may be unreadable."""
         form = FORMATS[self.format]
         return form.has_records and ("watch" not in form.keys or self.watch is not None)
 
     @property
     def unsampled(self) -> str:
-        """Why no sample of it is drawn, and what else to do; empty: Spark draws one."""
         return FORMATS[self.format].unsampled if self.watch is None else "watched: have it have fewer files"
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the rows are there before the job is."""
         return FORMATS[self.format].in_memory
 
     def feed(self, directory: str, *, tolerates: bool) -> Feed | None:
-        """What is polled and read with neither Spark nor user code; None: one of these reads this input.
-
-        Args:
-            directory: where relative paths start.
-            tolerates: whether records that cannot be read are left out.
-
-        Raises:
-            TableError: it cannot be read.
-        """
+        """What is polled without Spark or user code, None if one of these reads this input. Relative paths start at
+        `directory`; `tolerates`: records that cannot be read are left out. TableError if it cannot be read."""
         if self.watch is not None:
             return self._watched(self.watch, directory, tolerates)
         own = getattr(self, self.format, None)
@@ -332,12 +320,8 @@ _READERS = {
 
 
 def check_options(form: str, options: Iterable[str]) -> None:
-    """Check that no option of a format's reader is one of Spark's, misspelt. Others pass: drivers of databases and
-    codecs have their own.
-
-    Raises:
-        ValueError: it names the option that is most like it.
-    """
+    """ValueError if an option is one of Spark's, misspelt. Others pass: drivers of databases and codecs have their
+    own."""
     known = {name.lower(): name for name in _READERS.get(form, "").split()}
     for option in options:
         close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)

@@ -209,7 +209,7 @@ class StepConfig(StageConfig, _Operation):
 
     @property
     def names_key(self) -> bool:
-        """Whether `key_by` is given, be it null."""
+        """Whether `key_by` is given, even as null."""
         return "key_by" in self.model_fields_set
 
     def resolved(self) -> dict[str, Any]:

@@ -39,11 +39,9 @@ class Variants:
     default: str
 
     def keys_of(self, variant: str) -> list[str]:
-        """The keys of a variant."""
         return sorted(field.name for field in dataclasses.fields(self.classes[variant]))
 
     def that_have(self, key: str) -> list[str]:
-        """The variants that have a key."""
         return [variant for variant in self.classes if key in self.keys_of(variant)]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -105,7 +103,7 @@ class Plain:
 
 
 def _of_mappings(options: type, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """The schema of a dataclass that is also made of a mapping, whose values stay strict."""
+    """The schema of a dataclass that may also be a mapping, whose values stay strict."""
     schema = handler.resolve_ref_schema(handler.generate_schema(options))
     schema["strict"] = False  # type: ignore[index]
     return schema
@@ -118,7 +116,7 @@ def _describe(section: dict[str, Any], options: type) -> None:
 
 @cache  # parsing takes a tenth of a second
 def _docstrings(options: type) -> dict[str, str]:
-    """The docstring of each field, which pydantic finds only for fields that the class itself declares."""
+    """Of each field: pydantic finds only those that the class itself declares."""
     found = {}
     for base in filter(dataclasses.is_dataclass, reversed(options.__mro__)):
         [declared] = ast.parse(inspect.getsource(base)).body
@@ -145,10 +143,8 @@ class Choice:
 
 
 def choice(document: Mapping[str, Any], variants: Variants) -> Choice:
-    """The variant of a section in a document, or in one of its stages, whose sections stand side by side.
-
-    Only a ring can be balanced: beside another grouping the strategy is `none`, unless one is named.
-    """
+    """The variant of a section in a document, or in one of its stages. Only a ring is balanced: beside another grouping
+    the strategy is `none`, unless named."""
     given = document.get(variants.section)
     if isinstance(given, str):
         return Choice(given, (variants.section,))

@@ -22,7 +22,7 @@ _REMOTE = "s3://"
 
 
 def mark_of(directory: Path) -> str:
-    """What the job has left beside a result, without the number of who has put it there."""
+    """What the job has left beside a result, without its writer's number."""
     lines = (directory / "_job.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("# job "))
 
@@ -45,11 +45,8 @@ class FoundLetters:
 
     @staticmethod
     def read(path: str, *, trusted: bool = False) -> FoundLetters:
-        """Read them; `trusted`: only where nobody else could have written them, as their records are unpickled.
-
-        Raises:
-            TableError: there are none, or they are not to be trusted.
-        """
+        """TableError if there are none, or, with `trusted`, if others could have written them: records are
+        unpickled."""
         if path.startswith(_REMOTE):
             found, manifest = ParquetObjects(path).result()
             digest, mark = hashlib.sha256(repr(manifest.files).encode()).hexdigest(), manifest.config
@@ -63,7 +60,7 @@ class FoundLetters:
         return FoundLetters(path, tuple(Letter(**row) for row in rows), digest, mark)
 
     def rewrite(self, letters: Sequence[Letter]) -> None:
-        """Put other letters in the place of these."""
+        """Replace these letters by others."""
         mark = self.mark or mark_of(Path(self.path))
         sink = FORMATS["parquet"].sink(Target(self.path, "overwrite", mark=lambda: mark, private=True))
         sink.begin()
@@ -74,11 +71,7 @@ class FoundLetters:
 
 
 def _of_files(path: Path, *, is_trusted: bool) -> tuple[pa.Table, str]:
-    """The rows of the files in a directory, and a digest of these.
-
-    Raises:
-        TableError: there are none, or they are not to be trusted.
-    """
+    """The rows of the files in a directory, and their digest."""
     files = sorted(path.glob("part-*.parquet"))
     if not files:
         raise TableError(f"{path} holds no dead letters: name the directory of `dead_letters`")

@@ -49,7 +49,6 @@ _ON_ROWS = ("map", "flat_map", "filter", "key_by", "map_batch")
 
 
 def record_of(row: dict[str, Any]) -> Any:
-    """The record of a dead letter."""
     return pickle.loads(row["data"])[1]
 
 
@@ -78,12 +77,9 @@ class SentAgain:
 
 
 def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
-    """Replay all letters that have their records, and write results and what is left of the letters.
-
-    Raises:
-        ConfigError: a step cannot be replayed, or its result cannot be merged; nothing is written.
-        ExecutorError: user code failed, and the job does not tolerate it.
-    """
+    """Replay the letters that have their records, then write results and the letters that are left. ConfigError, with
+    nothing written, if a step cannot be replayed, or its result not be merged; ExecutorError if user code fails and the
+    job does not tolerate it."""
     by_name = {step.name: step for step in spec.steps}
     groups: dict[tuple[str, bool], list[Letter]] = {}
     left = [letter for letter in letters.letters if letter.data is None]
@@ -120,11 +116,8 @@ def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
 
 
 def _read_again(letter: Letter, step: Step) -> Letter | None:
-    """A record that could not be read, as a row, by the input as it is described now; None if it still cannot.
-
-    Raises:
-        ConfigError: the step reads no such records now.
-    """
+    """A record that could not be read, as the input reads it now; None if it still cannot. ConfigError if the step
+    reads no such records now."""
     read = step.config.read
     if read is None or not read.has_records:
         raise ConfigError(f"there are records that {step.name!r} could not read, and its input has no such records now")
@@ -144,11 +137,8 @@ def _read_again(letter: Letter, step: Step) -> Letter | None:
 
 
 def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:
-    """A step that had failed, fed by its dead records, and all that follow it.
-
-    Raises:
-        ConfigError: one keeps states that are gone.
-    """
+    """A step that had failed, fed by its dead records, and all that follow it; ConfigError if one keeps states that are
+    gone."""
     made = _feeding(failed, is_row=is_row)
     if failed.is_source:
         made.append(replace(made.pop(), name=failed.name))
@@ -164,7 +154,7 @@ def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:
 
 
 def _is_row(letter: Letter, step: Step) -> bool:
-    """Whether its record is a row, and not a key and a value."""
+    """Whether it has a row, rather than a key and a value."""
     return letter.method in _ON_ROWS or step.is_source or not step.receiver.keeps_states
 
 
@@ -173,7 +163,7 @@ def _name(step: Step, *, is_row: bool) -> str:
 
 
 def _feeding(step: Step, *, is_row: bool) -> list[Step]:
-    """A step that reads dead records, and one that makes rows of them, where they are rows."""
+    """A step that reads dead records, and, where they are rows, one that unpickles them."""
     name = _name(step, is_row=is_row)
     source = Step(name, StepConfig.model_validate({"read": {"format": "given"}}), tasks=1)
     if not is_row:
@@ -189,7 +179,7 @@ def _fed(step: Step, *, is_row: bool) -> StepInput:
 
 
 def _require_replayable(spec: JobSpec, step: Step) -> None:
-    """Check that a step's rows can be had of some records alone, and merged with those that it has made of others."""
+    """ConfigError if a step's rows cannot be made of some records alone, and merged with those of others."""
     if not step.receiver.keeps_states:
         return
     executor, but = step.receiver.executor, "run the job again with the mended executors"
@@ -229,11 +219,7 @@ class _Result:
 
     @classmethod
     def of(cls, spec: JobSpec, step: Step, digest: str) -> _Result:
-        """That of a step.
-
-        Raises:
-            ConfigError: it is no directory of Parquet files.
-        """
+        """Of a step; ConfigError if it is no directory of Parquet files."""
         key, output = step.at("write"), step.config.write
         if output is None or output.path is None:
             raise ConfigError(f"{key}: a replay changes results that are Parquet in a directory, and this is none")
@@ -247,12 +233,12 @@ class _Result:
         return f"# with dead letters {self.digest}\n"
 
     def take(self, outcome: RunOutcome) -> None:
-        """Take the new rows of some records, if any come to this result."""
+        """Take the rows that some records make, if any come to this result."""
         if self.step.name in outcome.outputs:
             self.new.append(in_memory(outcome, self.step.name))
 
     def prepare(self) -> None:
-        """Stage the changed result; nothing, where a replay that was interrupted had come further than that."""
+        """Stage the changed result, unless an interrupted replay has published it already."""
         mark = mark_of(self.path)
         if self._note in mark:
             return
@@ -263,7 +249,6 @@ class _Result:
         self._staged = (self._sink.stage(whole, 0, 0),)
 
     def write(self) -> None:
-        """Put the changed result in the place of the old one."""
         if self._sink is not None:
             self._sink.commit(self._staged, 0, 0.0)
             self._sink.abort()

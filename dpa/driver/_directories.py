@@ -17,13 +17,8 @@ _SOME_PART = "part-00000.parquet"
 
 
 def check_place(file: JobFile, key: str, path: Path) -> None:
-    """Check that a directory which a job will fill, the value of `key`, neither is nor holds one that the job needs.
-
-    Links are followed, and a directory is known under any name that it has.
-
-    Raises:
-        ConfigError: it does; names one of them.
-    """
+    """Check that a directory which a job will fill, named at `key`, neither is nor holds one that it needs; else
+    ConfigError. Links are followed, and a directory is known under each of its names."""
     for what, directory in _needed(file):
         if holds(path, directory):
             relation = "is" if holds(directory, path) else "holds"
@@ -38,12 +33,8 @@ def check_place(file: JobFile, key: str, path: Path) -> None:
 
 
 def check_prefix(file: JobFile, key: str, uri: str) -> None:
-    """Check that a prefix of object storage which a job will fill, the value of `key`, has nothing in common with one
-    that the job reads.
-
-    Raises:
-        ConfigError: it does; names that.
-    """
+    """Check that a prefix of object storage which a job will fill and those that it reads lie apart; else
+    ConfigError."""
     for given in _inputs(file):
         for paths in (given.path, *(view.path for view in given.views.values())):
             for path in [paths] if isinstance(paths, str) else paths or []:
@@ -53,18 +44,14 @@ def check_prefix(file: JobFile, key: str, uri: str) -> None:
 
 
 def in_common(one: str, other: str) -> bool:
-    """Whether two URIs are of one prefix, or of two of which one lies in the other."""
+    """Whether two URIs are of one prefix, or one lies in the other."""
     first, second = f"{prefix_of(one)}/", f"{prefix_of(other)}/"
     return first.startswith(second) or second.startswith(first)
 
 
 @contextmanager
 def inspecting(file: JobFile, key: str, path: Path) -> Iterator[None]:
-    """A block that inspects a directory which a job will fill; nothing need be there.
-
-    Raises:
-        ConfigError: it is a file, or cannot be inspected.
-    """
+    """A block that looks at a directory which a job will fill. ConfigError if it is a file, or cannot be looked at."""
     try:
         if is_there(path) and not path.is_dir():
             raise file.error(key, f"{path} is a file; name a directory")

@@ -68,7 +68,6 @@ class Planned:
 
 
 def plans(stage: Stage) -> bool:
-    """Whether a stage is to begin with a planned table."""
     return stage.tasks > 1 and stage.grouping.is_ring and stage.balance.plans_first_table
 
 
@@ -79,16 +78,9 @@ def with_first_tables(
     is_ready: Callable[[], bool],
     seconds: float = SECONDS,
 ) -> tuple[Graph, dict[str, str]]:
-    """The graph of a job with first tables from a sample of these inputs, and by stage in words what came of it.
-
-    Args:
-        graph: of the job.
-        spec: its steps.
-        opened: its inputs, by the step that reads each.
-        is_ready: whether tasks could be started now.
-        seconds: how long to wait for the sample from then on; user code that takes longer goes on by itself to its next
-            return, or for the quarter of a second after which it hands over records.
-    """
+    """The graph with first tables planned from a sample of these inputs, and by stage, in words, what came of it. Once
+    `is_ready` says that tasks could start, the sample has `seconds`; user code that takes longer is left to itself
+    until its next return, or for the quarter of a second after which it hands over records."""
     wanted = [stage.name for stage in graph.in_order if plans(stage)]
     if not wanted:
         return graph, {}
@@ -112,7 +104,7 @@ class _Waited:
         self._since: float | None = None
 
     def seconds(self) -> float:
-        """Until now; 0 before they are ready."""
+        """Seconds since they were ready; 0 before."""
         now = time.monotonic()
         if self._since is None and self._is_ready():
             self._since = now
@@ -216,11 +208,7 @@ class _Sampling:
         self._is_whole = all(self._rows[name] == found.rows for name, found in self._opened.items())
 
     def _require_time(self) -> None:
-        """Check that somebody waits for the sample still.
-
-        Raises:
-            _TooLateError: nobody does.
-        """
+        """_TooLateError if nobody waits for the sample any more."""
         if self._waited() > self.allowed:
             raise _TooLateError
 
@@ -249,5 +237,5 @@ class _Sampling:
 
 
 def _shuffled(table: pa.Table) -> pa.Table:
-    """The rows in random order, so that the first of them are a sample of all."""
+    """In random order, the first rows are a sample of all."""
     return table.take(pa.array(np.random.default_rng(0).permutation(table.num_rows)))

@@ -58,11 +58,9 @@ class LocalTask:
 
     @property
     def use(self) -> TaskUse:
-        """What it used."""
         return TaskUse(cpu_seconds=self._seconds, sent=self.traffic.found())
 
     def stats(self, version: int = 0) -> TaskStats:
-        """What it has done so far, holding this version of its table."""
         edges = () if self.code.emission is None else self.code.emission.edges
         emitted = tuple(self.emitted[position] for position in range(len(edges)))
         name, index = self.address
@@ -70,7 +68,6 @@ class LocalTask:
         return TaskStats(name, index, self.read, self.mapped, emitted, processed=processed, dead=dead, version=version)
 
     def carry_out(self, instruction: Instruction) -> Event | None:
-        """Run user code."""
         began = time.thread_time()
         try:
             return self.code.carry_out(instruction)
@@ -78,7 +75,7 @@ class LocalTask:
             self._seconds += time.thread_time() - began
 
     def event(self, instruction: Instruction, kind: type[E]) -> E:
-        """Run user code, and return the event that answers the instruction."""
+        """Carry out an instruction and return the event that answers it."""
         event = self.carry_out(instruction)
         assert isinstance(event, kind)
         if isinstance(event, StepDone | ProcessDone) and event.failed is not None:
@@ -102,11 +99,7 @@ class GraphWalk:
         self._on_edge: dict[int, list[tuple[LocalTask, Block]]] = defaultdict(list)
 
     def read(self, task: LocalTask, opening: Instruction) -> None:
-        """Read what an instruction opens, and emit its records.
-
-        Raises:
-            ExecutorError: user code failed.
-        """
+        """Read what an instruction opens, and emit its records."""
         task.carry_out(opening)
         while (step := task.event(NextStep(ALL, micros(time.time())), StepDone).step) is not None:
             task.read += step.read
@@ -138,7 +131,6 @@ class Walk(GraphWalk):
     """Samples on their way through a graph. The stages are run in its order, each once."""
 
     def __init__(self, compiled: Compiled, check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called after each step of user code, and may raise what is to end the walk."""
         super().__init__(compiled.graph, check)
         self._tasks = {
             name: LocalTask(Address(name, 0), UserCode(task, 0, time.perf_counter))
@@ -146,19 +138,11 @@ class Walk(GraphWalk):
         }
 
     def sample(self, source: str, rows: pa.Table) -> None:
-        """Emit what a source makes of a sample of its input.
-
-        Raises:
-            ExecutorError: user code failed.
-        """
+        """Emit what a source makes of a sample of its input."""
         self.read(self._tasks[source], OpenSplit(MemorySplit(rows)))
 
     def operate(self, stage: str) -> list[Block]:
-        """Emit what a stage makes of the blocks that were emitted to it, if other stages follow; return these blocks.
-
-        Raises:
-            ExecutorError: user code failed.
-        """
+        """Emit what a stage makes of the blocks that have reached it, if stages follow; return these blocks."""
         blocks = [block for _, _, block in self.reached(stage)]
         self.pass_on(stage, blocks)
         task = self._tasks[stage]
@@ -169,11 +153,7 @@ class Walk(GraphWalk):
         return blocks
 
     def pass_on(self, stage: str, blocks: Sequence[Block]) -> None:
-        """Emit what a stage makes of blocks while they come, if other stages follow.
-
-        Raises:
-            ExecutorError: user code failed.
-        """
+        """Emit what a stage makes of blocks while they come, if stages follow."""
         if not self.graph.out_of(stage):
             return
         task = self._tasks[stage]
@@ -182,8 +162,8 @@ class Walk(GraphWalk):
 
 
 def thinned(blocks: Sequence[Block], most: int) -> Iterator[Block]:
-    """The blocks of both sides of a join, with fewer rows of the left one, so that about `most` pairs of rows have
-    one key, if they have more."""
+    """The blocks of a join, with rows of the left side left out where more than about `most` pairs of rows have one
+    key."""
     pairs = _pairs(blocks)
     share = most / pairs if pairs > most else 1.0
     for block in blocks:

@@ -41,43 +41,29 @@ def actors_path(file: JobFile) -> tuple[str, ...]:
 
 
 def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
-    """What makes the rows of a generated input, which stands at `key`.
-
-    Raises:
-        ConfigError: it cannot be found or made, or is no generator.
-    """
+    """The generator that an input at `key` names; ConfigError if it cannot be made, or is none."""
     made: Generator = _one_of((Generator,), file, key, section)
     return made
 
 
 def feed_of(file: JobFile, key: str, section: InputConfig) -> Feed:
-    """The feed, or what a `Poller` fetches, that an input, which stands at `key`, names.
-
-    Raises:
-        ConfigError: it cannot be found or made, or is neither.
-    """
+    """The feed, or what a `Poller` fetches, that an input at `key` names; ConfigError if it cannot be made, or is
+    neither."""
     assert section.use is not None
     made = _one_of((Feed, Poller), file, key, section, SOURCES)
     return PolledRows(made, section.use) if isinstance(made, Poller) else ForeignFeed(made, section.use)
 
 
 def sink_of(file: JobFile, key: str, section: OutputConfig) -> Sink:
-    """The sink that an output, which stands at `key`, names; or one that gives rows by epoch to a function.
-
-    Raises:
-        ConfigError: it cannot be found or made, or is no sink.
-    """
+    """The sink that an output at `key` names, or one that calls the function it names; ConfigError if it can be
+    neither."""
     assert section.use is not None
     made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SINKS)
     return as_sink(file, key, section, made)
 
 
 def as_sink(file: JobFile, key: str, section: OutputConfig, made: Any) -> Sink:
-    """A sink, or one that gives rows by epoch to a function.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """A sink itself, or one that gives rows by epoch to a function; ConfigError if it is neither."""
     if isinstance(made, Sink):
         if section.publish is not None:
             made.publishes = section.publish.mode
@@ -106,14 +92,8 @@ def _one_of(kinds: tuple[type, ...], file: JobFile, key: str, section: InputConf
 
 
 def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequence[str]) -> Any:
-    """The function that computes a reference, which stands at `key`, or None if none is named.
-
-    Args:
-        inputs: the names of the job's inputs: of several, the function gets each under its name.
-
-    Raises:
-        ConfigError: it cannot be found, or cannot be called with a DataFrame of each input.
-    """
+    """The function that computes a reference, named at `key`, or None. With several `inputs` it gets each by its name.
+    ConfigError if it cannot be found, or not be called with a DataFrame of each input."""
     if section.function is None:
         return None
     key = f"{key}.function"
@@ -136,11 +116,7 @@ def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequ
 
 
 def named(file: JobFile, key: str, name: str) -> Any:
-    """The object that `package.module:Name` names; `key` is the key of the job file that has the name.
-
-    Raises:
-        ConfigError: there is no such module, or nothing of that name in it.
-    """
+    """The object that `package.module:Name`, given at `key`, names; ConfigError if there is none."""
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise file.error(key, f"{name!r} should be `package.module:Name`")
@@ -166,7 +142,6 @@ def named(file: JobFile, key: str, name: str) -> Any:
 
 
 def _searched(file: JobFile) -> tuple[str, ...]:
-    """The job's search path, now part of Python's."""
     paths = search_path(file)
     sys.path[:0] = [path for path in paths if path not in sys.path]
     importlib.invalidate_caches()
@@ -174,11 +149,7 @@ def _searched(file: JobFile) -> tuple[str, ...]:
 
 
 def _registered(file: JobFile, key: str, name: str, group: str) -> Any:
-    """The object that an installed package registers under a name as an entry point of a group.
-
-    Raises:
-        ConfigError: none does, or it cannot be imported.
-    """
+    """What an installed package registers under a name as an entry point of a group; ConfigError if none does."""
     _searched(file)
     found = {entry.name: entry for entry in entry_points(group=group)}
     if name not in found:
@@ -193,14 +164,8 @@ def _registered(file: JobFile, key: str, name: str, group: str) -> Any:
 
 
 def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | None = None) -> Any:
-    """The object that the section at a key path names, called with the arguments given if it is a class.
-
-    Args:
-        group: the entry points of installed packages among which a name without a module is looked up.
-
-    Raises:
-        ConfigError: it cannot be found or made.
-    """
+    """The object that the section at a key path names, called with its `args` if it is a class. A name without a module
+    is one of the entry points of `group`. ConfigError if it cannot be found or made."""
     if executor.use.startswith(MADE_IN_PYTHON):
         what = f"{executor.use.removeprefix(MADE_IN_PYTHON)} was an object of the program that made this job"
         raise file.error(section, f"{what}, which no file can name: write `package.module:Name` of a class or function")

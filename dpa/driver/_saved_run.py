@@ -55,11 +55,8 @@ class SavedRun:
     """
 
     def __init__(self, spec: JobSpec, options: CheckpointOptions, resume: str | None) -> None:
-        """Of a job with such checkpoints; `resume`: where those are of the one that it resumes.
-
-        Raises:
-            ConfigError: there can be none.
-        """
+        """Of a job with such checkpoints; `resume`: where those are of the one that it resumes. ConfigError if there
+        can be none."""
         from dpa.checkpoints import CheckpointStore
 
         self.resumes = resume is not None
@@ -79,11 +76,7 @@ class SavedRun:
         self._is_done = False
 
     def __enter__(self) -> SavedRun:
-        """Make a place for a new job, or find what is to be resumed.
-
-        Raises:
-            ConfigError: nothing can be written there, or there is nothing that this job can go on with.
-        """
+        """Make a place for a new job, or find the one to resume; ConfigError if that cannot be."""
         if self.resumes:
             if not self.saved.job:
                 self.find()
@@ -94,11 +87,7 @@ class SavedRun:
         return self
 
     def find(self) -> SavedJob:
-        """The job that is resumed.
-
-        Raises:
-            ConfigError: there is nothing that this job can go on with.
-        """
+        """The job to resume; ConfigError if this one can continue none."""
         self._about = _about_steps(self._spec)
         with self._refusing():
             self.saved = self._found()
@@ -119,11 +108,7 @@ class SavedRun:
         self.resumable = self._place
 
     def require_known(self, outputs: Iterable[Publication]) -> None:
-        """Check that what the job that is resumed has published goes with its newest checkpoint.
-
-        Raises:
-            ConfigError: it does not, or cannot be found out.
-        """
+        """ConfigError if what the resumed job has published does not go with its newest checkpoint."""
         from dpa.protocol.published import remedy, require_known
 
         assert self._checkpoint is not None
@@ -140,7 +125,6 @@ class SavedRun:
                     require_known(newest, output.place, self._checkpoint, self._store.place, self.saved.job)
 
     def done(self) -> None:
-        """The job has ended well: no checkpoint is needed any more."""
         self._is_done = True
 
     def kept(self, step: str) -> Kept:
@@ -149,12 +133,8 @@ class SavedRun:
         return Kept(f"{room}/{step}", self.resumes)
 
     def know(self, opened: Mapping[str, OpenedInput], publishes: Sequence[str]) -> SavedJob:
-        """What is saved, now that the inputs are known; compares them with those of the job that is resumed.
-        `publishes`: the keys that say where epochs are committed with checkpoints.
-
-        Raises:
-            ConfigError: they are others.
-        """
+        """What is saved, now that the inputs are known; ConfigError if a resumed job had others. `publishes`: the keys
+        of sections whose epochs are committed with checkpoints."""
         self._ending = [name for name, found in opened.items() if found.ends]
         inputs = {name: _about_input(found) for name, found in opened.items()}
         for name, then in self._inputs.items():
@@ -172,13 +152,13 @@ class SavedRun:
 
     @property
     def _place(self) -> str:
-        """Where the job's checkpoints are, as `--resume` takes it."""
+        """Of the job's checkpoints, as `--resume` takes it."""
         path, mark, options = self.saved.options.path.partition("?")
         return f"{path.rstrip('/')}/{self.saved.job}{mark}{options}"
 
     @property
     def _far_room(self) -> str:
-        """For staged input where checkpoints are in object storage."""
+        """Where staged input is kept if checkpoints are in object storage."""
         return f"{resolved(self._spec.config.spark.stage_dir or str(users_directory()), '.')}/{_STAGED}{self.saved.job}"
 
     def _remove(self, chain: Chain) -> None:
@@ -196,12 +176,8 @@ class SavedRun:
             raise self._spec.file.error("checkpoint.path", str(error)) from None
 
     def _found(self) -> SavedJob:
-        """The job in the store that this one can go on with.
-
-        Raises:
-            CheckpointError: there is none, or there are several, or it cannot be read.
-            ConfigError: the only one is of other steps.
-        """
+        """The job in the store that this one can continue. CheckpointError if none or several can be read; ConfigError
+        if the only one has other steps."""
         name, place = self._spec.config.name, self._store.place
         jobs = [self._job] if self._job else [each for each in self._store.jobs() if each[:-33] == name[:80]]
         found, refused = [], []
@@ -225,12 +201,8 @@ class SavedRun:
         raise CheckpointError(f"{place} has no checkpoint with which {name} can go on; jobs there: {there}{why}")
 
     def _readable(self, job: str) -> tuple[SavedJob, Any, Manifest]:
-        """A job that this one can go on with, what it says of its inputs, and its newest checkpoint.
-
-        Raises:
-            CheckpointError: it has no checkpoint, or one that cannot be read.
-            ConfigError: its steps are others.
-        """
+        """A job that this one can continue, what it says of its inputs, and its newest checkpoint. CheckpointError if
+        that cannot be read; ConfigError if its steps are others."""
         from dpa.protocol.checkpoint_format import below_head
 
         newest = self._store.chain(job).newest_slot()
@@ -243,11 +215,7 @@ class SavedRun:
         return saved, then["inputs"], newest.checkpoint
 
     def _require_same(self, then: Mapping[str, Mapping[str, Any]]) -> None:
-        """Check that the steps are those of the job that is resumed.
-
-        Raises:
-            ConfigError: one is not.
-        """
+        """ConfigError if a step is not as it was when the checkpoint was made."""
         file, now = self._spec.file, self._about
         if now.keys() != then.keys():
             have = f"the job has the steps {', '.join(now)}, and the checkpoint {', '.join(then)}"
@@ -263,7 +231,7 @@ class SavedRun:
 
 
 def _about_steps(spec: JobSpec) -> dict[str, Any]:
-    """What a job that is resumed must have in common with itself as it was, of each step."""
+    """Of each step, what must be as it was when a job is resumed."""
     plain = {step.name: without_secrets(dict(_about_step(spec, step))) for step in spec.steps}
     known: dict[str, Any] = json.loads(json.dumps(plain, default=str))
     return known
@@ -300,7 +268,7 @@ def _input_in_words(known: Mapping[str, Any]) -> str:
 
 
 def _difference(was: Any, is_: Any) -> tuple[tuple[str, ...], Any, Any]:
-    """Where in two sections, and what, the first value is that differs."""
+    """The path of the first difference between two sections, and both values there."""
     if not (isinstance(was, dict) and isinstance(is_, dict)):
         return (), was, is_
     key = next(key for key in (*is_, *was) if was.get(key) != is_.get(key))

@@ -63,7 +63,7 @@ class StageOutcome:
 def stage_report(
     name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float, use: Mapping[Address, TaskUse]
 ) -> StageReport:
-    """The report of a stage after a stream of `seconds` seconds, of whose tasks `use` is known, if any."""
+    """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, as far as it is known."""
     stage = snapshot[name]
     senders = [source for source, target in snapshot.edges if target == name]
     lives = [stage.life(task.index) for task in stage.tasks]
@@ -135,7 +135,6 @@ def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequen
 
 
 def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
-    """What tasks did with their part of `seconds` seconds."""
     load = load_of(stage, seconds)
     return LoadShares(
         busy=load.busy,
@@ -151,8 +150,8 @@ def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
 def _task(
     task: TaskStats, processed: int, share: TaskOutput | None, use: TaskUse, even: Fraction, lived: float
 ) -> TaskReport:
-    """The report of a task of a stage that processed `processed` records in all; `share`: its own of the result;
-    `even`: its even share of the records; `lived`: seconds in which it took part."""
+    """`processed`: records of the whole stage; `share`: the task's own of the result; `even`: its even share of the
+    records; `lived`: seconds in which it took part."""
     return TaskReport(
         id=task.index,
         read=task.read,
@@ -190,7 +189,6 @@ def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:
 
 
 def latency(sketch: LatencySketch | None) -> LatencyReport | None:
-    """The latencies in a sketch; None if there are none."""
     if sketch is None or not sketch.records:
         return None
     p50, p95, p99 = (sketch.quantile(share) for share in (0.5, 0.95, 0.99))
@@ -208,7 +206,7 @@ def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | 
 
 
 def _credit_seconds(name: str, snapshot: Snapshot) -> float:
-    """For which all records emitted to a stage have waited at their senders."""
+    """Seconds for which records emitted to a stage waited at their senders, all together."""
     seconds = 0.0
     for sender in dict.fromkeys(source for source, target in snapshot.edges if target == name):
         targets = [target for source, target in snapshot.edges if source == sender]
@@ -218,8 +216,8 @@ def _credit_seconds(name: str, snapshot: Snapshot) -> float:
 
 
 def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:
-    """The mean number of reducers that held a key. Unknown after a round of aggregation, which moves states, so that
-    the number of states that a reducer holds says nothing about it; and where windows were closed, as they are gone."""
+    """Mean number of reducers that held a key. Aggregation moves states and closed windows drop them, so then it is
+    unknown."""
     epochs = stage.aggregation.epochs if stage.aggregation else 0
     moved = epochs or (stage.event_time is not None and stage.event_time.closed is not None)
     return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not moved else None

@@ -38,11 +38,8 @@ _FUNCTION_KEY = "key"
 
 
 def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
-    """The steps of a job, each after all whose rows it takes.
-
-    Raises:
-        ConfigError: an executor cannot be found or does not fit its place, or a step names none that there is.
-    """
+    """The steps of a job, each after all whose rows it takes. ConfigError if an executor cannot be found or does not
+    fit, or a step names none that there is."""
     check_names(file)
     steps = [_Builder(file, objects, name, config).step() for name, config in file.stages.items()]
     try:
@@ -61,11 +58,6 @@ class _Builder:
         self._at = partial(file.at, name)
 
     def step(self) -> Step:
-        """The step.
-
-        Raises:
-            ConfigError: an executor cannot be found, or does not fit.
-        """
         config = self._config
         if config.read is not None:
             columns = declared(None, config.schema_, self._at, "read")
@@ -141,7 +133,7 @@ class _Builder:
             raise self._error(operation, str(error)) from None
 
     def _mapper(self) -> AnyMapper | None:
-        """What makes keys and values of the rows, where the job has a mapper: its reducer is the only step by key."""
+        """The mapper of a job of one mapper and one reducer, whose only keyed step that is."""
         section = self._file.config.mapper
         return None if section is None else fitting(self._file, self._objects, "mapper", section, as_mapper)
 
@@ -174,12 +166,11 @@ class _Builder:
         return tuple(feeds)
 
     def _is_result(self) -> bool:
-        """Whether the step's rows are a result: where it says so, or no other step takes them."""
+        """Whether its rows are a result: the step says so, or no other step takes them."""
         config = self._config
         return config.write is not None or config.reference is not None or self._name not in taken(self._file)
 
     def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
-        """Check that what is said of the step's tasks fits them."""
         config = self._config
         if tasks is None:
             for key in _OF_TASKS:
@@ -211,11 +202,7 @@ def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency:
 
 
 def check_names(file: JobFile) -> None:
-    """Check that the steps that steps name exist, and that somebody takes what is read.
-
-    Raises:
-        ConfigError: naming the step that is wrong, and where.
-    """
+    """ConfigError if a step names one that there is not, or nobody takes what is read."""
     stages = file.stages
     for name in stages:
         if name in RESERVED:
@@ -236,12 +223,11 @@ def check_names(file: JobFile) -> None:
 
 
 def taken(file: JobFile) -> set[str]:
-    """The names of the steps whose rows others take."""
     return {other for name in file.stages for _, other in _named_by(file, name)}
 
 
 def _named_by(file: JobFile, step: str) -> Iterator[tuple[str, str]]:
-    """The steps that a step names, each with the key that does."""
+    """The steps that a step names, each with the key that names it."""
     config = file.stages[step]
     yield from (("from", other) for other in config.from_ or [])
     yield from (("join.with", other) for other in (config.join.with_ if config.join else []))
@@ -261,11 +247,8 @@ _OPERATIONS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
 
 
 def fitting(file: JobFile, objects: Objects, path: str, section: ExecutorConfig, kind: Callable[[Any], T]) -> T:
-    """The executor whose section stands at a key path, made what the key needs by `kind`.
-
-    Raises:
-        ConfigError: it cannot be found or made, or is for another key.
-    """
+    """The executor whose section stands at a key path, as `kind` makes it; ConfigError if it cannot be made, or is for
+    another key."""
     made = objects[path] if path in objects else loaded(file, path, section)
     try:
         return kind(made)
@@ -275,17 +258,8 @@ def fitting(file: JobFile, objects: Objects, path: str, section: ExecutorConfig,
 
 
 def declared(executor: Any, schema: Mapping[str, str] | None, at: Callable[[str], str], word: str) -> Declared | None:
-    """The columns that the rows of a step are declared to have, by the step itself, or else by its executor's `schema`.
-
-    Args:
-        executor: as the job names it.
-        schema: what the step declares, or None.
-        at: returns the key path of a key of the step.
-        word: the key that names the executor.
-
-    Raises:
-        ConfigError: the executor's is no schema.
-    """
+    """The columns that a step's rows are declared to have, by its `schema`, or else by that of its executor, which
+    stands at the key `word`; `at` returns the path of a key. ConfigError if the executor's is no schema."""
     if schema is not None:
         return Declared(at("schema"), schema_named(schema))
     own = getattr(executor, "schema", None)
@@ -298,7 +272,7 @@ def declared(executor: Any, schema: Mapping[str, str] | None, at: Callable[[str]
 
 
 def _of_another(made: Any, word: str) -> str | None:
-    """The operation that an executor is for, if that is another one than `word`."""
+    """What to use an executor for, if it is for another operation than `word`."""
     of = made if isinstance(made, type) else type(made)
     for kinds, what, operations in _OPERATIONS:
         if issubclass(of, kinds) and word not in operations:

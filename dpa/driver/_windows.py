@@ -38,12 +38,8 @@ class _Rows:
 
 
 def in_windows(steps: Sequence[Step], file: JobFile) -> tuple[Step, ...]:
-    """The steps, each after all whose rows it takes, those with windows knowing them.
-
-    Raises:
-        ConfigError: rows have no time where they are to be in windows, or cannot be together, or states not be merged
-            as sessions are.
-    """
+    """The steps, which come after those whose rows they take, knowing their windows. ConfigError if rows have no time
+    where windows need it, or cannot be together, or states not be merged as sessions are."""
     found: dict[str, _Rows] = {}
     made = []
     for step in steps:
@@ -53,7 +49,7 @@ def in_windows(steps: Sequence[Step], file: JobFile) -> tuple[Step, ...]:
 
 
 def _one(step: Step, rows: Sequence[_Rows], file: JobFile) -> tuple[Step, _Rows]:
-    """A step that takes these rows, and what is known of its own."""
+    """The step, knowing its windows, and what is known of its rows."""
     config = step.config
     if config.read is not None:
         return step, _read(config.read.time)
@@ -87,7 +83,7 @@ def _read(time: TimeOptions | None) -> _Rows:
 
 
 def _require_one_kind(step: Step, key: str, kinds: frozenset[str], file: JobFile) -> None:
-    """Check that rows do not go by the clock in part: their windows would have nothing to do with each other."""
+    """Windows by the clock and windows by event time have nothing to do with each other."""
     if len(kinds) > 1:
         why = "some of its rows have event time, and some processing time"
         mend = "give all inputs before it the same `by` in `time`, or let them meet behind `window: none`"
@@ -127,14 +123,8 @@ def _keying(step: Step, keying: Keying, file: JobFile) -> Keying:
 
 
 def with_event_time(compiled: Compiled, steps: Sequence[Step], opened: Collection[str]) -> Compiled:
-    """A job whose stages know the event time that they have, if it has windows or timers; nothing changes if it has
-    none.
-
-    Args:
-        compiled: the job without.
-        steps: its steps.
-        opened: the sources whose input is open.
-    """
+    """The job whose stages know their event time, if it has windows or timers; `opened`: sources whose input is
+    open."""
     if not any(isinstance(step.config.window, Windows) or step.receiver.has_timers for step in steps):
         return compiled
     by_name, stages, tasks = {step.name: step for step in steps}, [], dict(compiled.tasks)

@@ -109,15 +109,11 @@ class LocalBackend:
         self._redistributes = redistributes
 
     def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[LocalBackend]:
-        """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
-        """Run a plan; the statistics are those at the end, and requests to change tasks are not looked at.
-
-        Raises:
-            ExecutorError: an executor failed; names it, the key and the traceback.
-        """
+        """Run a plan. Statistics are those at the end, and no request is looked at. ExecutorError if user code
+        fails."""
         if any(to.partial not in (None, to.sink) for to in plan.deliveries.values()):
             hooks.warn("partial results are not published by LocalBackend")
         if plan.epoch_log is not None:
@@ -153,17 +149,15 @@ class _LocalRun:
         self.errors = Errors(plan.graph.tolerated)
 
     def snapshot(self, seconds: float) -> Snapshot:
-        """The statistics of all stages."""
         edges = tuple((edge.source, edge.target) for edge in self._plan.graph.edges)
         counts = self.errors.counts
         return Snapshot("done", seconds, self._plan.rows, tuple(self._stages), edges, errors=counts)
 
     def use(self) -> dict[Address, TaskUse]:
-        """The processor time of every task's user code, and the size of the blocks that it sent."""
         return {address: task.use for address, task in self._tasks.items()}
 
     def run(self, stage: Stage) -> None:
-        """Run a stage, once all that feed it were run."""
+        """Run a stage, once all that feed it have run."""
         began = time.time() - self._began
         codes = {address: self._plan.user_code(address, _no_time) for address in stage.addresses}
         tasks = [LocalTask(address, code, self._note) for address, code in codes.items()]
@@ -239,7 +233,7 @@ def _no_time() -> float:
 
 
 def _with_a_split_key(table: RoutingTable, hashed: int) -> RoutingTable:
-    """The next table, in which the key with this hash is split over all reducers."""
+    """The next table, which splits the key of this hash over all reducers."""
     every, version = tuple(range(table.reducers)), table.version + 1
     evenly = tuple(1 / table.reducers for _ in every)
     split = KeySplit(every, evenly, tuple(float(reducer == 0) for reducer in every), version)

@@ -31,20 +31,13 @@ class ReachedJob(Protocol):
         ...
 
     def ask(self, request: Request) -> Answer:
-        """The answer to a request, when there is one.
-
-        Raises:
-            ControlError: the job has ended.
-        """
+        """The answer to a request, once there is one; ControlError if the job has ended."""
         ...
 
 
 def connected(address: str | None) -> AbstractContextManager[None]:
-    """A block in which jobs on the cluster at an address are asked with one connection; None: jobs of this machine.
-
-    Raises:
-        ConfigError: there is no cluster at the address, or it does not let this process in.
-    """
+    """A block in which jobs on the cluster at an address, or with None those of this machine, are asked over one
+    connection. ConfigError if there is no such cluster, or it does not let this process in."""
     return nullcontext() if address is None else ray_session(address)
 
 
@@ -168,5 +161,4 @@ class RunningJob:
 
 
 def _number() -> int:
-    """A number that no other request to the same job has."""
     return secrets.randbits(62)

@@ -82,7 +82,6 @@ def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageF
 
 
 def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
-    """What a stage would be like that gets the records of these blocks."""
     sampled, tasks = sum(int(block.mapped().sum()) for block in blocks), step.tasks or 1
     found = StageForecast(step.name, "operator", step.does, tasks, None, None, sampled, None, None)
     if not step.receiver.keeps_states:
@@ -110,7 +109,7 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
 
 
 def _key_stats(blocks: Sequence[Block]) -> KeyStats:
-    """How often the keys of these blocks come, before any combiner."""
+    """How often keys come, before any combiner."""
     columns = [by_position(block.keys) for block in blocks]
     kind = one_type(column.type for column in columns)
     keys, codes = encode(pa.chunked_array([cast(column, kind) for column in columns], kind))

@@ -91,7 +91,7 @@ class StageForecast:
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
-        """Those of `hot_keys` that make a task uneven, by the rule of `dpa.result.hot`."""
+        """Those that make a task uneven, by the rule of `dpa.result.hot`."""
         return hot(self.hot_keys, self.distinct, 1 / self.tasks)
 
 
@@ -129,11 +129,11 @@ class Forecast:
     placement: PlacementForecast | None = None
 
     def into(self, name: str) -> list[int]:
-        """The numbers of the edges that enter a stage."""
+        """Numbers of the edges that enter a stage."""
         return [number for number, edge in enumerate(self.edges) if edge.target == name]
 
     def out_of(self, name: str) -> list[int]:
-        """The numbers of the edges that leave a stage."""
+        """Numbers of the edges that leave a stage."""
         return [number for number, edge in enumerate(self.edges) if edge.source == name]
 
     @cached_property
@@ -176,7 +176,6 @@ class _Scale:
     of_input: float | None
 
     def of(self, sampled: int) -> Estimate:
-        """What `sampled` records of the sample stand for."""
         if self.per_second is not None:
             return Estimate(self.per_second * sampled, Basis.PER_SECOND, exact=False)
         if self.of_input is not None:

@@ -22,16 +22,9 @@ from dpa.sinks.formats import FORMATS
 
 
 def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator[str]:
-    """Take a job back to a checkpoint; gives a line for each place, once that is done.
-
-    Args:
-        chain: of the job.
-        number: of the checkpoint.
-        given: the job, if it is not what the checkpoint says.
-
-    Raises:
-        CheckpointError: there is no such checkpoint, or what was published since cannot be taken back.
-    """
+    """Take a job back to a checkpoint; yields a line for each place, once that is done. `given`: the job, if not as the
+    checkpoint has it. CheckpointError if there is no such checkpoint, or what was published since cannot be taken
+    back."""
     found = chain.checkpoints()
     if number not in found:
         there = ", ".join(map(str, found)) or "none"
@@ -55,7 +48,7 @@ def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator
 
 
 def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[Publication]:
-    """The places to which the job commits epochs with its checkpoints."""
+    """Where the job commits epochs with its checkpoints."""
     about, _ = below_head(chain.data, checkpoint)
     if "publishes" not in about:
         raise CheckpointError(f"{chain.job} does not say where it publishes, as an older version has written it")
@@ -74,7 +67,7 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
 
 
 def _below(working: str, output: OutputConfig) -> OutputConfig:
-    """A section whose path starts at the directory in which the job was run."""
+    """The section, its path starting where the job was run."""
     if output.path is None or "://" in output.path or not FORMATS[output.format].is_directory:
         return output
     return output.model_copy(update={"path": str(Path(working, output.path))})
@@ -88,11 +81,7 @@ def _is_ahead(output: Publication, checkpoint: Manifest) -> bool:
 
 @contextmanager
 def _naming(output: Publication) -> Iterator[None]:
-    """A block of a sink's code, which may raise anything.
-
-    Raises:
-        CheckpointError: it has.
-    """
+    """A block of a sink's code. Anything that it raises becomes a CheckpointError."""
     try:
         yield
     except Exception as error:

@@ -97,7 +97,7 @@ class OpenedInput:
         return None if self.feed is not None else total_rows(self.splits)
 
     def as_read(self, given: Sequence[Split]) -> OpenedInput:
-        """An open input as it was read: these splits are all."""
+        """An open input of which only these splits were read."""
         assert self.frame_of is not None
         return replace(self, splits=tuple(given), frame=cache(partial(self.frame_of, given)), feed=None)
 
@@ -109,11 +109,7 @@ class Inputs:
         self._spec = spec
 
     def check(self) -> None:
-        """Check that there are inputs at all, and the columns of those in memory; others are not looked at.
-
-        Raises:
-            ConfigError: one is missing, or lacks a column.
-        """
+        """ConfigError if an input is missing, or one in memory lacks a column; others are not looked at."""
         known: dict[str, pa.Schema | None] = {}
         for source in self._spec.sources:
             key, given, _ = self._spec.input_of(source)
@@ -157,12 +153,8 @@ class Inputs:
 
 
 def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
-    """The input of a step, if it is in memory.
-
-    Raises:
-        TableError: it is no table.
-        ConfigError: its columns are not those declared.
-    """
+    """The input of a step, if it is in memory. TableError if it is no table; ConfigError if it has not the declared
+    columns."""
     key, given, _ = spec.input_of(source)
     if key in spec.objects:
         table = as_table(spec.objects[key])
@@ -191,7 +183,6 @@ class _Input:
         self._early = early and self._given.time is None and not isinstance(spec.config.max_errors, str)
 
     def open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
-        """Open the input, as `Inputs.open` does."""
         file = self._spec.file
         with blaming(file, self._key):
             opened = self._open(stack, spark, stage)
@@ -256,18 +247,14 @@ class _Input:
         return replace(opened, ends=True)
 
     def _look(self, names: list[str]) -> None:
-        """Check that the input has the columns that the job reads: to stage it may take long.
-
-        Raises:
-            ConfigError: it lacks one.
-        """
+        """ConfigError if the input lacks a column that the job reads: staging it first may take long."""
         wanted, _ = columns_read(self._spec.steps, self._source.name)
         if not set(wanted or ()) <= set(names):
             known = dict.fromkeys(source.name for source in self._spec.sources)
             self._spec.compilation({**known, self._source.name: pa.schema([(name, pa.null()) for name in names])})
 
     def _reading(self, feed: F) -> F:
-        """A feed that reads the columns that the job needs, its keys as dictionaries, as far as the feed can."""
+        """The feed, reading only columns that the job needs, and its keys as dictionaries, if it can."""
         names, (wanted, keys) = feed.schema.names, columns_read(self._spec.steps, self._source.name)
         known = {
             "columns": None if wanted is None else tuple(name for name in wanted if name in names),
@@ -276,7 +263,7 @@ class _Input:
         return replace(feed, **{each.name: known[each.name] for each in fields(feed) if each.name in known})
 
     def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
-        """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""
+        """Each task reads at its share of the rate. Spark generates the same rows by itself."""
         config = self._spec.config
         seed = config.seed if given.seed is None else given.seed
         pace, tasks = None, self._source.tasks or 1
@@ -293,7 +280,7 @@ class _Input:
         return self._opened(replace(table, pace=pace), cache(lambda: generated_frame(spark(), table)), split_rows)
 
     def _foreign(self, given: InputConfig) -> OpenedInput:
-        """A feed of somebody else's. A reference has its rows in memory."""
+        """A user's feed. A reference has its rows in memory."""
         feed, split_rows = feed_of(self._spec.file, self._key, given), self._spec.config.limits.split_records
         if feed.is_open:
             return self._open_feed(feed, lambda splits: table_of(splits, feed.schema))
@@ -302,7 +289,7 @@ class _Input:
     def _streamed(
         self, stack: ExitStack, spark: SparkSession, given: InputConfig, asked: StreamConfig, stage: bool
     ) -> OpenedInput:
-        """A stream of Spark's, of which micro-batches are staged. A reference has their rows in memory."""
+        """A query of Structured Streaming, whose micro-batches are staged. A reference has their rows in memory."""
         config, every = self._spec.config, f"{round(asked.every * 1000)} milliseconds"
         source = StreamSource(asked.source, given.options, asked.columns, given.select, given.where, every)
         if stage:
@@ -313,7 +300,7 @@ class _Input:
         return self._open_feed(self._reading(feed), lambda splits: table_of([*map(whole, splits)], feed.schema))
 
     def _open_feed(self, feed: Feed, frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table]) -> OpenedInput:
-        """A feed from which more may come while the job runs; `frame_of` makes a frame of what has come."""
+        """A feed that gives more while the job runs; `frame_of` makes a frame of what it has given."""
 
         def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[None, pa.Table]:
             return None, feed.sample(max_rows, self._spec.config.seed, enough)
@@ -326,7 +313,7 @@ class _Input:
     def _opened(
         self, feed: Feed, frame: Callable[[], DataFrame | pa.Table], split_rows: int | None = None
     ) -> OpenedInput:
-        """A feed, opened: its splits have at most as many rows as the job's limits say, or fewer if so asked."""
+        """A feed that is read whole. Splits have at most as many rows as the limits say, or as `split_rows` does."""
         config = self._spec.config
         schema, limit = feed.schema and known_schema(feed.schema), config.limits.split_records
         splits = tuple(all_splits(feed, limit if split_rows is None else min(limit, split_rows)))
@@ -340,7 +327,8 @@ class _Input:
 def lazy_session(
     config: JobConfig, stack: ExitStack, first: Callable[[], object] | None = None
 ) -> Callable[[], SparkSession]:
-    """A function that returns the one Spark session of `stack`, which its first call starts, after calling `first`."""
+    """A function that returns the one Spark session of `stack`; its first call calls `first`, then starts the
+    session."""
 
     def start() -> SparkSession:
         if first is not None:
@@ -352,12 +340,8 @@ def lazy_session(
 
 @contextmanager
 def blaming(file: JobFile, key: str) -> Iterator[None]:
-    """Name `key` of the job file as the cause where a table cannot be read, unless the cause is that Spark has died.
-
-    Raises:
-        ConfigError: instead of a `TableError`.
-        JobFailedError: instead of a `SparkLostError`.
-    """
+    """A block in which a table that cannot be read is an error of the key `key`: ConfigError instead of TableError, but
+    JobFailedError if Spark has died."""
     try:
         yield
     except SparkLostError as error:

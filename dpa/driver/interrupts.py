@@ -76,16 +76,13 @@ class Interrupts:
             raise KeyboardInterrupt from None
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Check, as an observer of a run."""
         self.check()
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        """Check, as an observer of a run."""
         self._may_close = snapshot.is_open
         self.check()
 
     def warn(self, message: str) -> None:
-        """Check, as an observer of a run."""
         self.check()
 
     def check(self) -> None:
@@ -95,7 +92,7 @@ class Interrupts:
             self._raise()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """The handler: raise at once, or after what is being imported."""
+        """Raise at once, or after what is being imported."""
         is_reminder, self._is_reminder = self._is_reminder, False
         if number == signal.SIGINT and self._may_close and not self.closes:
             self.closes = True
@@ -124,7 +121,7 @@ class Interrupts:
             threading.Thread(target=self._remind, name="dpa-interrupt", daemon=True).start()
 
     def _wait_no_longer(self) -> bool:
-        """No reminder comes after this; returns whether a signal was waiting."""
+        """Have no reminder come any more; returns whether a signal was waiting."""
         with self._turn:
             was_waiting, self._waiting = self._waiting is not None, None
             return was_waiting
@@ -172,14 +169,14 @@ class ProgramEnd:
             _RUNNING.remove(self._ended)
 
     def begin_phase(self) -> None:
-        """Do as `check`; what libraries do when the program ends, and that were imported so far, waits for the job."""
+        """Check, and have libraries imported so far wait for the job with what they do when the program ends."""
         self.check()
         if self._is_awaited:
             atexit.unregister(_wait_for_jobs)
             atexit.register(_wait_for_jobs)  # the last to be registered is the first to be called
 
     def wait(self, seconds: float) -> bool:
-        """Wait, and `check` meanwhile; returns that the job goes on."""
+        """Wait, checking meanwhile; returns that the job continues."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self.check()
@@ -187,7 +184,7 @@ class ProgramEnd:
         return False
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the program is ending by one. Nothing in the main thread."""
+        """Raise KeyboardInterrupt if one is ending the program. Does nothing in the main thread."""
         main = threading.main_thread()
         if threading.current_thread() is main:
             return
@@ -209,7 +206,7 @@ def _wait_for_jobs() -> None:
 
 
 def _imports_of(frame: FrameType | None) -> int:
-    """How many imports, each within the other, a frame is part of."""
+    """How many nested imports a frame is part of."""
     found = 0
     while frame is not None:
         code, frame = frame.f_code, frame.f_back

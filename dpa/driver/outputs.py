@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,13 @@ from dpa._util.outages import Outages
 from dpa.config import AggregationConfig, JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import as_sink, sink_of
+from dpa.driver._stage_summary import StageOutcome
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.execution.publishing import CHANGE, EPOCH
+from dpa.logical.step import Step
+from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunOutcome
+from dpa.result import OutputReport, ReferenceReport
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
@@ -41,11 +45,8 @@ class Publication:
     """
 
     def __init__(self, file: JobFile, sink: Sink, key: str, path: str | None = None) -> None:
-        """Of a sink that a job file names at `key`; `path` is its directory, as the file has it.
-
-        Raises:
-            ConfigError: the sink does not say its place.
-        """
+        """Of a sink named at `key`, whose directory or URI is `path`. ConfigError if the sink does not say its
+        place."""
         self.sink = sink
         self.outages = Outages()
         self._file = file
@@ -55,12 +56,8 @@ class Publication:
 
     @classmethod
     def of(cls, file: JobFile, output: OutputConfig, key: str, given: Any = None) -> Publication:
-        """Of the result whose section is `output`, at the key path `key`; `given` stands for the function that it
-        names.
-
-        Raises:
-            ConfigError: the sink that it names cannot be found or made, or is none.
-        """
+        """Of a result whose section `output` stands at `key`; `given` stands for the function that it names.
+        ConfigError if the sink cannot be found or made, or is none."""
         if output.use is not None:
             sink = sink_of(file, key, output) if given is None else as_sink(file, key, output, given)
             return cls(file, sink, key)
@@ -82,11 +79,7 @@ class Publication:
             raise file.error(f"{key}.path", str(error)) from None
 
     def check(self) -> None:
-        """Check that rows may be published there. Nothing is written.
-
-        Raises:
-            ConfigError: they may not, or the directory is one that the job needs.
-        """
+        """ConfigError if rows may not be published there, or the job needs the directory. Nothing is written."""
         if self._path is None or "://" in self._path:
             if self._path is not None:
                 check_prefix(self._file, self._key, self._path)
@@ -102,22 +95,14 @@ class Publication:
                 raise self._error(str(error)) from None
 
     def expect(self, columns: pa.Schema) -> None:
-        """Check that rows with these columns may be published there; null stands for a type that is not known.
-
-        Raises:
-            ConfigError: they may not.
-        """
+        """ConfigError if rows with these columns may not be published there; null stands for an unknown type."""
         if self.sink.publishes == "changes":
             columns = columns.append(pa.field(CHANGE, pa.string())).append(pa.field(EPOCH, pa.int64()))
         with self._refusing():
             self.sink.expect(columns)
 
     def check_apart(self, key: str, path: str | None) -> None:
-        """Check that the directory of another section, at `key`, has nothing in common with this one.
-
-        Raises:
-            ConfigError: they are one directory, or lie one in the other.
-        """
+        """ConfigError if the directory of the section at `key` and this one are the same, or one lies in the other."""
         if self._path is None or path is None:
             return
         if "://" in f"{self._path}{path}":
@@ -132,17 +117,13 @@ class Publication:
                 raise self._error(f"{self._path} and {path}, of {key}.path, {relation}; name two directories")
 
     def __enter__(self) -> Publication:
-        """Begin.
-
-        Raises:
-            ConfigError: rows cannot be staged there, or there is what must not be overwritten.
-        """
+        """Begin. ConfigError if rows cannot be staged there, or what is there must not be overwritten."""
         with self._refusing():
             self.outages.bear(self._begin)
         return self
 
     def _begin(self) -> None:
-        """Begin, with nothing left if that fails, such as a lock, so that it can be tried again."""
+        """Begin, leaving nothing if that fails, such as a lock, so that it can be tried again."""
         try:
             self.sink.begin()
             self.place = self._located()
@@ -151,11 +132,7 @@ class Publication:
             raise
 
     def restart(self) -> None:
-        """Begin anew, with nothing of what was staged.
-
-        Raises:
-            JobFailedError: rows cannot be staged any more.
-        """
+        """Begin anew, with nothing of what was staged; JobFailedError if that cannot be."""
         self.__exit__()
         try:
             self.__enter__()
@@ -169,31 +146,20 @@ class Publication:
             warnings.warn(f"{self._key}: {_words(error)}", RuntimeWarning, stacklevel=2)
 
     def newest(self) -> Newest | None:
-        """What of the job is there.
-
-        Raises:
-            ConfigError: the sink cannot say it.
-        """
         with self._refusing():
             return self.sink.newest()
 
     def stage(self, rows: pa.Table, number: int) -> Any:
-        """Stage rows from here, in place of the task of that number.
-
-        Raises:
-            JobFailedError: they cannot be written.
-        """
+        """Stage rows from this process, in place of the task of that number; JobFailedError if they cannot be
+        written."""
         try:
             return self.outages.bear(lambda: self.sink.stage(rows, number, RESULT), full=False)
         except Exception as error:
             raise JobFailedError(f"{self._key}: {_words(error)}") from error
 
     def commit(self, staged: Sequence[Any], seconds: float = 0.0, epoch: int = RESULT) -> tuple[str, ...]:
-        """Publish the complete result, or that of an epoch; returns the names of its files.
-
-        Raises:
-            JobFailedError: it cannot be published; readers see what they saw before.
-        """
+        """Publish the complete result, or that of an epoch, and return the names of its files. JobFailedError if it
+        cannot be published: then readers see what they saw before."""
         try:
             files = self.outages.bear(lambda: self.sink.commit(staged, epoch, seconds), full=epoch != RESULT)
         except JobFailedError:
@@ -213,11 +179,7 @@ class Publication:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """A block of the sink's code, in which whatever it raises is wrong with the job file.
-
-        Raises:
-            ConfigError: it raised something.
-        """
+        """A block of the sink's code. Anything that it raises is a ConfigError."""
         try:
             yield
         except ConfigError:
@@ -246,23 +208,15 @@ def _words(error: Exception) -> str:
 def outputs_of(
     file: JobFile, made: Mapping[str, Publication] | None = None, objects: Mapping[str, Any] | None = None
 ) -> Mapping[str, Publication]:
-    """Where the results of all steps are to be published, by the key path that says so. Of those that have been `made`
-    before, the ones with a sink of the user's are used again; `objects` are used instead of what the file names.
-
-    Raises:
-        ConfigError: a sink cannot be found or made, or is none.
-    """
+    """By key path, where results go. Sinks of the user's in `made` are used again; `objects` replace what the file
+    names. ConfigError if a sink cannot be made, or is none."""
     again = {key: (made or {}).get(key) for key, output in written(file) if output.use is not None}
     given = objects or {}
     return {key: again.get(key) or Publication.of(file, output, key, given.get(key)) for key, output in written(file)}
 
 
 def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
-    """Check that the results of all steps may be published where they are to be. Nothing is written.
-
-    Raises:
-        ConfigError: something is there already, and must not be overwritten; or two directories lie one in the other.
-    """
+    """ConfigError if a result may not be published where it is to go, or two directories lie one in the other."""
     before: dict[str, str | None] = {}
     for key, output in written(file):
         outputs[key].check()
@@ -272,7 +226,7 @@ def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
 
 
 def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
-    """The sections that name where results, and dead letters, go, each with its key path."""
+    """The sections that say where results and dead letters go, each with its key path."""
     for name, step in file.stages.items():
         if step.write is not None:
             yield file.at(name, "write"), step.write
@@ -281,7 +235,6 @@ def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
 
 
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:
-    """The result of a stage that stayed in memory."""
     return Memory().read([share for part in outcome.outputs[stage] for share in part.staged])
 
 
@@ -297,22 +250,15 @@ class PartialPublication(Publication):
         super().__init__(file, sink, f"{key}.path", path)
 
     def clear(self) -> None:
-        """Have readers see no epoch of an older run.
-
-        Raises:
-            ConfigError: they cannot be removed.
-        """
+        """Have readers see no epoch of an older run."""
         assert isinstance(self.sink, ParquetObjects)
         with self._refusing():
             self.sink.clear()
 
 
 def check_partial_results(file: JobFile) -> None:
-    """Check that partial results may be published where they are to be. Nothing is written.
-
-    Raises:
-        ConfigError: something else is there, or a directory and one of a result lie one in the other.
-    """
+    """ConfigError if partial results may not be published where they are to go, or beside a result. Nothing is
+    written."""
     for key, given in published(file):
         if given.path is not None:
             partial = PartialPublication(file, given.path, key)
@@ -346,18 +292,74 @@ _AT_ONCE = 10_000
 
 
 def as_table(letters: Iterable[Letter]) -> pa.Table:
-    """A row for each letter."""
     return pa.Table.from_pylist([asdict(letter) for letter in letters], SCHEMA)
 
 
 def publish(to: Publication, letters: Iterable[Letter]) -> None:
-    """Put dead letters in their place, which has none of an earlier job then.
-
-    Raises:
-        JobFailedError: they cannot be written.
-    """
+    """Put dead letters in their place, where none of an earlier job are left; JobFailedError if they cannot be
+    written."""
     rest = iter(letters)
     staged = [to.stage(as_table(islice(rest, _AT_ONCE)), 0)]
     while some := [*islice(rest, _AT_ONCE)]:
         staged.append(to.stage(as_table(some), len(staged)))
     to.commit(staged)
+
+
+class ResultSink:
+    """A step whose rows are a result, and what is known of that result.
+
+    Attributes:
+        step: the step.
+        output: its sink.
+        table: the result, where it stays in memory and is complete.
+        report: where it is. Before it is published, that is where it would have been.
+        compared: the comparison with its reference.
+        spark_skew: the skew of Spark's hash partitioning of its records, where that is known.
+    """
+
+    def __init__(self, file: JobFile, step: Step, output: Publication | None, *, is_saved: bool) -> None:
+        """Of `step`, published by `output`, or kept in memory if None; `is_saved`: the job makes checkpoints."""
+        self.step = step
+        self.output = output or Publication.of(file, OutputConfig(), step.name)
+        sink = self.output.sink
+        sink.key = step.key
+        sink.with_checkpoints = is_saved and self._publishes_once and not sink.in_driver
+        self.table: pa.Table | None = None
+        self.compared = ReferenceReport()
+        self.spark_skew: float | None = None
+        self.report = OutputReport(unpublished=self.output.place)
+        self._staged: list[Any] = []
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    @property
+    def _publishes_once(self) -> bool:
+        """Whether no row of an epoch is published again in a later one."""
+        return self.output.sink.publishes in ("final", "changes")
+
+    def published(self, stage: Stage) -> Stage:
+        """The step's stage, knowing how its rows come to readers."""
+        exact = self.output.sink.with_checkpoints
+        return replace(stage, commits_with_checkpoints=exact, publishes_once=self._publishes_once and not exact)
+
+    def take(self, outcome: RunOutcome) -> None:
+        """Take the result, which is complete and not yet published."""
+        shares, place = outcome.outputs[self.name], self.output.place
+        self._staged = [*outcome.staged.get(self.name, ()), *(staged for part in shares for staged in part.staged)]
+        rows, published = sum(part.rows for part in shares), outcome.snapshot[self.name].aggregation
+        if published is not None and self.output.sink.publishes == "final":  # the shares are what is left
+            rows += published.rows
+        self.report = OutputReport(rows=rows, unpublished=place)
+        self.table = self.read() if place is None else None
+
+    def read(self) -> pa.Table:
+        return self.output.sink.read(self._staged)
+
+    def publish(self, outcome: RunOutcome) -> None:
+        files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
+        self.report = OutputReport(self.output.place, self.report.rows, files)
+
+    def completed(self, known: StageOutcome) -> StageOutcome:
+        return replace(known, spark_skew=self.spark_skew, reference=self.compared, output=self.report)

@@ -108,12 +108,8 @@ class Placing:
 
     @classmethod
     def of(cls, spec: JobSpec, opened: Mapping[str, OpenedInput]) -> Placing:
-        """Of a job with these inputs; without a profile and declared costs, its user code runs on a sample of them.
-
-        Raises:
-            ConfigError: the profile or the declaration does not fit the job.
-            ExecutorError: user code fails on the sample.
-        """
+        """Of a job with these inputs. Without a profile or declared costs, user code runs on a sample, and may fail as
+        an ExecutorError. ConfigError if the profile or the declaration does not fit the job."""
         config = spec.config.placement or PlacementConfig()
         tasks = {step.name: step.tasks or 1 for step in spec.steps if step.is_stage}
         key = "profile" if config.profile is not None else "costs"
@@ -130,12 +126,9 @@ class Placing:
             raise spec.file.error(f"placement.{key}", str(error)) from None
 
     def placed(self, available: Sequence[BackendNode]) -> Placed:
-        """The node of each task, as the backend numbers nodes, and how it is chosen again while the job runs. When it
-        is called again, nodes have died, and the others that were declared are used.
-
-        Raises:
-            ConfigError: a node is not there the first time, or none is later, or the tasks do not fit.
-        """
+        """The node of each task, by the backend's numbers, and how tasks move while the job runs. A later call means
+        that nodes have died: the other declared ones are used. ConfigError if the first call misses a node, a later one
+        has none, or tasks do not fit."""
         cluster = self._cluster(available)
         number = {node.name: node.id for node in available}
         ids = tuple(number[node.name] for node in cluster.nodes)
@@ -148,12 +141,8 @@ class Placing:
         return Placed(homes, OnlinePlacement(options, cluster, ids, self._config.allocator, tolerance))
 
     def forecast(self, available: Sequence[BackendNode] | None) -> PlacementForecast:
-        """What the allocator would do, and all others; on the declared nodes, or on this machine, where none are
-        given.
-
-        Raises:
-            ConfigError: a node is not there, or the tasks do not fit.
-        """
+        """What each allocator would do, on the nodes given, else on the declared ones or this machine. ConfigError if a
+        node is missing, or tasks do not fit."""
         cluster = self._declared_nodes() if available is None else self._cluster(available)
         placement, tolerance = self._chosen(cluster)
         fastest = _rate(placement)
@@ -174,12 +163,9 @@ class Placing:
         )
 
     def _placed(self, name: str, cluster: Cluster) -> tuple[Placement, float]:
-        """What an allocator makes of the job at the rate at which nodes are busy but for the tolerance, or one task is
-        that has one processor; and the tolerance with which its tasks fit.
-
-        Raises:
-            PlacementError: they do not, or the allocator does not take such a graph.
-        """
+        """What an allocator makes of the job at the rate at which nodes are busy but for the tolerance, or a single
+        task is; and the tolerance with which tasks fit. PlacementError if they do not, or the allocator takes no such
+        graph."""
         dearest = max(group.task_cost for group in self._division.graph.groups)
         largest = max(node.room for node in cluster.nodes)
         # Below this the dearest task fits nowhere.
@@ -202,18 +188,13 @@ class Placing:
             return AllocatorForecast(name, refusal=str(error))
 
     def _chosen(self, cluster: Cluster) -> tuple[Placement, float]:
-        """What the job's allocator gives.
-
-        Raises:
-            ConfigError: it gives none.
-        """
+        """What the job's allocator gives; ConfigError if that is nothing."""
         try:
             return self._placed(self._config.allocator, cluster)
         except PlacementError as error:
             raise self._spec.file.error("placement.allocator", str(error)) from None
 
     def _cluster(self, available: Sequence[BackendNode]) -> Cluster:
-        """The nodes that are there, as far as they are to be used."""
         there = {node.name: node.processors for node in available}
         for name in self._config.nodes:
             if name not in there and not self._has_placed:
@@ -227,12 +208,8 @@ class Placing:
         return self._of(dict.fromkeys(self._config.nodes, cores) or {"this machine": cores})
 
     def _of(self, processors: Mapping[str, float]) -> Cluster:
-        """The nodes with these processors, but for what is declared of them. Without a declaration, one that has none,
-        as the head of a cluster may, is not used.
-
-        Raises:
-            ConfigError: a node has no room, or none is left.
-        """
+        """The nodes with these processors, but for what is declared of them. An undeclared one without any, as the head
+        of a cluster may be, is not used. ConfigError if one has no room, or none is left."""
         nodes = []
         names = self._config.nodes or [name for name, count in processors.items() if count > 0]
         for name in (name for name in names if name in processors):
@@ -257,11 +234,7 @@ class Placing:
 
 
 def _declared(spec: JobSpec, config: PlacementConfig) -> Profile:
-    """The profile that a job file writes down.
-
-    Raises:
-        ConfigError: it is not of the job's stages.
-    """
+    """The profile that a job file writes down; ConfigError if it is not of the job's stages."""
     stages = [step.name for step in spec.steps if step.is_stage]
 
     def require(key: str, name: str) -> None:
@@ -297,7 +270,7 @@ def _judged(name: str, placement: Placement, fastest: float) -> AllocatorForecas
 
 
 def _rate(placement: Placement) -> float:
-    """The rate that the busiest resource allows, in processors that tasks then keep busy."""
+    """The rate that the busiest resource allows, in processors that tasks keep busy then."""
     return scores.throughput(placement) * placement.graph.cost
 
 
@@ -313,14 +286,9 @@ one has."""
 
 
 def piloted(spec: JobSpec, opened: Mapping[str, OpenedInput], clock: Callable[[], float] = time.monotonic) -> Profile:
-    """The profile of a job on a sample of these inputs, at the rate at which all its user code keeps one processor
-    busy. Where a row takes long, the sample is small.
-
-    Raises:
-        ConfigError: an input cannot be read.
-        PlacementError: the sample has no rows, or takes no time.
-        ExecutorError: user code fails on the sample.
-    """
+    """The profile of a job on a sample of these inputs, at the rate at which its user code keeps one processor busy.
+    Where a row takes long, the sample is small. PlacementError if it has no rows, or takes no time; ExecutorError if
+    user code fails on it."""
     samples = {name: found.sample(PILOT_ROWS)[1] for name, found in opened.items()}
     largest = max(sample.num_rows for sample in samples.values())
     if not largest:
@@ -338,7 +306,7 @@ def piloted(spec: JobSpec, opened: Mapping[str, OpenedInput], clock: Callable[[]
 
 
 def _part(sample: pa.Table, share: float) -> pa.Table:
-    """This share of a sample's rows, at least one, evenly spread over it."""
+    """This share of a sample's rows, at least one, spread evenly over it."""
     rows = min(sample.num_rows, max(1, round(sample.num_rows * share)))
     return sample.take(pa.array(np.linspace(0, sample.num_rows - 1, rows).astype(np.int64)))
 

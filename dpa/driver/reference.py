@@ -40,8 +40,7 @@ class Reference:
     def __init__(
         self, spec: JobSpec, step: Step, opened: Mapping[str, OpenedInput], spark: Callable[[], SparkSession]
     ) -> None:
-        """The reference of `step`, if it has one, from the inputs `opened`; `spark` returns a session, and is called
-        only if one is needed."""
+        """`spark` returns a session, and is called only if one is needed."""
         self.step = step
         self._asked = step.config.reference
         self._key = step.at("reference")
@@ -51,27 +50,18 @@ class Reference:
 
     @property
     def is_asked(self) -> bool:
-        """Whether there is anything to compute when the job has ended."""
         return self._asked is not None and self._asked.at_end
 
     def check(self) -> None:
-        """Have Spark resolve the query against the inputs' columns; no row is read. A function is not called.
-
-        Raises:
-            ConfigError: the query is wrong, or has no column for the key.
-            JobFailedError: Spark has died.
-        """
+        """Have Spark resolve the query against the inputs' columns, reading no row. A function is not called.
+        ConfigError if the query is wrong, or has no column for the key."""
         if self._asked is not None and self._asked.sql:
             with blaming(self._spec.file, f"{self._key}.sql"):
                 check_reference(self._spark(), self._frames(), self._asked.sql, self.step.key)
 
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
-        """Compute the reference, if one is asked for, and compare with it the rows, which `result` returns: without
-        what user code has failed on in the run, or not at all.
-
-        Raises:
-            JobFailedError: it cannot be computed.
-        """
+        """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user
+        code failed on in the run. JobFailedError if it cannot be computed."""
         if not (self.is_asked and self.has_query):
             return ReferenceReport()
         self._opened = {
@@ -88,15 +78,11 @@ class Reference:
 
     @property
     def has_query(self) -> bool:
-        """Whether there is a query, or a function, to compute rows with."""
         return self._asked is not None and bool(self._asked.sql or self._asked.function)
 
     def verify(self, own: pa.Table, keep: Callable[[pa.Table], pa.Table]) -> ReferenceReport:
-        """Compute it from the inputs as they were opened, and compare those of its rows that are to be kept.
-
-        Raises:
-            TableError: it cannot be computed.
-        """
+        """Compute it from the inputs as opened, and compare the rows of it that `keep` keeps; TableError if that cannot
+        be."""
         return self._compared(own, keep(self._computed(self._frames())))
 
     def _computed(self, frames: Mapping[str, DataFrame | pa.Table]) -> pa.Table:
@@ -113,12 +99,8 @@ class Reference:
         return ReferenceReport(True, found.matches, found.rows, found.differences)
 
     def spark_skew(self, outcome: RunOutcome) -> float | None:
-        """The skew of a Spark shuffle of the same records to one partition a task; None if it is not asked for, there
-        was no record, or one task gets them all in any case.
-
-        Raises:
-            JobFailedError: it cannot be computed.
-        """
+        """The skew of a Spark shuffle of the same records to one partition a task. None if it is not asked for, or
+        there is no record, or only one task. JobFailedError if it cannot be computed."""
         shares = outcome.outputs[self.step.name]
         counted = [part.key_counts for part in shares if part.key_counts is not None and part.key_counts.num_rows]
         if self._asked is None or not self._asked.baseline or not counted or len(shares) < 2:
@@ -131,7 +113,7 @@ class Reference:
         return skew(loads)
 
     def _frames(self, left_out: LeftOut | None = None) -> dict[str, DataFrame | pa.Table]:
-        """Each input under the name of the step that reads it; the only one as the view `input` too."""
+        """Each input by the name of the step that reads it."""
         frames: dict[str, DataFrame | pa.Table] = {}
         for name, found in self._opened.items():
             rows = None if left_out is None else left_out.input_of(name, found)
@@ -140,7 +122,6 @@ class Reference:
 
     @contextmanager
     def _failing_the_job(self) -> Iterator[None]:
-        """Fail the job if the reference cannot be computed in this block."""
         try:
             yield
         except TableError as error:
@@ -171,7 +152,6 @@ class LeftOut:
 
     @classmethod
     def of(cls, step: Step, steps: Sequence[Step], outcome: RunOutcome) -> LeftOut:
-        """Of the reference of `step`, after a run."""
         graph = _Steps({each.name: each for each in steps})
         found = cls()
         for count in outcome.snapshot.errors:
@@ -204,7 +184,7 @@ class LeftOut:
         )
 
     def input_of(self, source: str, opened: OpenedInput) -> pa.Table | None:
-        """The input of a source without its rows; None: it has all."""
+        """The input of a source without these rows; None: none is left out."""
         gone = self.rows.get(source)
         if gone is None:
             return None
@@ -234,7 +214,7 @@ def _parts(key: Any, step: Step) -> tuple[Any, ...]:
 
 
 def _before_window(step: Step) -> int:
-    """How many parts of the keys of a step's result are not those of a window."""
+    """How many parts of the keys of a result are not those of a window."""
     return len(names_of(step.key)) - (len(WINDOW) if step.receiver.windowing else 0)
 
 
@@ -243,7 +223,7 @@ class _Steps:
     by_name: Mapping[str, Step]
 
     def feeds(self, one: str, other: str, without: str | None = None) -> bool:
-        """Whether rows of one step come to another, or it is that; by other ways than through the step `without`."""
+        """Whether rows of one step come to another, which it may be itself; by other ways than through `without`."""
         if without in (one, other):
             return False
         return one == other or any(self.feeds(one, feed.step, without) for feed in self.by_name[other].feeds)

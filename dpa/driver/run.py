@@ -19,13 +19,12 @@ from dpa._util.logs import chosen_level
 from dpa._util.outages import Outages
 from dpa._util.words import plural
 from dpa.driver._first_tables import with_first_tables
-from dpa.driver._result_sink import ResultSink
 from dpa.driver._saved_run import SavedRun
 from dpa.driver._stage_summary import StageOutcome
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.outputs import DEAD_LETTERS, PartialPublication, publish, published
+from dpa.driver.outputs import DEAD_LETTERS, PartialPublication, ResultSink, publish, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
@@ -127,7 +126,7 @@ class Run:
 
     @property
     def resumable(self) -> str | None:
-        """Where the checkpoints are with which another run can go on; None: there are none."""
+        """Where the checkpoints are from which another run can continue; None: nowhere."""
         return None if self._saved is None else self._saved.resumable
 
     def result(self) -> Result:
@@ -200,7 +199,6 @@ class Run:
                 self._saved.done()
 
     def _publish(self, outcome: RunOutcome) -> None:
-        """Publish the dead letters, and the results that are without them."""
         if self._dead_letters is not None:
             publish(self._dead_letters, outcome.letters)
         for sink in self._sinks:
@@ -210,7 +208,7 @@ class Run:
                 _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.report.path)
 
     def _begin(self, saved: SavedRun) -> None:
-        """Say with what a job goes on that is resumed; for the report, its driver has died."""
+        """Report that a resumed job continues. For the report, its driver has died."""
         job = saved.saved
         self._know_job(job.job)
         self._no_checkpoint = CheckpointStats(read=job.read, read_before=job.read)
@@ -220,9 +218,9 @@ class Run:
             self._observers.warn(behind)
 
     def _lazy_tasks(self, stack: ExitStack, place: Place | None = None) -> Callable[[], Runner]:
-        """A function whose first call has the backend prepare, for as long as `stack` is open. It is called when Spark
-        is to be started, beside which tasks can start; else when the input has been checked. `place`: where they are to
-        start, if that matters."""
+        """A function whose first call has the backend prepare tasks for as long as `stack` is open. Called before Spark
+        starts, so that both start together; else once the input has been checked. `place`: where tasks start, if that
+        matters."""
         tasks = sum(step.tasks or 0 for step in self._spec.steps)
         return cache(lambda: stack.enter_context(self._backend.prepared(tasks, place)))
 
@@ -268,7 +266,6 @@ class Run:
         return outcome
 
     def _epoch_log(self) -> EpochLogOptions | None:
-        """Where the log of this run is, below a place that runs share."""
         if self._log_path is None:
             return None
         name = self._spec.config.name
@@ -277,7 +274,6 @@ class Run:
         return EpochLogOptions(f"{self._log_path.rstrip('/')}/{job}", job, as_yaml(known))
 
     def _delivery(self, step: str, delivery: Delivery) -> Delivery:
-        """Where the tasks of a step deliver their shares of this run's results."""
         sink = next((sink.output.sink for sink in self._sinks if sink.name == step), None)
         if sink is not None and sink.publishes is not None:
             return replace(delivery, sink=sink, partial=sink)
@@ -291,7 +287,7 @@ class Run:
         return self._is_closed
 
     def _commit(self, commit: Commit) -> None:
-        """Give what was staged of an epoch to a sink of this process."""
+        """Commit an epoch to a sink of this process."""
         output = next(sink.output for sink in self._sinks if sink.name == commit.stage)
         output.commit(commit.staged, commit.at, commit.epoch)
 
@@ -314,7 +310,7 @@ class Run:
             self._stopwatch.enter(None)  # ending what they ran on is no part of a phase
 
     def _restart(self, death: Death) -> None:
-        """Leave nothing of what a dead generation has staged; the numbers of the next one begin again."""
+        """Drop what a dead generation has staged. The numbers of the next one begin again."""
         if self._saved is not None:
             self._saved.lives += 1
         for sink in self._sinks:
@@ -344,7 +340,7 @@ class Run:
 
     @property
     def _checkpoints(self) -> CheckpointStats | None:
-        """Those of all generations."""
+        """Of all generations."""
         if self._saved is None:
             return None
         known, snapshot = self._dead_checkpoints, self._snapshot
@@ -354,7 +350,7 @@ class Run:
         return reduce(add, known, self._no_checkpoint)
 
     def _note_errors(self, snapshot: Snapshot) -> None:
-        """Say which errors of user code there are, the first time that one of a step and a type is seen."""
+        """Warn of an error of user code the first time that a step has one of its type."""
         for found in snapshot.errors:
             if (found.step, found.error) not in self._errors_seen:
                 self._errors_seen.add((found.step, found.error))

@@ -45,16 +45,11 @@ class JobSpec:
 
     @property
     def config(self) -> JobConfig:
-        """The resolved configuration."""
         return self.file.config
 
     def for_one_run(self) -> JobSpec:
-        """The same job, to be run once: the user's sinks that were made for checks are its own, and later checks make
-        others. Directories are looked up anew.
-
-        Raises:
-            ConfigError: a sink or an executor cannot be found or made.
-        """
+        """The same job, to be run once: it takes the user's sinks that checks have made, and later checks make others.
+        Directories are looked up anew. ConfigError if a sink or an executor cannot be made."""
         outputs = outputs_of(self.file, vars(self).pop("outputs", {}), self.objects)
         _ = self.steps  # after the directories: executors that are imported may change the working one
         taken = copy(self)
@@ -68,26 +63,23 @@ class JobSpec:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps, each after all whose rows it takes."""
+        """Each after all whose rows it takes."""
         return steps_of(self.file, self.objects)
 
     @property
     def sources(self) -> tuple[Step, ...]:
-        """The steps that read an input."""
         return tuple(step for step in self.steps if step.is_source)
 
     @property
     def results(self) -> tuple[Step, ...]:
-        """The steps whose rows are a result."""
         return tuple(step for step in self.steps if step.is_result)
 
     @property
     def tolerates(self) -> bool:
-        """Whether some errors of user code do not fail the job."""
         return any(step.on_error != "fail" for step in self.steps)
 
     def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
-        """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
+        """The key path of a step's input, and the sections that describe it and a sample of it."""
         assert source.config.read is not None
         return source.at("read"), source.config.read, source.config.sample
 
@@ -170,11 +162,7 @@ class JobSpec:
         )
 
     def check(self) -> None:
-        """Check the executors, and that all sections go together.
-
-        Raises:
-            ConfigError: naming what is wrong and where.
-        """
+        """ConfigError if executors are wrong, or sections do not go together."""
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
         check_partial_results(self.file)
         self.check_references()
@@ -192,11 +180,7 @@ class JobSpec:
                 reference_of(self.file, step.at("reference"), step.config.reference, inputs)
 
     def check_references(self) -> None:
-        """Check that each reference can be computed of the rows that are read.
-
-        Raises:
-            ConfigError: one would depend on when they were.
-        """
+        """ConfigError if a reference would depend on when its rows were read."""
         by_name = {step.name: step for step in self.steps}
         for step in self.steps:
             asked, before = step.config.reference, [step.name]
@@ -239,7 +223,7 @@ class JobSpec:
             raise self.file.error("max_errors", "the first error fails the job: set `on_error` to another than `fail`")
 
     def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
-        """Check that the rows which go to the sink of a section can be compared with its reference."""
+        """ConfigError if rows that go to the sink of a section cannot be compared with its reference."""
         given = dict(written(self.file)).get(output)
         if given is None or given.use is None or not (reference.sql or reference.function):
             return
@@ -247,11 +231,7 @@ class JobSpec:
             raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
 
     def check_executors(self) -> None:
-        """Check that executors could be sent to actors, also where they stay in this process: a real run's do not.
-
-        Raises:
-            ConfigError: naming the section of one that cannot be pickled.
-        """
+        """ConfigError if an executor could not be sent to actors, even where it stays in this process."""
         for section, executor in self._executors():
             try:
                 require_picklable(executor)
@@ -259,7 +239,7 @@ class JobSpec:
                 raise self.file.error(section, str(error)) from None
 
     def _executors(self) -> Iterator[tuple[str, object]]:
-        """The executors, and sinks of the user's, each with its key path."""
+        """Executors, and sinks of the user's, each with its key path."""
         for key, output in written(self.file):
             if output.use is not None:
                 yield key, self.outputs[key].sink
@@ -279,7 +259,7 @@ class JobSpec:
             raise self.file.error(step.at("balance.strategy"), what)
 
     def _check_migrate(self, step: Step) -> None:
-        """Check that nothing gives a key several tasks where its state is to be on one at a time."""
+        """A key has its state on one task at a time."""
         if step.config.consistency != "migrate":
             return
         but = "with `consistency: migrate` the state of a key is on one task:"
@@ -289,7 +269,7 @@ class JobSpec:
             raise self.file.error(step.at("balance.forwarding"), f"{why}, but {but} leave it out")
 
     def _refuse_several_states(self, step: Step, but: str) -> None:
-        """Check that a key's records go to one task, whatever is redistributed; `but` says why they must."""
+        """ConfigError if a key's records may go to several tasks; `but` says why they must not."""
         if step.grouping.splits_keys:
             why = f"`{step.grouping.kind}` sends records of one key to several tasks"
             raise self.file.error(step.at("grouping"), f"{why}, but {but} use `key` or `ring`")
@@ -349,7 +329,7 @@ class JobSpec:
 
 
 def _naming(file: JobFile, objects: Objects) -> JobFile:
-    """The file, with the names of the objects that stand for its input, mapper and reducer where it has nothing."""
+    """The file, naming the objects given for its input, mapper and reducer where it has none."""
     known = {name: ExecutorConfig.of(objects[name]) for name in ("mapper", "reducer") if name in objects}
     named = {**known, **({"input": InputConfig(format="given")} if "input" in objects else {})}
     named = {name: section for name, section in named.items() if getattr(file.config, name) is None}

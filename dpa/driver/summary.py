@@ -47,8 +47,7 @@ def build_report(
     dead_letters: str | None = None,
     error: str | None = None,
 ) -> Report:
-    """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
-    started, `outcomes` by stage, and what each task used."""
+    """`snapshot`: the last statistics, or None if no task had started; `outcomes`: by stage; `use`: of each task."""
     known, used = outcomes or {}, use or {}
     if snapshot is None:
         stages = tuple(_unstarted(name, outcome) for name, outcome in known.items())
@@ -113,7 +112,7 @@ def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
+    """Of what a result depends on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -175,12 +174,11 @@ class Stopwatch:
         self.phase, self._since = phase, moment
 
     def correct(self, **seconds: float) -> None:
-        """Replace what was measured from afar by what is known exactly."""
+        """Replace what was measured from outside by what is known exactly."""
         self._spent.update(seconds)
 
     @property
     def since_began(self) -> float:
-        """Seconds since the creation."""
         return self._clock() - self.began
 
     def seconds(self, first_record: float | None = None) -> Seconds:

@@ -66,18 +66,10 @@ class Verified:
 
 
 def verified(spec: JobSpec, log: str, first: int | None = None, last: int | None = None) -> Iterator[Verified]:
-    """Verify what the epochs from `first` to `last` have published, of each result that has a reference.
-
-    Args:
-        spec: the job.
-        log: where its log by epoch is.
-        first: None: the first epoch.
-        last: None: the newest that is published.
-
-    Raises:
-        TableError: the log has not these epochs, or something cannot be read.
-        ConfigError: an input cannot be opened, or a reference would depend on when its rows were read.
-    """
+    """Verify what the epochs from `first` to `last` have published, of each result that has a reference, by the log at
+    `log`. None stands for the first epoch, and for the newest that is published. TableError if the log lacks an epoch,
+    or something cannot be read; ConfigError if an input cannot be opened, or a reference would depend on when its rows
+    were read."""
     spec.check_references()
     found = {step.name: _published(step) for step in spec.results if _has_query(step)}
     if not found:
@@ -134,11 +126,7 @@ class _Log:
         return self._rows[epoch]
 
     def require(self, first: int, last: int) -> None:
-        """Check that it has these epochs.
-
-        Raises:
-            TableError: it lacks one.
-        """
+        """TableError if the log lacks one of these epochs."""
         if first > last:
             raise TableError(f"epochs are named as FIRST:LAST, and {first} comes after {last}")
         for epoch in (first, last):
@@ -149,7 +137,7 @@ class _Log:
             raise TableError(f"the log lacks epoch {missing[0]}: verify epochs before it, or behind it")
 
     def published(self, step: str, until: int) -> int | None:
-        """The newest epoch up to `until` that has published results of a step; None: there is none."""
+        """The newest epoch up to `until` that has published results of a step, or None."""
         for epoch in range(until, self.first - 1, -1):
             row = self._rows.get(epoch)
             if row is not None and (row["is_last"] or self._of(row, step)["published"] is not None):
@@ -157,7 +145,7 @@ class _Log:
         return None
 
     def closed(self, step: str, epoch: int | None) -> int:
-        """The windows of a step that end by this event time are published with the epoch, or were before it."""
+        """The event time by which windows of a step have ended that the epoch, or one before, has published."""
         if epoch is None:
             return -_EVER
         row = self._rows[epoch]
@@ -176,7 +164,7 @@ class _Log:
         return found
 
     def splits(self, behind: int, last: int) -> dict[str, tuple[Split, ...]]:
-        """By source, what the epochs up to `last` have read."""
+        """What the epochs up to `last` have read, by source."""
         self.require(behind + 1, last)
         found: dict[str, tuple[Split, ...]] = {}
         for epoch in range(behind + 1, last + 1):
@@ -186,7 +174,6 @@ class _Log:
         return found
 
     def grown(self, column: str, behind: int, last: int) -> int:
-        """By how much a number has grown."""
         return int(self._rows[last][column]) - (int(self._rows[behind][column]) if behind in self._rows else 0)
 
     @staticmethod
@@ -204,7 +191,6 @@ class _Result:
     spark: Callable[[], SparkSession]
 
     def verified(self, first: int, last: int | None) -> Verified:
-        """What the epochs have published."""
         newest = self._newest()
         last = min(newest, self.log.newest) if last is None else last
         self.log.require(first, last)
@@ -236,7 +222,6 @@ class _Result:
         return done(own.num_rows, read, compared)
 
     def _newest(self) -> int:
-        """The newest epoch of the log that is published."""
         newest = self.log.newest
         before = self.log.published(self.step.name, newest - 1)
         if self.log[newest]["is_last"] and self.found.epoch > (before or 0):
@@ -244,7 +229,7 @@ class _Result:
         return self.found.epoch
 
     def _why_not(self, first: int, until: int, newest: int) -> str | None:
-        """Why a result that is not in windows cannot be verified; None: it can."""
+        """Why a result that is not in windows cannot be verified, or None."""
         rule = f"verify :{newest}"
         if first > self.log.first:
             return f"it is of all rows read so far, and not of those of some epochs: {rule}"
@@ -253,7 +238,7 @@ class _Result:
         return None
 
     def _own(self, until: int) -> pa.Table:
-        """The rows that were published by an epoch, of changes the newest of each key."""
+        """The rows that an epoch has published; of changes the newest of each key."""
         rows = self.found
         if self.step.publishes == "changes":
             taken = np.flatnonzero(rows.table[EPOCH].to_numpy() <= until)
@@ -262,8 +247,7 @@ class _Result:
         return rows.table
 
     def _back(self) -> int | None:
-        """By how much rows may be earlier than the end of the windows that they come to, in microseconds; None: there
-        is no bound."""
+        """By how many microseconds rows may be earlier than the end of their windows; None: by any."""
         by_name, total = {step.name: step for step in self.spec.steps}, 0
         names, seen = [self.step.name], set[str]()
         while names:
@@ -281,7 +265,7 @@ class _Result:
         return total
 
     def _left_out(self, before: int | None, behind: int, until: int) -> str | None:
-        """Why the rows are not those of which Spark would make the same; None: they are."""
+        """Why Spark would make something else of the rows, or None."""
         late = self.log.grown("late", before or behind, until)
         others = self.log.grown("left_out", behind, until)
         if late:
@@ -291,7 +275,7 @@ class _Result:
 
 
 def _as_read(found: OpenedInput, given: tuple[Split, ...]) -> OpenedInput:
-    """An input of which no more was read than some splits."""
+    """An input of which only some splits were read."""
     return replace(found, splits=given, frame=partial(_rows_of, given, found.schema), feed=None)
 
 
@@ -307,7 +291,7 @@ def _all(rows: pa.Table) -> pa.Table:
 
 
 def _between(rows: pa.Table, low: int, high: int) -> pa.Table:
-    """Rows of windows that end behind `low`, and by `high`."""
+    """Rows of windows that end after `low`, and by `high`."""
     if END not in rows.column_names:
         return rows  # which the comparison says
     ends: npt.NDArray[np.int64] = (

@@ -36,13 +36,10 @@ class Columns:
     """The columns of the rows of each step, as far as they are known."""
 
     def __init__(self, steps: Sequence[Step], of_inputs: Mapping[str, pa.Schema | None]) -> None:
-        """Of steps, each after all whose rows it takes; `of_inputs` are those of each source's input, or None where
-        they are not known. One that is not there has not been looked at yet.
-
-        Raises:
-            ConfigError: a result column has the name of its key column, a step's columns are not those declared, or an
-                input has a column of the name that its time is to be added by.
-        """
+        """Of steps, each after all whose rows it takes. `of_inputs`: the columns of each source's input, None where
+        they are unknown; one that was not looked at yet is not in it. ConfigError if a result column has the name of
+        its key column, a step's columns are not those declared, or an input has a column where its time is to be
+        added."""
         self._steps = steps
         self._by_name = {step.name: step for step in steps}
         self._of_inputs = of_inputs
@@ -54,21 +51,18 @@ class Columns:
             self._found[step.name] = found.with_names(self._named[step.name])
 
     def of(self, step: str) -> pa.Schema | None:
-        """The columns of a step's rows; None if they are not known."""
+        """The columns of a step's rows, or None."""
         found = self._found[step]
         return found.schema if found.extent is Extent.ALL else None
 
     def empty(self, step: str) -> pa.Schema:
-        """The columns that a step's rows have if there are none: those that are known, and those that later steps
-        name. The type null stands for one that is not known."""
+        """The columns of a step's result without rows: those that are known, and those that later steps name. The type
+        null stands for an unknown one."""
         return self._found[step].schema
 
     def check(self) -> None:
-        """Check that the columns that steps name are there, where it is known which columns there are.
-
-        Raises:
-            ConfigError: one is missing, or cannot be what it should be. It has the key.
-        """
+        """ConfigError, with its key, if a column that a step names is known to be missing, or cannot be what it should
+        be."""
         for step in self._steps:
             self._check_unions(step)
             self._check_sides(step)
@@ -80,7 +74,6 @@ class Columns:
             self._check_key_types(step)
 
     def map_task(self, step: Step, feed: StepInput) -> MapTask:
-        """How rows become the records of a stage."""
         keying = feed.keying
         return MapTask(
             mapper=keying.mapper,
@@ -96,8 +89,8 @@ class Columns:
         )
 
     def aligned(self, step: Step, feed: StepInput) -> tuple[RowOperator, ...]:
-        """What gives the rows of a feed the columns of all that are taken as one with them; nothing where they have
-        them, or these columns are not known."""
+        """What gives the rows of a feed the columns of all feeds of its side; nothing where they have them, or are
+        unknown."""
         if not self._are_known(step.beside(feed)):
             return ()
         own, wanted = self._found[feed.step].schema, self._together(step, feed).schema
@@ -110,8 +103,8 @@ class Columns:
         return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
 
     def inputs(self, step: Step, feed: StepInput) -> tuple[Input, ...]:
-        """What is to be noted of the rows of a feed while the job runs, as columns that they must go with are not known
-        before."""
+        """What tasks must note of the rows of a feed, as its columns must go with others that are unknown before the
+        job runs."""
         found = []
         beside = step.beside(feed)
         if len(beside) > 1 and not self._are_known(beside):
@@ -121,7 +114,7 @@ class Columns:
         return tuple(found)
 
     def receiver(self, step: Step) -> Receiver:
-        """What takes the records of a stage; a join with the columns of its sides, where they are known or named."""
+        """The receiver of a stage; of a join, with the columns of its sides, if known or named."""
         join, found = step.receiver.executor, list[pa.Schema | None]([None, None])
         if not isinstance(join, JoinOptions):
             return step.receiver
@@ -132,7 +125,6 @@ class Columns:
         return replace(step.receiver, executor=replace(join, columns=(found[0], found[1])))
 
     def _after(self, step: Step) -> Known:
-        """What is known of the columns of a step's rows, by what is known of those that it takes."""
         rows = [self._together(step, feed) for feed in step.feeds]
         maps = any(isinstance(feed.keying.mapper, Mapper) for feed in step.feeds)
         extent = Extent.SOME if maps else min(map(_extent, repeat(step), step.feeds, rows))
@@ -146,8 +138,8 @@ class Columns:
             return NOTHING_KNOWN  # what is wrong is named where it is checked, or when there are rows
 
     def _together(self, step: Step, feed: StepInput) -> Known:
-        """What is known of the columns of a feed and all that are taken as one with it; nothing where they do not go
-        together, which `check` says."""
+        """What is known of the columns of all feeds on the side of `feed`; nothing where they do not go together, which
+        `check` reports."""
         found = {other.step: self._found[other.step] for other in step.beside(feed)}
         extent = min(rows.extent for rows in found.values())
         fills = step.fills or extent is Extent.SOME
@@ -160,7 +152,7 @@ class Columns:
         return all(self._found[feed.step].extent is Extent.ALL for feed in feeds)
 
     def _taken(self, step: Step, feed: StepInput) -> pa.Schema | None:
-        """The columns of a feed's rows as the step takes them; None if they are not known."""
+        """The columns of a feed's rows as the step takes them, or None."""
         rows, own = self._together(step, feed), self._found[feed.step]
         if rows.has_names:
             return rows.schema
@@ -175,7 +167,7 @@ class Columns:
                 raise ConfigError(error.message, step.at("join.with" if feed.side else "from")) from None
 
     def _check_sides(self, join: Step) -> None:
-        """Check that the columns of both sides are known where those of the join are named by them."""
+        """The columns of a join are named by those of both sides, which must be known then."""
         for feed in join.feeds if _names_sides(join) else ():
             if self._found[feed.step].has_names or feed.keying.values is not None:
                 continue
@@ -186,7 +178,7 @@ class Columns:
                 raise ConfigError(f"{why} before the job runs: {mend}", join.at("join"))
 
     def _hiding(self, name: str) -> Iterator[Step]:
-        """The steps because of which the columns of a step's rows are not known."""
+        """The steps that hide the columns of a step's rows."""
         step = self._by_name[name]
         taken = [feed for feed in step.feeds if feed.keying.values is None and (not feed.side or _names_sides(step))]
         hidden = [feed.step for feed in taken if not self._found[feed.step].has_names]
@@ -196,7 +188,6 @@ class Columns:
             yield from chain.from_iterable(map(self._hiding, hidden))
 
     def _check_time(self, step: Step) -> None:
-        """Check that rows that are to be in windows have their time."""
         for feed in step.feeds if step.word == "window" else ():
             known = self._taken(step, feed) if self._are_known([feed]) else None
             for operator in step.receiver.operators if known is not None else ():
@@ -216,7 +207,6 @@ class Columns:
             raise ConfigError(message, step.at(_written_as(key, step, feed))) from None
 
     def _check_key_types(self, step: Step) -> None:
-        """Check that the keys of all rows that a stage takes, of both sides of a join, are of one type."""
         keys = []
         for feed in step.feeds if step.is_stage else ():
             known, keying = self._taken(step, feed), feed.keying
@@ -233,13 +223,12 @@ def _names_sides(step: Step) -> bool:
 
 
 def _extent(step: Step, feed: StepInput, rows: Known) -> Extent:
-    """How much is known of the columns that a step takes of the rows of a feed."""
     are_named = feed.keying.values is not None or feed.side or _names_sides(step)
     return max(rows.extent, Extent.NAMES) if are_named else rows.extent
 
 
 def _of_input(step: Step, given: pa.Schema | None) -> pa.Schema | None:
-    """The columns of the rows that a step reads of an input with these columns."""
+    """The columns that a step reads of an input with these."""
     time = step.processing_time
     try:
         return given if given is None or time is None else time.added_to(given)
@@ -248,7 +237,7 @@ def _of_input(step: Step, given: pa.Schema | None) -> pa.Schema | None:
 
 
 def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:
-    """For each of some steps, in order, the columns of its rows that later steps name."""
+    """For each step, in order, the columns of its rows that later steps name."""
     named: dict[str, list[str]] = {step.name: [] for step in steps}
     for step in reversed(steps):
         kinds = {operator.kind for operator in step.receiver.operators}
@@ -261,7 +250,7 @@ def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:
 
 
 def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
-    """The columns that a step names in the rows that it takes."""
+    """The columns that a step names in rows that it takes."""
     if keying.mapper is not None:
         return ()
     key = names_of(keying.key) if keying.function is None else ()
@@ -269,14 +258,14 @@ def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
 
 
 def _written_as(key: str, step: Step, feed: StepInput) -> str:
-    """The key of a step that a `MapTask` knows by another name."""
+    """What the step calls a key that `check_columns` names."""
     name = {"key": "key_by", "reducer": step.word}.get(key, key)
     return f"join.{name}" if feed.side else name
 
 
 def columns_read(steps: Sequence[Step], source: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The columns of an input that a job needs, None for all of them, and those of them that are keys wherever they are
-    used, so that they may come as dictionaries."""
+    """The columns of an input that a job needs, None for all; and those that are keys wherever they are used, so that
+    they may come as dictionaries."""
     feeds = [(step, feed.keying) for step in steps for feed in step.feeds if feed.step == source]
     direct = [keying for step, keying in feeds if step.is_stage and keying.mapper is None and keying.function is None]
     if len(direct) < len(feeds):

@@ -42,11 +42,8 @@ class Compilation:
     """
 
     def __init__(self, steps: Sequence[Step], columns: Mapping[str, pa.Schema | None]) -> None:
-        """`columns` are those of each source's input, or None where they are not known.
-
-        Raises:
-            ConfigError: the steps form a cycle, or a result column has the name of its key column.
-        """
+        """`columns`: of each source's input, or None. ConfigError if the steps form a cycle, or a result column has the
+        name of its key column."""
         self.steps = in_order(steps)
         self._takers: dict[str, list[tuple[Step, StepInput]]] = {step.name: [] for step in self.steps}
         for step in self.steps:
@@ -58,7 +55,6 @@ class Compilation:
         self._letters = Letters() if noted else None
 
     def compiled(self, splits: Mapping[str, tuple[Split, ...]]) -> Compiled:
-        """The graph, whose sources have these splits."""
         stages, edges, tasks = [], [], {}
         for step in self.steps:
             if not step.is_stage:
@@ -86,8 +82,8 @@ class Compilation:
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)
 
     def edges(self, source: str, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, StepInput]]:
-        """The edges out of a stage, in order: the steps that are fused on each, after `fused`, the stage that it
-        enters, and how its rows become records there."""
+        """The edges out of a stage, in order: the steps fused on each, after `fused`, the stage that it enters, and the
+        feed."""
         for taker, feed in self._takers[source]:
             if taker.is_stage:
                 yield fused, taker, feed
@@ -95,8 +91,7 @@ class Compilation:
                 yield from self.edges(taker.name, (*fused, taker))
 
     def ordered_for(self, stage: str) -> str | None:
-        """The step for which the order of a stage's rows matters, which only one task keeps, as it has; None if there
-        is none, or it has several."""
+        """The step that needs the rows of a stage in their order, which only a single task keeps; None if none does."""
         step = self._by_name[stage]
         if step.tasks != 1 or not step.receiver.keeps_order:
             return None
@@ -105,7 +100,7 @@ class Compilation:
         return next(filter(None, ordered), None)
 
     def operators_from(self, source: str) -> list[tuple[str, ...]]:
-        """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""
+        """In a few words each, what is done to a row on each edge out of a stage."""
         found = []
         for fused, taker, feed in self.edges(source):
             words = [*(step.does for step in fused if step.receiver.operators), feed.keying.does]
@@ -133,8 +128,8 @@ class Compilation:
         )
 
     def _deaths(self, step: Step, of_code: Iterable[Tolerance]) -> Tolerance | None:
-        """How a stage's tasks tolerate records that end their process: as the first of the user code that they run
-        tolerates errors. Nobody knows in which of its steps it was."""
+        """How tasks tolerate records that end their process: nobody knows in which step that was, so as the first of
+        their user code tolerates errors."""
         found = next(iter(of_code), None)
         return None if found is None else replace(found, step=step.name)
 
@@ -145,7 +140,7 @@ class Compilation:
         return receiver if tolerance is None else replace(receiver, tolerance=tolerance)
 
     def _tolerance(self, step: Step, name: str | None = None) -> Tolerance | None:
-        """How errors of a step's user code are tolerated; `name`: by which they go, if not by its own."""
+        """How errors of a step's user code are tolerated; `name`: what to call the step, if not by its own."""
         if step.on_error == "fail" or self._letters is None:
             return None
         merges = step.can_merge and step.config.consistency == "merge"
@@ -158,7 +153,6 @@ class Compilation:
         return Emission(outputs) if outputs else None
 
     def _output(self, taker: Step, feed: StepInput) -> Emission | MapTask:
-        """What a step's rows become for one that takes them."""
         aligned, inputs = self.columns.aligned(taker, feed), self.columns.inputs(taker, feed)
         if taker.is_stage:
             task = self.columns.map_task(taker, feed)
@@ -174,7 +168,7 @@ class Compilation:
 
 
 def _from(tree: Emission, inputs: tuple[Input, ...]) -> Emission:
-    """A tree whose edges also note these inputs, as far as no function makes other rows of theirs."""
+    """The tree, its edges noting these inputs too, down to where a function makes other rows."""
     if any(operator.kind is not RowKind.FILTER for operator in tree.operators):
         return tree
     outputs = (

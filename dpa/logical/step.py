@@ -103,12 +103,11 @@ class Step:
 
     @property
     def is_source(self) -> bool:
-        """Whether it reads an input."""
         return not self.feeds
 
     @property
     def processing_time(self) -> SourceTime | None:
-        """The time of the rows that it reads, if that is when they are read; None: they have another, or none."""
+        """Of rows whose time is when they are read; None: they have another, or none."""
         return None if self.config.read is None else processing_time(self.config.read.time)
 
     @property
@@ -117,72 +116,64 @@ class Step:
         return self.config.allow_missing_columns
 
     def beside(self, feed: StepInput) -> tuple[StepInput, ...]:
-        """The feeds whose rows are taken as one with those of `feed`, which is one of them."""
+        """The feeds on the same side, whose rows are taken as one."""
         return tuple(other for other in self.feeds if other.side == feed.side)
 
     @property
     def is_stage(self) -> bool:
-        """Whether it has tasks of its own."""
         return self.tasks is not None
 
     @property
     def expected_seconds(self) -> float | None:
-        """About how long one of its records takes, before any is measured; None: it may be anything."""
+        """About how long a record takes, before any is measured; None: unknown."""
         known = self.receiver.expected_seconds
         return None if known is None else known * max(self.config.testing.slow_factor, default=1.0)
 
     @property
     def publishes(self) -> Publishes | None:
-        """What of its result is published by epoch; None: nothing, but maybe partial results."""
+        """What its result publishes by epoch; None: nothing, but maybe partial results."""
         publish = None if self.config.write is None else self.config.write.publish
         return None if publish is None else publish.mode
 
     @property
     def publish_seconds(self) -> float | None:
-        """Seconds from what is published of an epoch to the next; None: nothing is."""
+        """Seconds between epochs; None: it has none of its own."""
         if self.config.write is not None and self.config.write.publish is not None:
             return self.config.write.publish.every
         return None if self.config.aggregation is None else self.config.aggregation.seconds
 
     @property
     def can_merge(self) -> bool:
-        """Whether two states of a key can be merged; so they can where it keeps none."""
+        """Whether two states of a key can be merged; true where it keeps none."""
         return self.receiver.can_merge
 
     @property
     def needs_order(self) -> bool:
-        """Whether its result depends on the order of the records of a key."""
         migrates = self.config.consistency == "migrate"
         return self.receiver.needs_order or (migrates and not self.can_merge)
 
     @property
     def key(self) -> KeyName:
-        """The columns that identify its rows; none where several rows may have one key."""
+        """The columns that identify its rows; none where several may have one key."""
         return self.feeds[0].keying.key if self.receiver.has_row_a_key else ()
 
     def at(self, key: str) -> str:
-        """The key path of one of its keys."""
         return self.written_as(self.name, key)
 
     @property
     def does(self) -> str:
-        """What it does, in a few words."""
         if self.is_source:
             return "read"
         return self.receiver.does(", ".join(names_of(self.feeds[0].keying.key)))
 
 
 def _short(executor: object) -> str:
-    """The name of an executor without its module."""
     return name_of(executor).rpartition(".")[2]
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps, each after all whose rows it takes; always in the same order.
-
-    Raises:
-        ConfigError: they form a cycle; its key is that of one of them.
-    """
+    """The steps, each after all whose rows it takes, always in the same order; ConfigError with the key of one if they
+    form a cycle."""
     by_name = {step.name: step for step in steps}
     try:
         order = TopologicalSorter({step.name: [feed.step for feed in step.feeds] for step in steps}).static_order()
