@@ -167,13 +167,13 @@ class JobSpec:
         check_partial_results(self.file)
         self.check_references()
         self._check_epoch_log()
-        self._check_on_error()
+        for is_wrong, key, message in self._faults_of_letters():
+            if is_wrong:
+                raise self.file.error(key, message)
         for step in self.steps:
-            self._check_grouping(step)
-            self._check_migrate(step)
-            self._check_merge(step)
-            self._check_elastic(step)
-            self._check_publish(step)
+            for is_wrong, key, message in _faults(step):
+                if is_wrong:
+                    raise self.file.error(step.at(key), message)
             if step.config.reference is not None:
                 self._check_is_read(step.at("reference"), step.at("write"), step.config.reference)
                 inputs = [source.name for source in self.sources]
@@ -211,16 +211,16 @@ class JobSpec:
         else:
             raise self.file.error("epoch_log", f"{path}: name a directory, or s3://BUCKET/PREFIX")
 
-    def _check_on_error(self) -> None:
+    def _faults_of_letters(self) -> Faults:
         keeps, place = any(step.on_error == "dead_letter" for step in self.steps), self.config.dead_letters
-        if place is not None and place.publish is not None:
-            raise self.file.error(f"{DEAD_LETTERS}.publish", "dead letters are published at the end: leave it out")
-        if keeps and (place is None or (place.path is None and place.use is None)):
-            raise self.file.error(DEAD_LETTERS, "`on_error: dead_letter` needs a place: name a directory")
-        if place is not None and not keeps:
-            raise self.file.error(DEAD_LETTERS, "no record becomes a dead letter: set `on_error: dead_letter`")
-        if self.config.max_errors is not None and not self.tolerates:
-            raise self.file.error("max_errors", "the first error fails the job: set `on_error` to another than `fail`")
+        at_end = place is None or place.publish is None
+        yield not at_end, f"{DEAD_LETTERS}.publish", "dead letters are published at the end: leave it out"
+        no_place = place is None or (place.path is None and place.use is None)
+        yield keeps and no_place, DEAD_LETTERS, "`on_error: dead_letter` needs a place: name a directory"
+        none = "no record becomes a dead letter: set `on_error: dead_letter`"
+        yield place is not None and not keeps, DEAD_LETTERS, none
+        first = "the first error fails the job: set `on_error` to another than `fail`"
+        yield self.config.max_errors is not None and not self.tolerates, "max_errors", first
 
     def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
         """ConfigError if rows that go to the sink of a section cannot be compared with its reference."""
@@ -252,80 +252,63 @@ class JobSpec:
             if step.receiver.executor is not None:
                 yield step.at(step.word), step.receiver.executor
 
-    def _check_grouping(self, step: Step) -> None:
-        if step.is_stage and not step.grouping.is_ring and step.balance.moves_keys:
-            why = f"redistributes the ring, which the grouping `{step.grouping.kind}` does not use"
-            what = f"`{step.balance.strategy}` {why}: leave it out, or set `grouping: ring`"
-            raise self.file.error(step.at("balance.strategy"), what)
 
-    def _check_migrate(self, step: Step) -> None:
-        """A key has its state on one task at a time."""
-        if step.config.consistency != "migrate":
-            return
+Faults = Iterator[tuple[object, str, str]]
+"""Checks, one a row: whether there is a fault, the key that it is at, and what it is. The first one is reported."""
+
+
+def _faults(step: Step) -> Faults:
+    """Of the sections of a step, which do not go together."""
+    config, balance, grouping = step.config, step.balance, step.grouping
+    ring = f"redistributes the ring, which the grouping `{grouping.kind}` does not use"
+    mend = f"`{balance.strategy}` {ring}: leave it out, or set `grouping: ring`"
+    yield step.is_stage and not grouping.is_ring and balance.moves_keys, "balance.strategy", mend
+    several = f"`{grouping.kind}` sends records of one key to several tasks"
+    if config.consistency == "migrate":
         but = "with `consistency: migrate` the state of a key is on one task:"
-        self._refuse_several_states(step, but)
-        if not step.balance.forwards_eagerly:
-            why = "`lazy` leaves records in queues though their keys have moved"
-            raise self.file.error(step.at("balance.forwarding"), f"{why}, but {but} leave it out")
-
-    def _refuse_several_states(self, step: Step, but: str) -> None:
-        """ConfigError if a key's records may go to several tasks; `but` says why they must not."""
-        if step.grouping.splits_keys:
-            why = f"`{step.grouping.kind}` sends records of one key to several tasks"
-            raise self.file.error(step.at("grouping"), f"{why}, but {but} use `key` or `ring`")
-
-    def _check_elastic(self, step: Step) -> None:
-        elastic = step.config.elastic
-        if elastic is None:
-            return
-        if step.tasks is None:
-            raise self.file.error(step.at("elastic"), "the step runs in the tasks before it: give it `parallelism` too")
-        why = why_fixed(step.grouping, step.config.consistency, can_merge=step.can_merge)
-        if why is not None:
-            raise self.file.error(step.at("elastic"), f"the number of tasks cannot change: {why}")
-        if not elastic.min_tasks <= step.tasks <= elastic.max_tasks:
-            bounds = f"min_tasks ({elastic.min_tasks}) and max_tasks ({elastic.max_tasks})"
-            begins = f"the stage begins with {plural(step.tasks, 'task')}"
-            raise self.file.error(step.at("elastic"), f"{begins}, not between {bounds}")
-
-    def _check_publish(self, step: Step) -> None:
-        if step.publishes is None:
-            return
-        at, windowing = step.at("write.publish"), step.receiver.windowing
-        if step.config.aggregation is not None:
-            raise self.file.error(at, "`aggregation` and `publish` both say when results are published: leave one out")
-        if step.publishes == "final" and windowing is None and step.word in ("reduce", "top_k", "join"):
-            mend = "leave it out" if step.word == "join" else "publish its `changes`, or the `table`"
-            raise self.file.error(at, f"no row of `{step.word}` is final before the end, but in windows: {mend}")
-        if step.publishes == "table" and step.word not in ("reduce", "top_k"):
-            raise self.file.error(at, f"a `{step.word}` has no table that changes: publish what is `final`")
-        if step.publishes == "changes" and (step.word != "reduce" or not step.receiver.has_row_a_key):
-            raise self.file.error(at, "`changes` are of a `reduce` that has one row for each key: publish the `table`")
-        if step.publishes == "changes" and step.receiver.has_sessions:
-            raise self.file.error(at, "a session's bounds, which are in its key, change: publish what is `final`")
-        taken = {CHANGE, EPOCH} & {*names_of(step.feeds[0].keying.key)}
-        if step.publishes == "changes" and taken:
-            why = f"rows of changes have a column {min(taken)!r} of their own"
-            raise self.file.error(at, f"{why}: give the key's another name")
-        reference = step.config.reference
-        is_compared = reference is not None and (reference.sql or reference.function)
-        write = step.config.write
-        reads_back = write is not None and write.use is None and FORMATS[write.format].reads_back
-        if is_compared and not reads_back and step.publishes != "table":
-            why = "what was published of the result before the end is not read back from there"
-            raise self.file.error(step.at("reference"), f"{why}: publish to Parquet")
-
-    def _check_merge(self, step: Step) -> None:
-        if step.can_merge:
-            return
+        yield grouping.splits_keys, "grouping", f"{several}, but {but} use `key` or `ring`"
+        queued = "`lazy` leaves records in queues though their keys have moved"
+        yield not balance.forwards_eagerly, "balance.forwarding", f"{queued}, but {but} leave it out"
+    if not step.can_merge:
         needs = f"{name_of(step.receiver.executor)} {step.receiver.unmergeable}"
-        if step.combine:
-            raise self.file.error(step.at("combiner"), f"{needs} leave the combiner off")
-        self._refuse_several_states(step, needs)
-        if step.balance.moves_keys and step.config.consistency == "merge":
-            why = "a redistributed key has states on several tasks, which are merged at the end"
-            mend = "set `consistency: migrate`, or the strategy to `none`"
-            raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} {mend}")
+        yield step.combine, "combiner", f"{needs} leave the combiner off"
+        yield grouping.splits_keys, "grouping", f"{several}, but {needs} use `key` or `ring`"
+        moved = "a redistributed key has states on several tasks, which are merged at the end"
+        mend = f"{moved}, but {needs} set `consistency: migrate`, or the strategy to `none`"
+        yield balance.moves_keys and config.consistency == "merge", "balance.strategy", mend
+    if config.elastic is not None:
+        yield step.tasks is None, "elastic", "the step runs in the tasks before it: give it `parallelism` too"
+        why, tasks = why_fixed(grouping, config.consistency, can_merge=step.can_merge), step.tasks or 0
+        yield why is not None, "elastic", f"the number of tasks cannot change: {why}"
+        least, most = config.elastic.min_tasks, config.elastic.max_tasks
+        bounds = f"not between min_tasks ({least}) and max_tasks ({most})"
+        yield not least <= tasks <= most, "elastic", f"the stage begins with {plural(tasks, 'task')}, {bounds}"
+    if step.publishes is not None:
+        for is_wrong, message in _faults_of_publishing(step):
+            yield is_wrong, "write.publish", message
+        reference, write = config.reference, config.write
+        is_compared = reference is not None and (reference.sql or reference.function) and step.publishes != "table"
+        is_lost = write is None or write.use is not None or not FORMATS[write.format].reads_back
+        lost = "what was published of the result before the end is not read back from there: publish to Parquet"
+        yield is_compared and is_lost, "reference", lost
+
+
+def _faults_of_publishing(step: Step) -> Iterator[tuple[object, str]]:
+    word, mode = step.word, step.publishes
+    twice = "`aggregation` and `publish` both say when results are published: leave one out"
+    yield step.config.aggregation is not None, twice
+    is_open = step.receiver.windowing is None and word in ("reduce", "top_k", "join")
+    mend = "leave it out" if word == "join" else "publish its `changes`, or the `table`"
+    yield mode == "final" and is_open, f"no row of `{word}` is final before the end, but in windows: {mend}"
+    no_table = f"a `{word}` has no table that changes: publish what is `final`"
+    yield mode == "table" and word not in ("reduce", "top_k"), no_table
+    if mode == "changes":
+        has_one = word == "reduce" and step.receiver.has_row_a_key
+        yield not has_one, "`changes` are of a `reduce` that has one row for each key: publish the `table`"
+        bounds = "a session's bounds, which are in its key, change: publish what is `final`"
+        yield step.receiver.has_sessions, bounds
+        for name in sorted({CHANGE, EPOCH} & {*names_of(step.feeds[0].keying.key)}):
+            yield True, f"rows of changes have a column {name!r} of their own: give the key's another name"
 
 
 def _naming(file: JobFile, objects: Objects) -> JobFile:
