@@ -27,6 +27,7 @@ def explained(problems: Sequence[Any], document: Mapping[str, Any], origin: str,
     by_key: dict[KeyPath, Any] = {}
     for problem in problems:
         location = _without_variants(problem["loc"])
+        # Of several allowed types pydantic reports each, with its name as the last part of the location.
         while len(location) > 1 and location not in places and _CHOICE.fullmatch(str(location[-1])):
             if problem["type"] in _UNKNOWN_KEY:
                 break

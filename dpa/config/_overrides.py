@@ -65,7 +65,7 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
         if not isinstance(target, dict):
             raise ConfigError(f"{option}: {part!r} is not a section")
     target[parts[-1]] = value
-    replaced = tuple(parts)
+    replaced = tuple(parts)  # with all below it: places of what the file had there would mislead
     for below in [path for path in places if path[: len(replaced)] == replaced]:
         del places[below]
     places[replaced] = option

@@ -37,6 +37,15 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def text_for(key: str, section: type[Section]) -> BeforeValidator:
+    """Takes a text in place of a section, for the value of this key."""
+
+    def written_out(value: Any) -> Any:
+        return {key: value} if isinstance(value, str) else value
+
+    return BeforeValidator(written_out, json_schema_input_type=str | section)
+
+
 @dataclass(frozen=True)
 class OneOf:
     """As an annotation of a text: one of some names."""

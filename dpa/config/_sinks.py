@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
-from dpa.config._section import OneOf, Section
+from dpa.config._section import OneOf, Section, text_for
 from dpa.execution.publishing import Publishes
 from dpa.sinks.formats import FORMATS
-
-
-def _as_publish(value: Any) -> Any:
-    return {"mode": value} if isinstance(value, str) else value
 
 
 class PublishConfig(Section):
@@ -49,9 +45,7 @@ class OutputConfig(Section):
     args: dict[str, Any] = {}
     """Keyword arguments of the sink that `use` names; for a Delta table options of its storage, for an Iceberg table
     properties of its catalog; for Kafka settings of librdkafka, such as `bootstrap.servers`."""
-    publish: Annotated[
-        PublishConfig | None, BeforeValidator(_as_publish, json_schema_input_type=str | PublishConfig | None)
-    ] = None
+    publish: Annotated[PublishConfig, text_for("mode", PublishConfig)] | None = None
     """Publish while the job runs; null: once, at its end."""
 
     @model_validator(mode="after")
@@ -92,6 +86,11 @@ class ReferenceConfig(Section):
     """Whether it is computed when the job ends; with `epoch_log`, `python -m dpa.verify` computes it for some epochs at
     any time."""
 
+    @property
+    def has_query(self) -> bool:
+        """Whether there is a query, or a function, to compute rows with."""
+        return bool(self.sql or self.function)
+
     @model_validator(mode="after")
     def _one_of_both(self) -> ReferenceConfig:
         if self.sql and self.function:
@@ -99,9 +98,5 @@ class ReferenceConfig(Section):
         return self
 
 
-def _as_output(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str) else value
-
-
-Output: TypeAlias = Annotated[OutputConfig, BeforeValidator(_as_output, json_schema_input_type=str | OutputConfig)]
+Output: TypeAlias = Annotated[OutputConfig, text_for("path", OutputConfig)]
 """A text is the path."""

@@ -93,14 +93,6 @@ class _Builder:
             written_as=self._file.at,
         )
 
-    def _operator(self, operation: str | None) -> RowOperator | None:
-        section = {"map": self._config.map, "flat_map": self._config.flat_map, "filter": self._config.filter}.get(
-            operation or ""
-        )
-        if operation is None or section is None:
-            return None
-        return self._row_operator(operation, section)
-
     def _row_operator(self, word: str, section: ExecutorConfig) -> RowOperator:
         path, kind = self._at(word), RowKind(word)
         makes_rows = kind in (RowKind.MAP, RowKind.FLAT_MAP)
@@ -125,7 +117,10 @@ class _Builder:
                 raise self._error("top_k.by", f"{config.top_k.by!r} {why}")
             made = TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
         else:
-            return StatelessReceiver(self._operator(operation))
+            section = config.map or config.flat_map or config.filter
+            if operation is None or section is None:
+                return StatelessReceiver()
+            return StatelessReceiver(self._row_operator(operation, section))
         assert operation is not None
         try:
             return receiver_of(made, declared(made, config.schema_, self._at, operation))

@@ -62,7 +62,7 @@ class Reference:
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user
         code failed on in the run. JobFailedError if it cannot be computed."""
-        if not (self.is_asked and self.has_query):
+        if not (self.is_asked and self._asked is not None and self._asked.has_query):
             return ReferenceReport()
         self._opened = {
             name: found if found.feed is None else found.as_read(outcome.given[name])
@@ -75,10 +75,6 @@ class Reference:
             expected = self._computed(self._frames(left_out))
             own, expected = (left_out.without_keys(rows, self.step) for rows in (result(), expected))
             return replace(self._compared(own, expected), left_out=left_out.records)
-
-    @property
-    def has_query(self) -> bool:
-        return self._asked is not None and bool(self._asked.sql or self._asked.function)
 
     def verify(self, own: pa.Table, keep: Callable[[pa.Table], pa.Table]) -> ReferenceReport:
         """Compute it from the inputs as opened, and compare the rows of it that `keep` keeps; TableError if that cannot

@@ -184,7 +184,7 @@ class JobSpec:
         by_name = {step.name: step for step in self.steps}
         for step in self.steps:
             asked, before = step.config.reference, [step.name]
-            if asked is None or not (asked.sql or asked.function):
+            if asked is None or not asked.has_query:
                 continue
             for name in before:
                 if by_name[name].processing_time is not None:
@@ -225,7 +225,7 @@ class JobSpec:
     def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
         """ConfigError if rows that go to the sink of a section cannot be compared with its reference."""
         given = dict(written(self.file)).get(output)
-        if given is None or given.use is None or not (reference.sql or reference.function):
+        if given is None or given.use is None or not reference.has_query:
             return
         if type(self.outputs[output].sink).read is Sink.read:
             raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
@@ -287,7 +287,7 @@ def _faults(step: Step) -> Faults:
         for is_wrong, message in _faults_of_publishing(step):
             yield is_wrong, "write.publish", message
         reference, write = config.reference, config.write
-        is_compared = reference is not None and (reference.sql or reference.function) and step.publishes != "table"
+        is_compared = reference is not None and reference.has_query and step.publishes != "table"
         is_lost = write is None or write.use is not None or not FORMATS[write.format].reads_back
         lost = "what was published of the result before the end is not read back from there: publish to Parquet"
         yield is_compared and is_lost, "reference", lost

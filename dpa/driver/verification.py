@@ -71,7 +71,11 @@ def verified(spec: JobSpec, log: str, first: int | None = None, last: int | None
     or something cannot be read; ConfigError if an input cannot be opened, or a reference would depend on when its rows
     were read."""
     spec.check_references()
-    found = {step.name: _published(step) for step in spec.results if _has_query(step)}
+    found = {
+        step.name: _published(step)
+        for step in spec.results
+        if (asked := step.config.reference) is not None and asked.has_query
+    }
     if not found:
         raise TableError("no result of the job has a reference: give one a query in `reference.sql`, or a function")
     known = _Log(epochs(log, splits=True))  # what was published before is in it
@@ -89,11 +93,6 @@ def verified(spec: JobSpec, log: str, first: int | None = None, last: int | None
                 continue
             opened = opened or Inputs(spec).open(stack, spark, stage=False)
             yield _Result(spec, step, known, there, opened, spark).verified(first, last)
-
-
-def _has_query(step: Step) -> bool:
-    asked = step.config.reference
-    return asked is not None and bool(asked.sql or asked.function)
 
 
 def _published(step: Step) -> Results | str:
