@@ -66,7 +66,7 @@ class SavedRun:
         path, self._job = (options.path, None) if resume is None else CheckpointStore.with_job(resume)
         with self._refusing():
             self._store = CheckpointStore.open(path)
-        if self._store.room("") is not None:
+        if self._store.room("") is not None:  # a directory, and no object storage
             path = self._store.place  # whatever user code makes the working directory
         self.saved = SavedJob(replace(options, path=path), "")
         self._inputs: Mapping[str, Any] = {}

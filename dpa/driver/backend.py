@@ -182,6 +182,7 @@ class _LocalRun:
         can_merge = tasks[0].code.is_mergeable
         moves = self._redistributes and stage.tasks > 1 and stage.grouping.is_ring and (can_merge or stage.migrates)
         for number, (_, sender, block) in enumerate(blocks):
+            # Half way, so that there are states to move, and records that come after them.
             if moves and number == len(blocks) // 2:
                 ring.set_tokens(0, 1)
                 table = ring.snapshot(1)

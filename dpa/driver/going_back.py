@@ -37,7 +37,7 @@ def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator
     for output in ahead:
         with _naming(output):
             output.sink.take_back(checkpoint.epoch, is_trial=True)
-    chain.claim(back_to=checkpoint)
+    chain.claim(back_to=checkpoint)  # before anything goes: a driver that still runs can commit nothing after this
     for output in outputs:
         if output in ahead:
             with _naming(output):

@@ -197,6 +197,7 @@ class _Input:
     def _open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
         config, given = self._spec.config, self._given
         table = _in_memory(self._spec, self._source)
+        # Objects come first: one that stands for an input is in memory, whatever format the file names.
         unsampled = given.unsampled if table is None else "in memory: sample it before"
         if self._drawn is not None and unsampled:
             raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {unsampled}")

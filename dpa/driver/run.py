@@ -161,6 +161,7 @@ class Run:
     def _through(self) -> None:
         """All phases. Nothing can fail after the first result is published but publishing the next, so a job that
         failed has published none, or, of several, those whose directories could be replaced before one could not."""
+        # Two stacks: Ray, Spark and the inputs end before results are published, and what was staged goes last of all.
         with ExitStack() as directories:
             if self._saved is not None:
                 self._begin(directories.enter_context(self._saved))
@@ -172,6 +173,7 @@ class Run:
                 for partial in self._partial.values():
                     stack.enter_context(partial)
                 placement = self._spec.config.placement
+                # Where tasks are placed, the nodes depend on what the inputs cost, so Ray cannot start before them.
                 tasks = self._lazy_tasks(stack) if placement is None else None
                 spark = lazy_session(self._spec.config, stack, first=tasks)
                 self._enter("load")

@@ -170,7 +170,7 @@ class Compilation:
 def _from(tree: Emission, inputs: tuple[Input, ...]) -> Emission:
     """The tree, its edges noting these inputs too, down to where a function makes other rows."""
     if any(operator.kind is not RowKind.FILTER for operator in tree.operators):
-        return tree
+        return tree  # a function makes rows of its own columns, whatever the inputs had
     outputs = (
         replace(output, inputs=(*output.inputs, *inputs)) if isinstance(output, MapTask) else _from(output, inputs)
         for output in tree.outputs
