@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,6 +77,14 @@ class JobFile:
     def error(self, key: str, message: str) -> ConfigError:
         """An error in what stands at a key such as `input.path`."""
         return ConfigError(message, key, place_of(self.origin, self.places, key.split(".")))
+
+    @contextmanager
+    def blaming(self, key: str, *kinds: type[Exception]) -> Iterator[None]:
+        """A block in which an error of these kinds is one in what stands at a key."""
+        try:
+            yield
+        except kinds as error:
+            raise self.error(key, str(error)) from None
 
     def placed(self, error: DpaError) -> ConfigError:
         """The error of a key of the job file, with the place where that was written."""

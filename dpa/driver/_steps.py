@@ -122,10 +122,8 @@ class _Builder:
                 return StatelessReceiver()
             return StatelessReceiver(self._row_operator(operation, section))
         assert operation is not None
-        try:
+        with self._file.blaming(self._at(operation), ConfigError):
             return receiver_of(made, declared(made, config.schema_, self._at, operation))
-        except ConfigError as error:
-            raise self._error(operation, str(error)) from None
 
     def _mapper(self) -> AnyMapper | None:
         """The mapper of a job of one mapper and one reducer, whose only keyed step that is."""
@@ -178,10 +176,8 @@ class _Builder:
             raise self._error("grouping", why)
         if not by_key and config.balance is not None and config.balance.moves_keys:
             raise self._error("balance", "moves keys, and rows have none here: leave it out")
-        try:
+        with self._file.blaming(self._at("testing"), ValueError):
             config.testing.require_tasks(tasks)
-        except ValueError as error:
-            raise self._error("testing", str(error)) from None
 
     def _error(self, key: str, message: str) -> ConfigError:
         return self._file.error(self._at(key), message)

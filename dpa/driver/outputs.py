@@ -73,10 +73,8 @@ class Publication:
             private=key == DEAD_LETTERS,
         )
         form = FORMATS[output.format]
-        try:
+        with file.blaming(f"{key}.path", TableError):
             return cls(file, form.sink(to), f"{key}.path", to.path if form.is_directory else None)
-        except TableError as error:
-            raise file.error(f"{key}.path", str(error)) from None
 
     def check(self) -> None:
         """ConfigError if rows may not be published there, or the job needs the directory. Nothing is written."""
@@ -89,10 +87,8 @@ class Publication:
         path = Path(self._path)
         with inspecting(self._file, self._key, path):
             check_place(self._file, self._key, path)
-            try:
+            with self._file.blaming(self._key, TableError):
                 self.sink.check()
-            except TableError as error:
-                raise self._error(str(error)) from None
 
     def expect(self, columns: pa.Schema) -> None:
         """ConfigError if rows with these columns may not be published there; null stands for an unknown type."""
@@ -243,10 +239,8 @@ class PartialPublication(Publication):
     Those of an older run are replaced, too."""
 
     def __init__(self, file: JobFile, path: str, key: str) -> None:
-        try:
+        with file.blaming(f"{key}.path", TableError):
             sink = FORMATS["parquet"].sink(Target(path, "overwrite", section=key, publishes="table"))
-        except TableError as error:
-            raise file.error(f"{key}.path", str(error)) from None
         super().__init__(file, sink, f"{key}.path", path)
 
     def clear(self) -> None:

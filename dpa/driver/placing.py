@@ -113,7 +113,7 @@ class Placing:
         config = spec.config.placement or PlacementConfig()
         tasks = {step.name: step.tasks or 1 for step in spec.steps if step.is_stage}
         key = "profile" if config.profile is not None else "costs"
-        try:
+        with spec.file.blaming(f"placement.{key}", PlacementError):
             if config.profile is not None:
                 profile = Profile.of_report(Path(spec.file.directory, config.profile))
                 origin = f"measured in {config.profile}"
@@ -122,8 +122,6 @@ class Placing:
             else:
                 profile, origin = piloted(spec, opened), "of user code on a sample"
             return cls(spec, config, profile.graph(tasks, divide=config.divide), origin)
-        except PlacementError as error:
-            raise spec.file.error(f"placement.{key}", str(error)) from None
 
     def placed(self, available: Sequence[BackendNode]) -> Placed:
         """The node of each task, by the backend's numbers, and how tasks move while the job runs. A later call means
@@ -189,10 +187,8 @@ class Placing:
 
     def _chosen(self, cluster: Cluster) -> tuple[Placement, float]:
         """What the job's allocator gives; ConfigError if that is nothing."""
-        try:
+        with self._spec.file.blaming("placement.allocator", PlacementError):
             return self._placed(self._config.allocator, cluster)
-        except PlacementError as error:
-            raise self._spec.file.error("placement.allocator", str(error)) from None
 
     def _cluster(self, available: Sequence[BackendNode]) -> Cluster:
         there = {node.name: node.processors for node in available}
@@ -215,7 +211,7 @@ class Placing:
         for name in (name for name in names if name in processors):
             declared = self._config.nodes.get(name, NodeConfig())
             bandwidth = declared.megabytes_per_second
-            try:
+            with self._spec.file.blaming(f"placement.nodes.{name}", PlacementError):
                 nodes.append(
                     Node(
                         name,
@@ -224,8 +220,6 @@ class Placing:
                         bandwidth=math.inf if bandwidth is None else bandwidth * _MEGABYTE,
                     )
                 )
-            except PlacementError as error:
-                raise self._spec.file.error(f"placement.nodes.{name}", str(error)) from None
         if not nodes:
             none = "no node of this Ray has a processor; declare what they have"
             why = "none of them is left" if self._config.nodes else none

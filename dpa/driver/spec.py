@@ -233,10 +233,8 @@ class JobSpec:
     def check_executors(self) -> None:
         """ConfigError if an executor could not be sent to actors, even where it stays in this process."""
         for section, executor in self._executors():
-            try:
+            with self.file.blaming(section, ConfigError):
                 require_picklable(executor)
-            except ConfigError as error:
-                raise self.file.error(section, str(error)) from None
 
     def _executors(self) -> Iterator[tuple[str, object]]:
         """Executors, and sinks of the user's, each with its key path."""
