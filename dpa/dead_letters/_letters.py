@@ -29,14 +29,8 @@ def mark_of(directory: Path) -> str:
 
 @dataclass(frozen=True)
 class FoundLetters:
-    """The letters in a directory, or at a prefix of object storage.
-
-    Attributes:
-        path: of the directory, or the URI of the prefix.
-        letters: in the order of their rows.
-        digest: of its files.
-        mark: what the job has left beside them, in object storage.
-    """
+    """The letters in a directory, or at a prefix of object storage, with a digest of their files; `mark`: what the job
+    has left beside those in object storage."""
 
     path: str
     letters: tuple[Letter, ...]

@@ -61,14 +61,8 @@ class PairOf(Mapper):
 
 @dataclass(frozen=True)
 class SentAgain:
-    """What became of dead letters.
-
-    Attributes:
-        sent: how many were sent through their steps.
-        rows: of each result, how many rows came of that.
-        again: how many failed again, by step and type of the error.
-        left: how many are left in the table, with those that could not be sent.
-    """
+    """What became of dead letters: how many were sent; the `rows` that came of them, by result; how many failed
+    `again`, by step and type of error; and how many are `left` in the table, with those that could not be sent."""
 
     sent: int
     rows: Mapping[str, int]
@@ -203,12 +197,7 @@ def _run(spec: JobSpec, steps: Sequence[Step], letters: Sequence[Letter]) -> Run
 
 @dataclass
 class _Result:
-    """A result that a replay changes.
-
-    Attributes:
-        step: whose it is.
-        new: the rows that the dead records make, of those of each step.
-    """
+    """A result that a replay changes, and in `new` the rows that dead records make of it, step by step."""
 
     step: Step
     path: Path

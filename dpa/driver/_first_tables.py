@@ -56,12 +56,7 @@ _NAMED = 0.002
 
 @dataclass(frozen=True)
 class Planned:
-    """The first table of one stage.
-
-    Attributes:
-        words: what it was planned from, or why it is the ring's, in a few words.
-        table: what was planned, or None.
-    """
+    """The first table of a stage, or None; and in a few words what it was planned from, or why it is the ring's."""
 
     words: str
     table: FirstTable | None = None
@@ -116,12 +111,7 @@ class _TooLateError(Exception):
 
 
 class _Sampling:
-    """One sample on its way.
-
-    Attributes:
-        found: what is known of each stage so far.
-        is_mapped: whether the sample has gone through the mappers.
-    """
+    """One sample on its way; `is_mapped`: it has gone through the mappers."""
 
     def __init__(
         self, spec: JobSpec, opened: Mapping[str, OpenedInput], seconds: float, waited: Callable[[], float]

@@ -37,14 +37,8 @@ E = TypeVar("E", bound=Event)
 
 
 class LocalTask:
-    """The user code of one task, the processor time that it took, and what was sent.
-
-    Attributes:
-        address: which task.
-        code: its user code.
-        read, mapped, emitted, processed, dead: as in `TaskStats`; `emitted` by position.
-        traffic: the blocks that it has sent, by receiver.
-    """
+    """The user code of one task, its processor time, what it has sent, and counts as in `TaskStats`; `emitted` by
+    position."""
 
     def __init__(
         self, address: Address, code: UserCode, note: Callable[[Address, Failed], None] = lambda task, failed: None
@@ -84,12 +78,8 @@ class LocalTask:
 
 
 class GraphWalk:
-    """The records on the edges of a graph, each emitted by one stage and not yet taken by the next.
-
-    Attributes:
-        graph: the stages and edges.
-        records: for each edge, the records that it has carried, before any combiner.
-    """
+    """The blocks on the edges of a graph, emitted and not yet taken; `records` counts what each edge has carried,
+    before any combiner."""
 
     def __init__(self, graph: Graph, check: Callable[[], None] = lambda: None) -> None:
         """`check` is called after each step of user code, and may raise what is to end the walk."""

@@ -131,12 +131,7 @@ class LocalBackend:
 
 
 class _LocalRun:
-    """The stages run so far.
-
-    Attributes:
-        outputs: the shares of each operator stage.
-        errors: of user code, where they are tolerated.
-    """
+    """The stages run so far, the shares that their tasks have made, and errors that are tolerated."""
 
     def __init__(self, plan: RunPlan, *, redistributes: bool) -> None:
         self._plan = plan

@@ -36,13 +36,8 @@ DEAD_LETTERS = "dead_letters"
 
 
 class Publication:
-    """A context in which a sink is begun, and which leaves nothing of what was staged and not committed.
-
-    Attributes:
-        sink: where rows go.
-        place: where the sink says that they are once they are committed.
-        outages: how those of the place are borne.
-    """
+    """A context in which a sink is begun, and which leaves nothing of what was staged and not committed. `place` is
+    where the sink says that committed rows are."""
 
     def __init__(self, file: JobFile, sink: Sink, key: str, path: str | None = None) -> None:
         """Of a sink named at `key`, whose directory or URI is `path`. ConfigError if the sink does not say its
@@ -300,16 +295,8 @@ def publish(to: Publication, letters: Iterable[Letter]) -> None:
 
 
 class ResultSink:
-    """A step whose rows are a result, and what is known of that result.
-
-    Attributes:
-        step: the step.
-        output: its sink.
-        table: the result, where it stays in memory and is complete.
-        report: where it is. Before it is published, that is where it would have been.
-        compared: the comparison with its reference.
-        spark_skew: the skew of Spark's hash partitioning of its records, where that is known.
-    """
+    """A step whose rows are a result. `table`: the complete result, if it stays in memory; `report`: where it is, or
+    will be once it is published."""
 
     def __init__(self, file: JobFile, step: Step, output: Publication | None, *, is_saved: bool) -> None:
         """Of `step`, published by `output`, or kept in memory if None; `is_saved`: the job makes checkpoints."""

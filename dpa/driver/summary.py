@@ -152,12 +152,7 @@ def _verdict(stages: Sequence[StageReport]) -> ReferenceReport:
 
 
 class Stopwatch:
-    """Wall time by phase, in seconds. A phase ends where the next one begins.
-
-    Attributes:
-        began: the moment of creation, in seconds since the epoch.
-        phase: the phase that is being timed, or None.
-    """
+    """Wall time by phase, in seconds. A phase ends where the next one begins; `began` counts from the epoch."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -47,15 +47,8 @@ _BEGAN = datetime.fromtimestamp(0, timezone.utc)
 
 @dataclass(frozen=True)
 class Verified:
-    """What became of a result.
-
-    Attributes:
-        step: whose.
-        first, last: the epochs.
-        rows: of the result that were compared.
-        read: rows of the input that Spark has read for it.
-        compared: the comparison; its `why_not` says what is lacking for one.
-    """
+    """What became of the epochs `first` to `last` of a step's result: the `rows` of it that were compared, with what
+    Spark made of `read` rows of the input. Where there is no comparison, `compared.why_not` says why."""
 
     step: str
     first: int

@@ -34,12 +34,7 @@ class Compiled:
 
 
 class Compilation:
-    """The steps of a job on their way to a graph.
-
-    Attributes:
-        steps: each after all whose rows it takes.
-        columns: what is known of their columns.
-    """
+    """The steps of a job, each after all whose rows it takes, on their way to a graph."""
 
     def __init__(self, steps: Sequence[Step], columns: Mapping[str, pa.Schema | None]) -> None:
         """`columns`: of each source's input, or None. ConfigError if the steps form a cycle, or a result column has the

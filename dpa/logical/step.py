@@ -52,13 +52,7 @@ class Keying:
 
 @dataclass(frozen=True)
 class StepInput:
-    """Rows that a step takes.
-
-    Attributes:
-        step: the name of the step whose rows they are.
-        keying: how they become records, where the step is a stage.
-        side: of a join, the side that they are on: 0 is the left one, 1 the right one.
-    """
+    """Rows of another step that a step takes; those of a join are on the left side, 0, or the right one, 1."""
 
     step: str
     keying: Keying = Keying()
