@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import Field, model_validator
 
-from dpa.config._section import Section
+from dpa.config._section import OneOf, Section
 from dpa.config.variants import Plain
+from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.online import OnlineOptions
 
 Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]
@@ -28,18 +29,7 @@ class NodeConfig(Section):
 class PlacementConfig(Section):
     """Which node runs which task."""
 
-    allocator: Literal[
-        "even",
-        "random",
-        "task_level",
-        "top_down",
-        "top_down_search",
-        "greedy_matching",
-        "greedy_matching_improved",
-        "online",
-        "exact",
-        "pairwise",
-    ] = "top_down_search"
+    allocator: Annotated[str, OneOf(ALLOCATORS)] = "top_down_search"
     """The algorithm that chooses the nodes."""
     profile: str | None = None
     """`report.json` of an earlier run, from which the costs of stages and their traffic are taken; a relative path
