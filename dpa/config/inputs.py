@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -107,6 +107,10 @@ class FeedSection(Section, ABC):
         """The feed, once its place has answered, else TableError; `tolerates`: records that cannot be read are left
         out."""
 
+    @abstractmethod
+    def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """A record that could not be read, as a row; ValueError if it still cannot. `about`: what its split knew."""
+
 
 class KafkaConfig(FeedSection):
     """Topics of Kafka, which source tasks read."""
@@ -148,8 +152,12 @@ class KafkaConfig(FeedSection):
             poll_seconds=self.every,
             patience=self.patience,
         )
-        found.lag(None)  # asks the brokers, who then know of the topics
+        found.lag(None)  # raises if brokers do not answer, or a topic is not there
         return found
+
+    def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        columns = None if self.columns is None else schema_named(self.columns)
+        return RecordFormat(self.key, self.value, columns).record(data, about)
 
 
 class StreamConfig(Section):
@@ -259,6 +267,16 @@ class InputConfig(Section):
             return self._watched(self.watch, directory, tolerates)
         own = getattr(self, self.format, None)
         return own.feed(tolerates) if isinstance(own, FeedSection) else None
+
+    def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """A record of an input that has some, which could not be read, as a row; ValueError if it still cannot."""
+        if self.watch is None:
+            row: dict[str, Any] = getattr(self, self.format).record(data, about)
+            return row
+        declared = None if self.watch.columns is None else schema_named(self.watch.columns)
+        lines = line_format(self.format, self.options)
+        assert lines is not None
+        return lines.record(data or b"", tuple(about["columns"]), declared)
 
     def _watched(self, watch: WatchConfig, directory: str, tolerates: bool) -> WatchedFiles:
         assert isinstance(self.path, str)

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpa._util.declared import schema_named
 from dpa.aggregates import Sum
 from dpa.config import StepConfig
 from dpa.dead_letters._letters import FoundLetters, mark_of
@@ -39,9 +38,7 @@ from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
 from dpa.sinks.parquet import ParquetDirectory
-from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.splits import MemorySplit
-from dpa.sources.watched import line_format
 from dpa.tolerance import READING, Letter
 
 _ON_ROWS = ("map", "flat_map", "filter", "key_by", "map_batch")
@@ -117,14 +114,7 @@ def _read_again(letter: Letter, step: Step) -> Letter | None:
         raise ConfigError(f"there are records that {step.name!r} could not read, and its input has no such records now")
     about, data = pickle.loads(letter.data or b"")
     try:
-        if read.kafka is not None:
-            columns = None if read.kafka.columns is None else schema_named(read.kafka.columns)
-            row = RecordFormat(read.kafka.key, read.kafka.value, columns).record(data, about)
-        else:
-            lines, watch = line_format(read.format, read.options), read.watch
-            assert lines is not None and watch is not None
-            declared = None if watch.columns is None else schema_named(watch.columns)
-            row = lines.record(data or b"", tuple(about["columns"]), declared)
+        row = read.record(data, about)
     except ValueError:
         return None
     return replace(letter, method="map", data=pickle.dumps((None, row)))
