@@ -18,10 +18,6 @@ from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, Out
 from dpa.execution.failures import USER_ERRORS
 from dpa.sinks.callback import Callback
 from dpa.sinks.sink import Sink
-from dpa.sources.feed import Feed
-from dpa.sources.foreign import ForeignFeed
-from dpa.sources.generated import Generator
-from dpa.sources.poller import PolledRows, Poller
 
 SOURCES, SINKS = "dpa.sources", "dpa.sinks"
 """The groups of entry points under which packages register feeds and sinks."""
@@ -40,30 +36,19 @@ def actors_path(file: JobFile) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
 
 
-def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
-    """The generator that an input at `key` names; ConfigError if it cannot be made, or is none."""
-    made: Generator = _one_of((Generator,), file, key, section)
+def made_of(file: JobFile, key: str, section: InputConfig, *kinds: type, group: str | None = None) -> Any:
+    """What the input at `key` names, of one of these kinds; ConfigError if it cannot be found or made, or is none."""
+    made = _used(file, key, section, group)
+    if not isinstance(made, kinds):
+        due = " or ".join(f"`dpa.{kind.__name__}`" for kind in kinds)
+        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a {due}")
     return made
 
 
-def feed_of(file: JobFile, key: str, section: InputConfig) -> Feed:
-    """The feed, or what a `Poller` fetches, that an input at `key` names; ConfigError if it cannot be made, or is
-    neither."""
-    assert section.use is not None
-    made = _one_of((Feed, Poller), file, key, section, SOURCES)
-    return PolledRows(made, section.use) if isinstance(made, Poller) else ForeignFeed(made, section.use)
-
-
-def sink_of(file: JobFile, key: str, section: OutputConfig) -> Sink:
-    """The sink that an output at `key` names, or one that calls the function it names; ConfigError if it can be
-    neither."""
-    assert section.use is not None
-    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SINKS)
-    return as_sink(file, key, section, made)
-
-
-def as_sink(file: JobFile, key: str, section: OutputConfig, made: Any) -> Sink:
-    """A sink itself, or one that gives rows by epoch to a function; ConfigError if it is neither."""
+def sink_of(file: JobFile, key: str, section: OutputConfig, given: Any = None) -> Sink:
+    """The sink that an output at `key` names, or one that calls the function it names, or that is `given` in its place;
+    ConfigError if it is neither."""
+    made = _used(file, key, section, SINKS) if given is None else given
     if isinstance(made, Sink):
         if section.publish is not None:
             made.publishes = section.publish.mode
@@ -82,13 +67,9 @@ def as_sink(file: JobFile, key: str, section: OutputConfig, made: Any) -> Sink:
     raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Sink`")
 
 
-def _one_of(kinds: tuple[type, ...], file: JobFile, key: str, section: InputConfig, group: str | None = None) -> Any:
+def _used(file: JobFile, key: str, section: InputConfig | OutputConfig, group: str | None) -> Any:
     assert section.use is not None
-    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), group)
-    if not isinstance(made, kinds):
-        due = " or ".join(f"`dpa.{kind.__name__}`" for kind in kinds)
-        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a {due}")
-    return made
+    return loaded(file, key, ExecutorConfig(use=section.use, args=section.args), group)
 
 
 def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequence[str]) -> Any:

@@ -53,15 +53,8 @@ class Runner(Protocol):
         ...
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
-        """Run a plan to its end; on return, or when this raises, no task is at work any more.
-
-        Args:
-            plan: what to run; shares of results are staged by the sinks of `plan.deliveries`.
-            hooks: what is called meanwhile.
-
-        Raises:
-            DpaError: the job failed.
-        """
+        """Run a plan to its end: whether this returns or raises, no task is at work then. Shares of results are staged
+        by the sinks of `plan.deliveries`; `hooks` are called meanwhile. DpaError if the job fails."""
         ...
 
 

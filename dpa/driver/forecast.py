@@ -32,17 +32,9 @@ SAMPLE_ROWS = 100_000
 
 
 def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forecast:
-    """Forecast a run from a sample of its inputs.
-
-    Args:
-        spec: the job.
-        nodes: where its tasks could be, if it says how they are placed; None: on the nodes that it declares, or on this
-            machine.
-
-    Raises:
-        ConfigError: the job is not valid.
-        ExecutorError: user code fails on the sample.
-    """
+    """Forecast a run from a sample of its inputs. `nodes`: where tasks could be; None: on the nodes that the job
+    declares, or on this machine. ConfigError if the job is not valid; ExecutorError if user code fails on the
+    sample."""
     spec.check()
     inputs = Inputs(spec)
     inputs.check()

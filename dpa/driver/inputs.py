@@ -16,16 +16,18 @@ from dpa._util.inference import no_rows
 from dpa._util.known import known, known_schema
 from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import StreamConfig
-from dpa.driver._loading import feed_of, generator_of
+from dpa.driver._loading import SOURCES, made_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.feed import Feed, NumberedFeed, all_splits, never, table_of
-from dpa.sources.generated import EndlessTable, GeneratedTable, ReadRate
+from dpa.sources.foreign import ForeignFeed
+from dpa.sources.generated import EndlessTable, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
 from dpa.sources.micro_batches import MicroBatches
 from dpa.sources.parquet import parquet_table
+from dpa.sources.poller import PolledRows, Poller
 from dpa.sources.splits import Split, total_rows, whole
 from dpa.sources.until import Until
 from dpa.spark import (
@@ -60,13 +62,8 @@ class Draw(Protocol):
     """Draws rows of an input at random."""
 
     def __call__(self, max_rows: int, enough: Callable[[], bool] = ..., /) -> tuple[int | None, pa.Table]:
-        """The number of all rows, or None if it is unknown, and about `max_rows` of them: fewer, though some, where
-        `enough` says so earlier. Spark does not ask it.
-
-        Raises:
-            ConfigError: they cannot be read.
-            JobFailedError: Spark has died.
-        """
+        """The number of all rows, None if unknown, and about `max_rows` of them: fewer, but some, where `enough` says
+        so earlier, which Spark does not ask. ConfigError if they cannot be read, JobFailedError if Spark has died."""
 
 
 @dataclass(frozen=True)
@@ -129,19 +126,11 @@ class Inputs:
         early: bool = False,
         kept: Callable[[str], Kept] | None = None,
     ) -> dict[str, OpenedInput]:
-        """Open all inputs for as long as `stack` is open. Returns them by the name of the step that reads each.
-
-        Args:
-            stack: closes what is opened.
-            spark: returns a session, and is called only if one is needed.
-            stage: whether to write an input that cannot be read in place; if not, only its columns are looked at.
-            early: whether the job may begin before all of that is written.
-            kept: where what is written for a step stays; None: it goes with `stack`.
-
-        Raises:
-            ConfigError: one cannot be read, or lacks a column, or the job is to end at some time though none is open.
-            JobFailedError: Spark has died.
-        """
+        """Open all inputs for as long as `stack` is open; returns them by the name of the step that reads each. `spark`
+        starts a session when one is needed. Without `stage`, only columns are looked at of inputs that would be staged;
+        with `early` the job may begin before they all are. `kept`: where what is staged for a step stays; None: it goes
+        with `stack`. ConfigError if an input cannot be read, or lacks a column, or the job is to end at some time
+        though none is open; JobFailedError if Spark has died."""
         opened = {
             source.name: _Input(self._spec, source, kept and kept(source.name), early).open(stack, spark, stage)
             for source in self._spec.sources
@@ -271,7 +260,7 @@ class _Input:
         if given.rate is not None:
             pace = ReadRate(given.rate / tasks)
         rows = _POLLED_SPLITS * config.limits.split_records if given.rows is None else given.rows
-        table = GeneratedTable(generator_of(self._spec.file, self._key, given), rows, seed, given.padding)
+        table = GeneratedTable(made_of(self._spec.file, self._key, given, Generator), rows, seed, given.padding)
         if given.rows is None:
             return self._open_feed(
                 EndlessTable(table, given.rate, time.monotonic),
@@ -282,7 +271,9 @@ class _Input:
 
     def _foreign(self, given: InputConfig) -> OpenedInput:
         """A user's feed. A reference has its rows in memory."""
-        feed, split_rows = feed_of(self._spec.file, self._key, given), self._spec.config.limits.split_records
+        made = made_of(self._spec.file, self._key, given, Feed, Poller, group=SOURCES)
+        name, split_rows = str(given.use), self._spec.config.limits.split_records
+        feed = PolledRows(made, name) if isinstance(made, Poller) else ForeignFeed(made, name)
         if feed.is_open:
             return self._open_feed(feed, lambda splits: table_of(splits, feed.schema))
         return self._opened(feed, cache(lambda: table_of([*all_splits(feed, split_rows)], feed.schema)))

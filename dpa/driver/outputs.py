@@ -16,7 +16,7 @@ from dpa._util.as_yaml import as_yaml
 from dpa._util.outages import Outages
 from dpa.config import AggregationConfig, JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
-from dpa.driver._loading import as_sink, sink_of
+from dpa.driver._loading import sink_of
 from dpa.driver._stage_summary import StageOutcome
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.execution.publishing import CHANGE, EPOCH
@@ -54,8 +54,7 @@ class Publication:
         """Of a result whose section `output` stands at `key`; `given` stands for the function that it names.
         ConfigError if the sink cannot be found or made, or is none."""
         if output.use is not None:
-            sink = sink_of(file, key, output) if given is None else as_sink(file, key, output, given)
-            return cls(file, sink, key)
+            return cls(file, sink_of(file, key, output, given), key)
         if output.path is None:
             return cls(file, Memory(), key)
         to = Target(

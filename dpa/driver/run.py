@@ -65,12 +65,8 @@ class Run:
         resume: str | None = None,
         closes: Callable[[], bool] = never,
     ) -> None:
-        """`resume`: where the checkpoints are of the job that it goes on with; None: it begins. `closes`: whether open
-        inputs are to be closed now.
-
-        Raises:
-            ConfigError: a directory cannot be what the job needs of it.
-        """
+        """`resume`: where the checkpoints are of the job to continue; None: it begins. `closes`: whether open inputs
+        are to be closed now. ConfigError if a directory cannot be what the job needs of it."""
         self._backend = backend
         self._asks_to_close = closes
         self._is_closed = False
@@ -130,12 +126,8 @@ class Run:
         return None if self._saved is None else self._saved.resumable
 
     def result(self) -> Result:
-        """Check, run, clean up whatever happens, and report.
-
-        Raises:
-            ConfigError: something was wrong before any task started.
-            JobCancelledError: a request to the running job ended it.
-        """
+        """Check, run, clean up however it ends, and report. ConfigError if something was wrong before any task started;
+        JobCancelledError if a request ended the job."""
         if self._saved is not None and self._saved.resumes:
             self._know_job(self._saved.find().job)
             self._saved.require_known(sink.output for sink in self._sinks)

@@ -84,13 +84,10 @@ class JobSpec:
         return source.at("read"), source.config.read, source.config.sample
 
     def compilation(self, columns: Mapping[str, pa.Schema | None]) -> Compilation:
-        """The steps on their way to a graph; `columns` are those of each source's input, None where they are not known.
-
-        Raises:
-            ConfigError: a step names a column that is not there, or that cannot be what it should be, or it may get
-                more tasks where another needs the order of its one; or rows with a result's columns may not go where
-                they are to.
-        """
+        """The steps on their way to a graph; `columns`: of each source's input, None where they are unknown.
+        ConfigError if a column that a step names is missing, or cannot be what it should be; if a step may get more
+        tasks where another needs the order of its one; or if rows with a result's columns may not go where they are
+        to."""
         try:
             made = Compilation(self.steps, columns)
             made.columns.check()
@@ -114,13 +111,9 @@ class JobSpec:
         feeds: Mapping[str, Feed] | None = None,
         ending: Collection[str] = (),
     ) -> RunPlan:
-        """What a backend is to run: these splits of each source's input, which has these columns, or what these feeds
-        give while the job runs; those of `ending` end by themselves. Results stay in memory, and no partial results are
-        published.
-
-        Raises:
-            ConfigError: a share of the rows of an input is asked for, from which more may come.
-        """
+        """What a backend is to run: these splits of each source's input, which has these columns, or what `feeds` give
+        while the job runs; those of `ending` end by themselves. Results stay in memory, and no partial results are
+        published. ConfigError if a share of the rows of an open input is asked for."""
         feeds = feeds or {}
         compilation = self.compilation(columns)
         if self.tolerates:

@@ -113,11 +113,7 @@ class Epochs(ABC):
 
     @abstractmethod
     def read(self) -> Results:
-        """What there is.
-
-        Raises:
-            TableError: there is no complete epoch, or it cannot be read.
-        """
+        """What there is; TableError if there is no complete epoch, or it cannot be read."""
 
     def _nothing(self) -> TableError:
         return TableError(f"{self.place} has no complete epoch, or not yet")
