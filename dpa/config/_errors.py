@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpa.config._overrides import short_for
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, place_of, written_at
@@ -20,6 +19,21 @@ _UNKNOWN_KEY = {"extra_forbidden", "unexpected_keyword_argument"}
 _UNKNOWN_VARIANT = {"union_tag_invalid", "union_tag_not_found"}
 _NO_MAPPING = {"model_type", "model_attributes_type", "dataclass_type", "dict_type"}
 """Problems that pydantic words with the names of our classes, or as Python would."""
+
+
+_OF_STAGE = {name: variants.by for name, variants in VARIANTS.items()}
+_OF_JOB = {"mapper": "use", "reducer": "use", **_OF_STAGE}
+_OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), "write": "path", **_OF_STAGE}
+
+
+def short_for(path: Sequence[str | int]) -> str | None:
+    """The key that a text at a key path stands for, in place of a section; None: no text may stand there."""
+    match path:
+        case (str(name),):
+            return _OF_JOB.get(name)
+        case ("stages", _, str(name)):
+            return _OF_STEP.get(name)
+    return None
 
 
 def explained(problems: Sequence[Any], document: Mapping[str, Any], origin: str, places: Places) -> list[str]:
