@@ -3,8 +3,7 @@
 
 from dpa.checkpoints._chain import Chain, Collected
 from dpa.checkpoints._data import DataFiles
-from dpa.checkpoints._files import Files
 from dpa.checkpoints._manifest import FileRef, Manifest, Part, TaskParts
 from dpa.checkpoints._store import CheckpointStore
 
-__all__ = ["Chain", "CheckpointStore", "Collected", "DataFiles", "FileRef", "Files", "Manifest", "Part", "TaskParts"]
+__all__ = ["Chain", "CheckpointStore", "Collected", "DataFiles", "FileRef", "Manifest", "Part", "TaskParts"]

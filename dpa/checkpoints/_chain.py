@@ -20,9 +20,9 @@ from datetime import datetime, timezone
 
 from dpa._util import lines
 from dpa.checkpoints._data import DataFiles, data_path
-from dpa.checkpoints._files import Files
 from dpa.checkpoints._manifest import FileRef, Manifest, Slot, TaskParts
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
+from dpa.storage import Files
 
 _SLOT = re.compile(r"(\d{10})\.json")
 _FILE = re.compile(r"(\d{10})-.*")
@@ -64,7 +64,7 @@ class Chain:
         chain = cls(files, job)
         first = Slot(job, name, 0, generation, chain._claimant, None)
         chain._put(first, None)
-        if files.put_if_absent(chain._path(0), b"", f"{job}/{data_path(0, 'slot')}"):
+        if files.put(chain._path(0), b"", draft=f"{job}/{data_path(0, 'slot')}") is not None:
             ignored = "it replaces an object although it is asked not to (If-None-Match: *)"
             raise CheckpointError(f"{files.place} cannot hold checkpoints: {ignored}; use another storage")
         chain._last = first
@@ -195,7 +195,7 @@ class Chain:
         """
         for _ in range(_LOOKS):
             number = max(self._listed(), default=-1)
-            while self._files.exists(self._path(number + 1)):
+            while self._files.read(self._path(number + 1)) is not None:
                 number += 1
             if number >= 0 and (slot := self.slot(number)) is not None:
                 return slot
@@ -237,7 +237,7 @@ class Chain:
         for number in self._listed():
             self._files.delete([self._path(number)])
         self._files.delete(f"{self.job}/files/{name}" for name in self._files.names(f"{self.job}/files"))
-        self._files.unmake(self.job)
+        self._files.remove(self.job)
         self._last = None
 
     def _put(self, slot: Slot, last: Slot | None) -> Slot | None:
@@ -248,7 +248,7 @@ class Chain:
             slot was taken by others.
         """
         draft = f"{self.job}/{data_path(slot.number, 'slot')}"
-        is_put = self._files.put_if_absent(self._path(slot.number), slot.encode(), draft)
+        is_put = self._files.put(self._path(slot.number), slot.encode(), draft=draft) is not None
         there = slot if is_put else self.slot(slot.number)
         if there is None or there.claimant != self._claimant:
             return None

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pickle import PickleBuffer
 
-from dpa.checkpoints._files import Files
 from dpa.checkpoints._manifest import FileRef
 from dpa.errors import CheckpointDamagedError
+from dpa.storage import Files
 
 Piece = bytes | bytearray | memoryview | PickleBuffer
 """Of what is written; any other object that shows its bytes does, too."""
@@ -39,17 +39,13 @@ class DataFiles:
         several = isinstance(data, (list, tuple, Iterator))
         pieces: Iterable[Piece] = data if several else [data]  # type: ignore[assignment, list-item]
         path, digest, size = data_path(number, hint), hashlib.sha256(), 0
-
-        def views() -> Iterator[memoryview]:
-            nonlocal size
+        with self._files.writing(f"{self.job}/{path}") as stream:
             for piece in pieces:
                 view = memoryview(piece)
                 if view.nbytes:
                     digest.update(view := view.cast("B"))
+                    stream.write(view)
                     size += len(view)
-                    yield view
-
-        self._files.write(f"{self.job}/{path}", views())
         return FileRef(path, size, digest.hexdigest())
 
     def read(self, file: FileRef) -> bytes:

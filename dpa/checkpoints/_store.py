@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from dpa.checkpoints._chain import Chain
 from dpa.checkpoints._data import DataFiles
-from dpa.checkpoints._files import Files
-from dpa.checkpoints._local import STAGED, LocalFiles
-from dpa.checkpoints._s3 import S3Files
-from dpa.errors import CheckpointError
+from dpa.errors import CheckpointError, CheckpointStoreError
+from dpa.storage import DirectoryFiles, Files, Purpose, files_at
+
+_PURPOSE = Purpose("checkpoints", CheckpointStoreError, is_private=True)
 
 _JOB = re.compile(r"[A-Za-z0-9_.-]*-[0-9a-f]{32}")
 """The directory of a job: its name as far as a path may hold it, and a number that is its own."""
@@ -33,15 +34,15 @@ class CheckpointStore:
             CheckpointError: checkpoints cannot be there.
         """
         parts = urlsplit(uri)
-        if parts.scheme == "s3":
-            return cls(S3Files.of(uri))
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-            return cls(LocalFiles.of(unquote(parts.path)))
-        if "://" not in uri:
-            return cls(LocalFiles.of(uri))
-        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        right = "name a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"
-        raise CheckpointError(f"checkpoints cannot be at {place}: {right}")
+            uri = unquote(parts.path)
+        elif "://" in uri and parts.scheme != "s3":
+            place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            right = "name a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"
+            raise CheckpointError(f"checkpoints cannot be at {place}: {right}")
+        files = files_at(os.path.expanduser(uri), _PURPOSE)  # noqa: PTH111 - which leaves a URI, and who is not known
+        files.check()
+        return cls(files)
 
     @staticmethod
     def with_job(uri: str) -> tuple[str, str | None]:
@@ -62,7 +63,7 @@ class CheckpointStore:
             CheckpointError: nothing can be written there.
         """
         job = f"{re.sub('[^A-Za-z0-9_.-]+', '_', name)[:80]}-{uuid.uuid4().hex}"
-        self._files.make(job)
+        self._files.make(job, f"{job}/chain", f"{job}/files")
         return Chain.begin(self._files, job, name, generation)
 
     def jobs(self) -> list[str]:
@@ -83,7 +84,7 @@ class CheckpointStore:
     def room(self, job: str) -> str | None:
         """A directory, yet to be made, for the job's input as it is staged, which goes when the checkpoints do; None:
         object storage has none."""
-        return f"{self.place}/{job}/{STAGED}" if isinstance(self._files, LocalFiles) else None
+        return f"{self.place}/{job}/input" if isinstance(self._files, DirectoryFiles) else None
 
     def data(self, job: str) -> DataFiles:
         """The data files of a job, for its tasks."""

@@ -11,11 +11,12 @@ Where each epoch adds rows, many small files become few large ones, `_FANOUT` fi
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,15 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa._util import lines
-from dpa._util.s3 import Objects
 from dpa.errors import PlaceTakenError, TableError
 from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
-from dpa.sinks._directory import DirectoryFiles
 from dpa.sinks._part_files import PART, begin_of, table_in, together, with_epochs
 from dpa.sinks._replacement import part_name, shown
 from dpa.sinks.sink import RESULT, Newest, Sink
 from dpa.sources.manifest import MANIFEST, ResultManifest
+from dpa.storage import Files, Purpose, files_at
 
 _NO_TAG = '"0"'
 """The tag of no object."""
@@ -43,10 +43,10 @@ _LARGE_ROWS = 2_000_000
 """Files that together have more rows are not merged."""
 
 
-@dataclass(frozen=True)
-class _ResultObjects(Objects):
-    what = "results"
-    error = TableError
+_PUT_SECONDS = 30.0
+"""How long others may take to replace a manifest: each reads one file and writes one."""
+
+_PURPOSE = Purpose("results", TableError)
 
 
 class ParquetObjects(Sink):
@@ -89,6 +89,10 @@ class ParquetObjects(Sink):
         return str(self._objects.place)
 
     @property
+    def _in_storage(self) -> bool:
+        return self.place.startswith("s3://")
+
+    @property
     def _is_log(self) -> bool:
         """Whether each epoch adds to those before."""
         return self.publishes in ("final", "changes")
@@ -98,7 +102,7 @@ class ParquetObjects(Sink):
         return "" if self.publishes is None or self.with_checkpoints else self._writer
 
     def check(self) -> None:
-        self._objects.require_bucket()
+        self._objects.check()
         self._accept(self._manifest()[0])
 
     def begin(self) -> None:
@@ -108,19 +112,18 @@ class ParquetObjects(Sink):
         self._writer = uuid.uuid4().hex
         claim = replace(found or ResultManifest(), writer=self._writer, claimed_by=self.job)
         self._put(claim, etag)
-        if self._objects.put(MANIFEST, claim.to_json(), _NO_TAG) is not None:
+        if self._tried_put(claim, _NO_TAG) is not None:
             raise TableError(f"the storage of {self.place} ignores If-Match, so results in it are not safe")
         goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
         if not goes_on:  # a checkpoint may name what was staged, and was not committed yet
             self._remove(name for name in self._parts() if name not in _named(found))
 
     def _hold(self) -> None:
-        if isinstance(self._objects, DirectoryFiles):
-            try:
-                self._lock.enter_context(self._objects.held())
-            except BlockingIOError:
-                why = f"another job publishes its results in {self.place} now"
-                raise PlaceTakenError(f"{why}; wait for its end, or name another directory") from None
+        try:
+            self._lock.enter_context(self._objects.held())
+        except BlockingIOError:
+            why = f"another job publishes its results in {self.place} now"
+            raise PlaceTakenError(f"{why}; wait for its end, or name another directory") from None
 
     def clear(self) -> None:
         """Have readers see no result until the next commit."""
@@ -221,8 +224,9 @@ class ParquetObjects(Sink):
                 rows += pq.read_metadata(file).num_rows
         if rows > _LARGE_ROWS:
             return None
+        tables = [table_in(self._objects, name) for name in names]
         try:
-            found = together(table_in(self._objects, name) for name in names)
+            found = together(tables)
         except TableError:
             return None
         return with_epochs(self._objects, names, found) if self.with_checkpoints else found
@@ -249,7 +253,7 @@ class ParquetObjects(Sink):
             self._remove(name for name in self._parts() if self._writer in name and name not in _named(found))
         elif self._has(found, RESULT):  # no checkpoint counts any more
             self._remove(name for name in self._parts() if name not in _named(found))
-        if found.files is None and isinstance(self._objects, DirectoryFiles) and not self._parts():
+        if found.files is None and not self._in_storage and not self._parts():
             self._remove([MANIFEST])  # no other job can have begun
 
     def read(self, staged: Sequence[str]) -> pa.Table:
@@ -289,10 +293,21 @@ class ParquetObjects(Sink):
         Raises:
             TableError: it is not that one which is there.
         """
-        new: str | None = self._objects.put(MANIFEST, manifest.to_json(), etag)
+        new = self._tried_put(manifest, etag)
         if new is None:
             raise self._overtaken()
         return new
+
+    def _tried_put(self, manifest: ResultManifest, etag: str | None) -> str | None:
+        until = time.monotonic() + _PUT_SECONDS
+        while True:
+            try:
+                return self._objects.put(MANIFEST, manifest.to_json(), etag)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    held = f"another process has been replacing {self.place}/{MANIFEST} for {_PUT_SECONDS:g} s"
+                    raise TableError(f"{held}; end it, if it hangs") from None
+                time.sleep(0.01)
 
     def _overtaken(self) -> TableError:
         rule = "of two jobs that write to one place the last one to begin publishes its result"
@@ -330,7 +345,7 @@ class ParquetObjects(Sink):
         strangers = [name for name in names if found is None or not PART.fullmatch(name)]
         if strangers:
             holds = f"{self.place} holds {shown(strangers)}, no file of a result"
-            what = "prefix" if self.place.startswith("s3://") else "directory"
+            what = "prefix" if self._in_storage else "directory"
             raise TableError(f"{holds}; a job replaces the result of another and nothing else: name another {what}")
         is_result = found is not None and found.files is not None and found.job != self.job
         if self._mode == "error" and is_result:
@@ -339,16 +354,16 @@ class ParquetObjects(Sink):
             )
 
 
-def objects_at(uri: str) -> Any:
+def objects_at(uri: str) -> Files:
     """The objects below a prefix of object storage, or the files of a directory.
 
     Raises:
         TableError: it has no bucket.
     """
-    return _ResultObjects.at_uri(uri) if uri.startswith("s3://") else DirectoryFiles(uri)
+    return files_at(uri, _PURPOSE)
 
 
-def manifest_at(objects: Any) -> tuple[ResultManifest | None, str | None]:
+def manifest_at(objects: Files) -> tuple[ResultManifest | None, str | None]:
     """The manifest among some objects, and its tag.
 
     Raises:

@@ -7,9 +7,11 @@ import inspect
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -90,15 +92,18 @@ def test_runs_with_faults_reach_what_they_are_to() -> None:
 class WritesFilesLast(SimulatedFiles):
     """Puts a manifest before the files that it names."""
 
-    def write(self, path: str, data: Iterable[memoryview]) -> None:
-        later = vars(self).setdefault("later", [])
-        later.append((path, [*data]))
+    @contextmanager
+    def writing(self, path: str) -> Iterator[Any]:
+        stream = BytesIO()
+        yield stream
+        vars(self).setdefault("later", []).append((path, stream.getvalue()))
 
-    def put_if_absent(self, path: str, data: bytes, draft: str) -> bool:
-        is_put = super().put_if_absent(path, data, draft)
-        for later in vars(self).pop("later", []):
-            super().write(*later)
-        return is_put
+    def put(self, path: str, data: bytes, tag: str | None = None, draft: str | None = None) -> str | None:
+        new = super().put(path, data, tag, draft)
+        for name, content in vars(self).pop("later", []):
+            with super().writing(name) as stream:
+                stream.write(content)
+        return new
 
 
 class AnswersAtOnce(StageBalance):

@@ -50,11 +50,11 @@ EXPORTED = {
         "Collected",
         "DataFiles",
         "FileRef",
-        "Files",
         "Manifest",
         "Part",
         "TaskParts",
     ],
+    "dpa.storage": ["DirectoryFiles", "Files", "Purpose", "S3Files", "files_at"],
     "dpa.config": [
         "MADE_IN_PYTHON",
         "AggregationConfig",

@@ -7,8 +7,10 @@ After each step the newest checkpoint is complete, and what was committed is in 
 from __future__ import annotations
 
 import errno
+import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,11 +19,12 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from dpa._util import disk
+from dpa._util.owned import read_trusted
 from dpa.checkpoints import Chain, CheckpointStore, Manifest, Part, TaskParts
-from dpa.checkpoints import _local as local
-from dpa.checkpoints._files import Files
 from dpa.checkpoints._manifest import Slot
 from dpa.errors import CheckpointError, ClaimLostError
+from dpa.storage import Files, _directory
 
 
 class Killed(BaseException):
@@ -66,7 +69,7 @@ class Faults:
 
 
 class FaultyOs:
-    """The module `os` for `dpa.checkpoints._local`, with faults, and with what a loss of power takes."""
+    """The module `os` for `dpa.storage._directory`, with faults, and with what a loss of power takes."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -87,7 +90,18 @@ class FaultyOs:
             self._unsynced_data.add(path)
         return file
 
+    def fdopen(self, file: int, mode: str) -> io.BufferedWriter:
+        faulty = self
+
+        class Raw(io.FileIO):
+            def write(self, data: Any) -> int:
+                return faulty.write(self.fileno(), memoryview(data))
+
+        return io.BufferedWriter(Raw(file, mode))
+
     def write(self, file: int, data: memoryview) -> int:
+        if self._faults.is_killed:
+            raise Killed  # as a stream is closed that could not be flushed
         try:
             self._faults.step("write")
         except Killed:
@@ -112,9 +126,10 @@ class FaultyOs:
         self._unsynced_data.discard(path)
         self._unsynced_names.discard(path)
 
-    def lstat(self, path: str) -> os.stat_result:
+    def read_trusted(self, path: str) -> bytes:
+        """In place of the function, whose own `os` is the real one."""
         self._faults.step("read")
-        return Path(path).lstat()
+        return read_trusted(path)
 
     def listdir(self, path: str) -> list[str]:
         self._faults.step("list")
@@ -138,36 +153,37 @@ class FaultyFiles(Files):
 
     def __init__(self, files: Files, faults: Faults) -> None:
         self.place = files.place
+        self.purpose = files.purpose
         self._files = files
         self._faults = faults
         self._created: list[str] = []
 
-    def make(self, job: str) -> None:
-        self._files.make(job)
+    def make(self, *directories: str) -> None:
+        self._files.make(*directories)
 
-    def unmake(self, job: str) -> None:
-        self._files.unmake(job)
+    def remove(self, directory: str) -> None:
+        self._files.remove(directory)
 
-    def write(self, path: str, data: Iterable[memoryview]) -> None:
+    @contextmanager
+    def writing(self, path: str) -> Iterator[Any]:
         self._faults.step("write")
-        self._files.write(path, data)
+        with self._files.writing(path) as stream:
+            yield stream
         self._created.append(path.rpartition("/")[2])
         self._faults.step("written")
 
-    def put_if_absent(self, path: str, data: bytes, draft: str) -> bool:
+    def put(self, path: str, data: bytes, tag: str | None = None, draft: str | None = None) -> str | None:
         self._faults.step("put")
-        is_put = self._files.put_if_absent(path, data, draft)
-        self._created += [path.rpartition("/")[2]] * is_put
+        new = self._files.put(path, data, tag, draft)
+        self._created += [path.rpartition("/")[2]] * (new is not None)
         self._faults.step("written")
-        return is_put
+        return new
 
-    def read(self, path: str) -> bytes:
+    @contextmanager
+    def reading(self, path: str) -> Iterator[Any]:
         self._faults.step("read")
-        return self._files.read(path)
-
-    def exists(self, path: str) -> bool:
-        self._faults.step("read")
-        return self._files.exists(path)
+        with self._files.reading(path) as file:
+            yield file
 
     def names(self, directory: str) -> list[str]:
         self._faults.step("list")
@@ -220,7 +236,8 @@ class CheckpointWalk(RuleBasedStateMachine):
         """A store in a new directory."""
         self._directory = TemporaryDirectory()
         self._os = FaultyOs(self.faults)
-        local.os = self._os  # type: ignore[attr-defined]
+        _directory.os = disk.os = self._os  # type: ignore[attr-defined]
+        _directory.read_trusted = self._os.read_trusted
         return CheckpointStore.open(self._directory.name)
 
     def error(self) -> None:
@@ -231,7 +248,8 @@ class CheckpointWalk(RuleBasedStateMachine):
         self._os.lose_power()
 
     def teardown(self) -> None:
-        local.os = os  # type: ignore[attr-defined]
+        _directory.os = disk.os = os  # type: ignore[attr-defined]
+        _directory.read_trusted = read_trusted
         self._directory.cleanup()
 
     # --- what coordinators do

@@ -13,8 +13,8 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dpa.checkpoints._chain import Chain
-from dpa.checkpoints._local import LocalFiles
 from dpa.errors import CheckpointError
+from dpa.storage import DirectoryFiles
 
 
 def test_a_walk_over_faults() -> None:
@@ -22,19 +22,19 @@ def test_a_walk_over_faults() -> None:
 
 
 BROKEN: dict[str, tuple[type, str, str, str]] = {
-    "data is not synced": (LocalFiles, "write", "os.fsync(file)", "pass"),
+    "data is not synced": (DirectoryFiles, "writing", "os.fsync(file)", "pass"),
     "a manifest is put before the names of its files are durable": (
-        LocalFiles,
-        "put_if_absent",
-        "self._sync(os.path.dirname(draft))",
+        DirectoryFiles,
+        "put",
+        "sync(self.at(os.path.dirname(draft)))",
         "pass",
     ),
-    "the name of a manifest is not synced": (LocalFiles, "put_if_absent", "self._sync(os.path.dirname(path))", "pass"),
+    "the name of a manifest is not synced": (DirectoryFiles, "put", "sync(self.at(os.path.dirname(path)))", "pass"),
     "a slot that is taken is replaced": (
-        LocalFiles,
-        "put_if_absent",
-        "os.link(self._at(draft), self._at(path))",
-        "if os.link(self._at(draft), f'{self._at(draft)}-') is None: os.replace(f'{self._at(draft)}-', self._at(path))",
+        DirectoryFiles,
+        "put",
+        "os.link(self.at(draft), self.at(path))",
+        "if os.link(self.at(draft), f'{self.at(draft)}-') is None: os.replace(f'{self.at(draft)}-', self.at(path))",
     ),
     "a slot that was deleted is won again": (Chain, "_put", "last is not None and", "False and"),
     "files that are being written are collected": (Chain, "collect", "int(name[:10]) <= newest and", ""),

@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dpa.checkpoints import CheckpointStore, TaskParts
-from dpa.checkpoints._s3 import S3Files
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
 from experiments.s3_server import KEY, SECRET, client, keys, uri_of
 
@@ -55,8 +54,8 @@ def test_a_walk_over_faults(s3_port: int) -> None:
         can_lose_power = False
 
         def make_store(self) -> CheckpointStore:
-            files = S3Files.of(uri_of(s3_port, f"bucket/walk-{next(places)}"))
-            return CheckpointStore(FaultyFiles(files, self.faults))
+            store = CheckpointStore.open(uri_of(s3_port, f"bucket/walk-{next(places)}"))
+            return CheckpointStore(FaultyFiles(store._files, self.faults))
 
         def error(self) -> None:
             raise CheckpointError("the connection was closed")

@@ -15,6 +15,7 @@ import pytest
 from dpa.checkpoints import Chain, CheckpointStore, Collected, FileRef, Manifest, Part, TaskParts
 from dpa.checkpoints._manifest import Slot
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
+from dpa.storage import _directory
 
 
 def commit(chain: Chain, epoch: int, *, reuse: tuple[Part, ...] = (), new: int = 1) -> Manifest:
@@ -179,11 +180,11 @@ def test_nor_does_it_win_by_an_attempt_that_had_seemed_to_fail(
     newest = [commit(heir, epoch) for epoch in range(1, 5)][-1]
     heir.collect(1)
 
-    def lstat(path: str) -> os.stat_result:
+    def read_trusted(path: str) -> bytes:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "lstat", lstat)
+        broken.setattr(_directory, "read_trusted", read_trusted)
         with pytest.raises(CheckpointError, match="Input/output error"):
             commit(chain, 1)
     for _ in range(2):

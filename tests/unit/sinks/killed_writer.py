@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dpa._util.owned import OwnedDirectory
 from dpa.sinks.parquet import ParquetDirectory
 
-OPERATIONS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "fcntl.flock"}
+OPERATIONS = {"open", "os.link", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "fcntl.flock"}
 
 
 SHARES = [pa.table({"value": pa.array([value], pa.int64())}) for value in range(3)]

@@ -17,10 +17,10 @@ from output_samples import check_outputs, of, publication
 from dpa import Job, results
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
-from dpa.sinks._directory import DirectoryFiles
-from dpa.sinks.objects import ParquetObjects, _ResultObjects
+from dpa.sinks.objects import ParquetObjects, objects_at
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.parquet import parquet_table
+from dpa.storage import S3Files
 from dpa.testing import LocalBackend
 from experiments.s3_server import client, keys, uri_of
 
@@ -43,7 +43,7 @@ def sink_at(uri: str, mode: str = "overwrite") -> ParquetObjects:
     return sink
 
 
-CONNECTED: dict[str, _ResultObjects] = {}
+CONNECTED: dict[str, S3Files] = {}
 
 
 def write(uri: str, value: int, mode: str = "overwrite", tasks: int = 2) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def requests(before: Callable[[], None], after: Callable[[], None]) -> Iterator[
 
     with pytest.MonkeyPatch.context() as patch:
         for name in REQUESTS:
-            patch.setattr(_ResultObjects, name, around(getattr(_ResultObjects, name)))
+            patch.setattr(S3Files, name, around(getattr(S3Files, name)))
         yield
 
 
@@ -133,15 +133,15 @@ def test_a_commit_of_which_nothing_is_heard_is_looked_for(s3_port: int, place: s
     sink = sink_at(place)
     sink.begin()
     staged = [sink.stage(pa.table({"value": [2]}), 0, 0)]
-    put = _ResultObjects.put
+    put = S3Files.put
 
-    def failing(self: _ResultObjects, *arguments: Any) -> str | None:
+    def failing(self: S3Files, *arguments: Any) -> str | None:
         if lost == "the answer":
             put(self, *arguments)
         raise TableError("the connection was closed")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_ResultObjects, "put", failing)
+        patch.setattr(S3Files, "put", failing)
         if lost == "the answer":
             assert sink.commit(staged, 0, 0.0) == tuple(staged)
         else:
@@ -219,9 +219,9 @@ def test_readers_go_by_the_manifest(s3_port: int, place: str) -> None:
 
 def test_a_storage_without_conditional_puts_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(place, 1)
-    put, get = _ResultObjects.put, _ResultObjects.get
+    put, get = S3Files.put, S3Files.get
     monkeypatch.setattr(
-        _ResultObjects, "put", lambda self, path, data, etag=None: put(self, path, data, (get(self, path) or "??")[1])
+        S3Files, "put", lambda self, path, data, etag=None: put(self, path, data, (get(self, path) or "??")[1])
     )
     with pytest.raises(TableError, match="ignores If-Match"):
         ParquetObjects(place, "overwrite").begin()
@@ -317,7 +317,7 @@ def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
 def test_a_file_of_a_directory_is_read_without_what_python_would_have_to_free(tmp_path: Path) -> None:
     """Arrow's threads free it when they come to it, and abort a process whose interpreter has ended by then."""
     (tmp_path / "one").write_bytes(b"some")
-    files = DirectoryFiles(str(tmp_path))
+    files = objects_at(str(tmp_path))
     with files.reading("one") as file, files.reading("two") as missing:
         assert isinstance(file, pa.NativeFile)
         assert not isinstance(file, pa.PythonFile)

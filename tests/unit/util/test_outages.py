@@ -20,8 +20,8 @@ from dpa.driver.outputs import Publication
 from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, TableError
 from dpa.execution import rows
 from dpa.execution.rows import Portions
-from dpa.sinks._directory import DirectoryFiles
 from dpa.sinks.objects import ParquetObjects
+from dpa.storage import DirectoryFiles
 
 
 def raised(inner: Exception, outer: type[Exception] = TableError) -> Exception:

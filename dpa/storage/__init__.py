@@ -1,0 +1,16 @@
+"""Where checkpoints, results and logs of epochs lie: in a directory, or in object storage that speaks S3's protocol."""
+
+from dpa.storage._directory import DirectoryFiles
+from dpa.storage._files import Files, Purpose
+from dpa.storage._s3 import S3Files
+
+__all__ = ["DirectoryFiles", "Files", "Purpose", "S3Files", "files_at"]
+
+
+def files_at(uri: str, purpose: Purpose) -> Files:
+    """The files below `s3://bucket/prefix` or a directory, of which nothing is asked yet.
+
+    Raises:
+        DpaError: the URI names no bucket.
+    """
+    return S3Files.at_uri(uri, purpose) if uri.startswith("s3://") else DirectoryFiles.at_path(uri, purpose)
