@@ -119,11 +119,15 @@ class DirectoryFiles(Files):
         if self.purpose.is_private:
             another = "name a directory on another one, or s3://BUCKET/PREFIX"
             raise self.purpose.error(f"the file system of {self.place} has no hard links: {another}")
-        with self._alone():
-            if os.path.lexists(self.at(path)):
-                return False
-            os.replace(self.at(draft), self.at(path))
-            return True
+        try:
+            with self._alone():
+                if os.path.lexists(self.at(path)):
+                    return False
+                os.replace(self.at(draft), self.at(path))
+                return True
+        except BlockingIOError:
+            self.delete([draft])  # who tries again writes another one
+            raise
 
     def _is_at(self, path: str, tag: str) -> bool:
         there = self.get(path)
