@@ -193,7 +193,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
     "a snapshot before all is processed": (
         Cuts,
         "_drained",
-        " and stage.ledger.is_settled",
+        " and of.ledger.is_settled",
         "",
         5,
     ),

@@ -353,8 +353,8 @@ def test_dead_letters_that_come_while_a_cut_is_written_are_of_the_next(
     write = Cuts._write
 
     def with_those_noted_since(self: Cuts) -> Any:
-        assert self._cut is not None
-        self._cut = replace(self._cut, failed=self._errors.noted)
+        assert self._cut.checkpoint is not None
+        self._cut.checkpoint = replace(self._cut.checkpoint, failed=self._errors.noted)
         return write(self)
 
     monkeypatch.setattr(Cuts, "_write", with_those_noted_since)

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from dpa.protocol.coordinator._cut_in_progress import CutInProgress, CutStep, StageInCut
 from dpa.protocol.coordinator._ended import EndedEpochs
 from dpa.protocol.coordinator._epoch_times import EpochTimes
-from dpa.protocol.coordinator._stage_cuts import operator_cut, source_cut
 from dpa.protocol.coordinator._watermarks import Watermarks
 from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership
@@ -87,19 +87,9 @@ class Cuts(RuledMachine):
         self._staged = {} if times is None else {(each.stage, each.epoch): each for each in times.staged}
         self._committing: set[tuple[str, int]] = set()
         self._changes = 0  # of tasks that had begun at the last cut
-        self._started_at = self._began_at = 0.0
+        self._started_at = 0.0
         self._due_at = math.inf
-        self._draining: list[StageProgress] = []
-        self._publishing: list[StageProgress] = []
-        self._checkpoints = False
-        self._unpaused: dict[str, set[Address]] = {}
-        self._quiet: set[str] = set()
-        self._settled: set[str] = set()
-        self._closing: dict[str, set[Address]] = {}
-        self._tables: dict[str, LastTable] = {}
-        self._marked: set[Address] = set()
-        self._snapshots: dict[Address, object] = {}
-        self._cut: Cut | None = None
+        self._at_hand: CutInProgress | None = None
         self.watermarks = Watermarks(stages)
         self._ended = EndedEpochs(coordinator, stages, errors, 0 if times is None else times.read)
 
@@ -145,24 +135,21 @@ class Cuts(RuledMachine):
         changes = self._membership
         if changes.is_under_way or not (self.comes_first or (self._is_due and not changes.can_begin)):
             return None
-        now = self._coordinator.now
-        self._checkpoints = self._is_checkpoint_due
-        self._publishing = [
-            stage for stage in self._operators if stage.publishes_now(with_checkpoint=self._checkpoints)
-        ]
+        now, is_checkpoint = self._coordinator.now, self._is_checkpoint_due
+        publishing = [stage for stage in self._operators if stage.publishes_now(with_checkpoint=is_checkpoint)]
         self._epoch += 1
         self._changes = self._membership.begun
-        self._began_at = now
-        self.times.begin(now, self._due_since)
-        self._tables, self._marked, self._snapshots = {}, set(), {}
-        self._settled, self._closing = set(), {}
-        self._quiet = {stage.name for stage in self._stages.values() if stage.is_done}
-        self._draining = [stage for stage in self._operators if stage.is_running]
-        emitting = [stage for stage in self._stages.values() if stage.is_emitting]
-        self._unpaused = {stage.name: {*stage.addresses} for stage in emitting}
-        self._tell(emitting, Pause())
-        self._tell(self._draining, Drain())
+        slot = self._slot if is_checkpoint else None
+        self._at_hand = cut = CutInProgress(self._epoch, now, slot, self._stages.values(), publishing)
+        self.times.begin(now, self._due_since(cut))
+        self._tell((stage.progress for stage in cut.at(CutStep.EMITTING)), Pause())
+        self._tell((stage.progress for stage in cut.draining), Drain())
         return CutState.DRAINING
+
+    @property
+    def _cut(self) -> CutInProgress:
+        assert self._at_hand is not None
+        return self._at_hand
 
     @property
     def comes_first(self) -> bool:
@@ -189,11 +176,10 @@ class Cuts(RuledMachine):
         is_giving = any(self._stages[name].spec.publishes_once for name, _ in self._committing)  # one epoch at a time
         return self._coordinator.now >= self._due_at and self.may_checkpoint and not is_giving
 
-    @property
-    def _due_since(self) -> float:
-        """When the cut that begins was due by the clock; now, if it is of what event time has passed."""
-        published = (each.publications.due_at for each in self._publishing if not each.spec.publishes_closed)
-        return min(self._due_at if self._checkpoints else math.inf, self._coordinator.now, *published)
+    def _due_since(self, cut: CutInProgress) -> float:
+        """When a cut that begins was due by the clock; now, if event time has made it due."""
+        published = (each.publications.due_at for each in cut.publishing if not each.spec.publishes_closed)
+        return min(math.inf if cut.slot is None else self._due_at, cut.began_at, *published)
 
     @property
     def may_checkpoint(self) -> bool:
@@ -210,129 +196,153 @@ class Cuts(RuledMachine):
         stage.ledger.note(message.stats, self._coordinator.now)
         if stage.is_source:
             self.times.paused(message.waited, self._coordinator.now)
-        self._unpaused[sender.stage].discard(sender)
-        if not any(self._unpaused.values()):
+        found = self._cut.stages[sender.stage]
+        found.awaited.remove(sender)
+        if found.awaited:
+            return
+        found.step = CutStep.QUIET
+        if not self._cut.at(CutStep.EMITTING):
             self.watermarks.cut()
-        if not self._unpaused[sender.stage]:
-            self._quiet.add(sender.stage)
-            self._step_over(EpochPhase.SOURCES, sender)
+        self._step_over(EpochPhase.SOURCES, sender)
 
     def _step_over(self, phase: EpochPhase, task: Address) -> None:
         """A task was the last for which the cut waited."""
         self.times.step(phase, task, self._coordinator.now)
 
     def _frozen(self, sender: Address, message: LastTable) -> None:
-        self._tables[message.stage] = message
+        self._cut.stages[message.stage].table = message
         self._step_over(EpochPhase.TABLES, sender)
 
     def _drained(self) -> State | None:
-        for stage in self._draining:
-            name = stage.name
-            if name not in self._settled and self._quiet.issuperset(stage.feeders) and stage.ledger.is_settled:
-                self._settled.add(name)
-                if self._checkpoints and stage.has_unpublished and stage not in self._publishing:
-                    self._publishing.append(stage)  # of what nobody had reported when the cut was begun
-                self._step_over(EpochPhase.QUEUES, Address(name, stage.ledger.last_task))
-                self._coordinator.send(BALANCER, Freeze(name))
-            if name in self._settled - self._quiet and self._has_closed(stage):
-                self._quiet.add(name)
-        if len(self._quiet) < len(self._stages) or len(self._tables) < len(self._draining):
+        cut = self._cut
+        for stage in cut.draining:
+            of = stage.progress
+            # Counting proves a stage empty only when nobody can emit to it any more, so stages settle one after
+            # another, from the sources on.
+            if stage.step is CutStep.DRAINING and self._is_fed_by_quiet(stage) and of.ledger.is_settled:
+                stage.step = CutStep.SETTLED
+                # It may have processed records that nobody had reported when the cut was begun. Whoever resumes from
+                # the checkpoint takes their results for published.
+                if cut.slot is not None and of.has_unpublished and of not in cut.publishing:
+                    cut.publishing.append(of)
+                self._step_over(EpochPhase.QUEUES, Address(of.name, of.ledger.last_task))
+                self._coordinator.send(BALANCER, Freeze(of.name))
+            if stage.step is CutStep.SETTLED and self._has_closed(stage):
+                stage.step = CutStep.QUIET
+        if not cut.is_quiet:
             return None
-        for stage in self._publishing:
-            if stage.name not in self._closing:
+        for stage in (cut.stages[of.name] for of in cut.publishing):
+            if not stage.exchanges:  # those with windows did while they drained
                 self._exchange(stage)
         return CutState.PUBLISHING
 
-    def _has_closed(self, stage: StageProgress) -> bool:
-        """Whether a stage that has processed all has closed its windows, as far as it is to: then it emits no more.
-        That begins when its table is frozen; it publishes along with it."""
-        if stage.spec.windows is None:
-            return True
-        if stage.name not in self._closing and stage.name in self._tables:
-            self._closing[stage.name] = set()
-            if stage.time.reached.closed != stage.time.closed or stage in self._publishing:
-                self._closing[stage.name] = {*stage.addresses}
-                self._exchange(stage)
-        return stage.name in self._closing and not self._closing[stage.name]
+    def _is_fed_by_quiet(self, stage: StageInCut) -> bool:
+        return all(self._cut.stages[feeder].step is CutStep.QUIET for feeder in stage.progress.feeders)
 
-    def _exchange(self, stage: StageProgress) -> None:
-        at, version = self._began_at - self._started_at, self._tables[stage.name].table.version
-        stage.exchange(self._epoch, at, version, publishes=stage in self._publishing)
+    def _has_closed(self, stage: StageInCut) -> bool:
+        """Whether a settled stage emits no more: it has closed the windows that event time has passed."""
+        of = stage.progress
+        if of.spec.windows is None:
+            return True
+        # Tasks exchange states by a table that stays, so closing waits until it is frozen. A stage that publishes does
+        # that in the same exchange; one that neither publishes nor has windows to close needs none.
+        if not stage.exchanges and stage.table is not None:
+            if of.time.reached.closed == of.time.closed and of not in self._cut.publishing:
+                return True
+            stage.awaited = {*of.addresses}
+            self._exchange(stage)
+        return stage.exchanges and not stage.awaited
+
+    def _exchange(self, stage: StageInCut) -> None:
+        cut, of = self._cut, stage.progress
+        assert stage.table is not None
+        stage.exchanges = True
+        at, version = cut.began_at - self._started_at, stage.table.table.version
+        of.exchange(cut.epoch, at, version, publishes=of in cut.publishing)
 
     def _published(self, sender: Address, message: Published) -> None:
         stage = self._stages[sender.stage]
         stage.publications.note(sender, message)
         if message.stats is not None:
             stage.ledger.note(message.stats, self._coordinator.now)
-        self._closing.get(sender.stage, set()).discard(sender)
-        self._step_over(EpochPhase.RESULTS if stage in self._publishing else EpochPhase.WINDOWS, sender)
+        self._cut.stages[sender.stage].awaited.discard(sender)
+        self._step_over(EpochPhase.RESULTS if stage in self._cut.publishing else EpochPhase.WINDOWS, sender)
 
     def _take_snapshots(self) -> State | None:
-        if not all(stage.publications.is_complete for stage in self._publishing):
+        cut, now = self._cut, self._coordinator.now
+        if not all(stage.publications.is_complete for stage in cut.publishing):
             return None
-        now = self._coordinator.now
-        if self._publishing:
-            waits = any(stage.spec.commits_with_checkpoints for stage in self._publishing)
-            self.times.staged(self._epoch, now, waits=waits)
-        for stage in self._publishing:
-            commit = stage.publications.commit(now, now - self._began_at)
+        if cut.publishing:
+            waits = any(stage.spec.commits_with_checkpoints for stage in cut.publishing)
+            self.times.staged(cut.epoch, now, waits=waits)
+        for stage in cut.publishing:
+            commit = stage.publications.commit(now, now - cut.began_at)
             self._staged[commit.stage, commit.epoch] = commit
             if not stage.spec.commits_with_checkpoints:
                 self._commit([commit])
-        if not self._checkpoints:
-            return self._go_on(CutState.WAITING)
-        self._tell(self._operators, TakeSnapshot(self._slot))
+        if cut.slot is None:
+            self._go_on()
+            return self._over()
+        self._tell(self._operators, TakeSnapshot(cut.slot))
         return CutState.TAKING_SNAPSHOTS
 
     def _taken(self, sender: Address, message: SnapshotTaken) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
-        self._marked.add(sender)
+        self._cut.marked.add(sender)
         self._step_over(EpochPhase.SNAPSHOTS, sender)
 
     def _task_written(self, sender: Address, message: SnapshotWritten) -> None:
-        self._snapshots[sender] = message.written
+        self._cut.written[sender] = message.written
 
     def _marked_all(self) -> State | None:
-        if len(self._marked) < sum(len(stage.addresses) for stage in self._operators):
+        cut, now = self._cut, self._coordinator.now
+        if len(cut.marked) < sum(len(stage.addresses) for stage in self._operators):
             return None
-        operators = {stage.name: operator_cut(stage, self._tables[stage.name]) for stage in self._operators}
-        sources = {stage.name: source_cut(stage) for stage in self._sources}
-        self.times.has_snapshots(self._epoch, self._coordinator.now)
-        seconds, at = self._coordinator.now - self._began_at, self._began_at - self._started_at
-        staged = tuple(each for each in self._staged.values() if self._stages[each.stage].spec.is_named)
-        self._cut = Cut(self._epoch, self._slot, at, seconds, sources, operators, self._errors.noted, staged)
-        return self._go_on(CutState.SAVING)
+        self.times.has_snapshots(cut.epoch, now)
+        cut.checkpoint = Cut(
+            cut.epoch,
+            self._slot,
+            cut.began_at - self._started_at,
+            now - cut.began_at,
+            cut.sources(),
+            cut.operators(),
+            self._errors.noted,
+            tuple(each for each in self._staged.values() if self._stages[each.stage].spec.is_named),
+        )
+        self._go_on()
+        return CutState.SAVING
 
     def _write(self) -> State | None:
-        if len(self._snapshots) < len(self._marked):
+        cut = self._cut
+        if len(cut.written) < len(cut.marked):
             return None
-        assert self._cut is not None
-        self._cut = self._cut.with_snapshots(self._snapshots)
-        self._coordinator.instruct(WriteCheckpoint(self._cut))
+        assert cut.checkpoint is not None
+        cut.checkpoint = cut.checkpoint.with_snapshots(cut.written)
+        self._coordinator.instruct(WriteCheckpoint(cut.checkpoint))
         return CutState.WRITING
 
-    def _go_on(self, following: CutState) -> CutState:
-        """Sources may go on."""
-        for stage in self._draining:
-            self._coordinator.send(BALANCER, Thaw(stage.name))
-        for stage in self._operators:
-            self._tell([stage], GoOn(stage.is_draining))
-            stage.time.wait(self._coordinator.now, self._coordinator.now - self._began_at)
-        waited, slot = self.times.go_on(self._coordinator.now), self._slot if self._checkpoints else None
-        self._ended.log(self._epoch, self._began_at, waited, slot, self._publishing)
-        return following
+    def _go_on(self) -> None:
+        """Let the sources continue."""
+        cut, now = self._cut, self._coordinator.now
+        for stage in cut.draining:
+            self._coordinator.send(BALANCER, Thaw(stage.progress.name))
+        for of in self._operators:
+            self._tell([of], GoOn(of.is_draining))
+            of.time.wait(now, now - cut.began_at)
+        self._ended.log(cut.epoch, cut.began_at, self.times.go_on(now), cut.slot, cut.publishing)
 
     def _is_written(self, sender: Address, event: CheckpointWritten) -> State:
-        assert self.checkpoints is not None and self._cut is not None
+        checkpoint = self._cut.checkpoint
+        assert self.checkpoints is not None and checkpoint is not None
         self.checkpoints = replace(
             self.checkpoints,
             written=self.checkpoints.written + 1,
-            waited=self.checkpoints.waited + self._cut.seconds,
+            waited=self.checkpoints.waited + checkpoint.seconds,
             size=self.checkpoints.size + event.size,
-            read=self.checkpoints.read_before + self._cut.read,
+            read=self.checkpoints.read_before + checkpoint.read,
         )
         self._errors.forget(event.letters)
-        self._commit(self._cut.staged)
+        self._commit(checkpoint.staged)
         return self._wait(event.slot)
 
     def _is_not_written(self, sender: Address, event: CheckpointFailed) -> State:
@@ -358,6 +368,10 @@ class Cuts(RuledMachine):
     def _wait(self, slot: int) -> State:
         self.times.has_checkpoint(self._coordinator.now)
         self._slot, self._due_at = slot, self._coordinator.now + self._every
+        return self._over()
+
+    def _over(self) -> State:
+        self._at_hand = None
         return CutState.WAITING
 
     RULES: ClassVar[tuple[Rule, ...]] = (
