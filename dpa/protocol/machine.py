@@ -7,6 +7,9 @@ events is enough to replay a machine exactly.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from dpa.errors import ProtocolError
 from dpa.protocol.rules import RuledMachine, State
 from dpa.protocol.wire.addresses import Address
@@ -18,7 +21,13 @@ from dpa.protocol.wire.messages import Message
 
 
 class Machine(RuledMachine):
-    """Base of all machines: channels, parts with rules of their own, and a list of instructions under construction."""
+    """Base of all machines: channels, parts with rules of their own, and a list of instructions under construction.
+
+    Attributes:
+        stages: the parts that look after one stage each, of a machine that has such.
+    """
+
+    stages: Mapping[str, RuledMachine]
 
     def __init__(self, address: Address, state: State) -> None:
         super().__init__(state)
@@ -94,6 +103,14 @@ class Machine(RuledMachine):
     def hand_on(self, sender: Address, event: Message | Event) -> None:
         """Let the part take an event that takes its kind."""
         self._part_of[type(event)].dispatch(self.address, sender, event)
+
+    def for_senders_stage(self, sender: Address, event: Any) -> None:
+        """Let the part take an event that looks after the sender's stage."""
+        self.stages[sender.stage].dispatch(sender.stage, sender, event)
+
+    def for_named_stage(self, sender: Address, event: Any) -> None:
+        """Let the part take an event that looks after the stage that the event names."""
+        self.stages[event.stage].dispatch(event.stage, sender, event)
 
     def settle(self) -> None:
         """Start whatever the last event has made due; called after each."""

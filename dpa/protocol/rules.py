@@ -83,6 +83,16 @@ def when(
     return on(None, states, handler, does, then)
 
 
+def otherwise(rules: Iterable[Rule], states: State | Iterable[State], handler: Handler, does: str) -> tuple[Rule, ...]:
+    """These rules, and one for each kind of event that they name elsewhere and not in these states."""
+    rules = tuple(rules)
+    at = (states,) if isinstance(states, State) else tuple(states)
+    named = {(rule.kind, state) for rule in rules for state in rule.states}
+    kinds = dict.fromkeys(rule.kind for rule in rules if rule.kind is not None)
+    missing = {kind: [state for state in at if (kind, state) not in named] for kind in kinds}
+    return (*rules, *(on(kind, where, handler, does) for kind, where in missing.items() if where))
+
+
 _Outcome: TypeAlias = tuple[Handler, frozenset[State | None]]
 
 

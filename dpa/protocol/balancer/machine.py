@@ -263,19 +263,13 @@ class LoadBalancerMachine(Machine):
             raise BalanceError(f"there is no balanced stage {stage!r}; there is {', '.join(self.stages)}")
         require_reducer(self.stages[stage].table, node_id)
 
-    def _of_task(self, sender: Address, message: LoadReport | Settled) -> None:
-        self.stages[sender.stage].dispatch(self.address, sender, message)
-
-    def _of_stage(self, sender: Address, message: Freeze | Thaw | Redistribute | OfferedReport) -> None:
-        self.stages[message.stage].dispatch(self.address, sender, message)
-
     def _change_members(self, sender: Address, message: ChangeMembers) -> None:
         tasks = [Address(message.stage, index) for index in message.change.coming]
         for task in tasks:
             for stage in self._fed_by(task.stage):
                 stage.add_sender(task)
         if not self._graph.is_source(message.stage):
-            self.stages[message.stage].dispatch(self.address, sender, message)
+            self.for_named_stage(sender, message)
             return
         for task in tasks:
             self.send(task, Begin())  # on the channel on which its tables come: so it has them
@@ -318,12 +312,10 @@ class LoadBalancerMachine(Machine):
             stage.report()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(LoadReport, LoadBalancerState.RUNNING, _of_task, "for the stage"),
-        on(OfferedReport, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
-        on(Settled, LoadBalancerState.RUNNING, _of_task, "for the stage"),
-        on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
-        on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
-        on(Thaw, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(LoadReport, LoadBalancerState.RUNNING, Machine.for_senders_stage, "for the stage"),
+        on(OfferedReport, LoadBalancerState.RUNNING, Machine.for_named_stage, "for the stage"),
+        on(Settled, LoadBalancerState.RUNNING, Machine.for_senders_stage, "for the stage"),
+        *on_each((Redistribute, Freeze, Thaw), [LoadBalancerState.RUNNING], Machine.for_named_stage, "for the stage"),
         on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "give new tasks the tables; for the stage"),
         on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),

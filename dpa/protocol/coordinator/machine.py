@@ -15,7 +15,7 @@ from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, State, on, on_each, when
+from dpa.protocol.rules import Rule, State, on, on_each, otherwise, when
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import (
     CancelChange,
@@ -75,6 +75,8 @@ class CoordinatorMachine(Machine):
         done_at: when the result was complete, or None.
     """
 
+    stages: dict[str, StageProgress]
+
     def __init__(self, graph: Graph, online: OnlinePlacement | None = None) -> None:
         """`online`: how tasks are placed again while the job runs; None: not at all."""
         super().__init__(COORDINATOR, CoordinatorState.CREATED)
@@ -83,7 +85,7 @@ class CoordinatorMachine(Machine):
         self._graph = graph
         self._starting: set[Address] = set()
         self._use: dict[Address, TaskUse] = {}
-        self.stages: dict[str, StageProgress] = {}
+        self.stages = {}
         for stage in graph.in_order:
             feeders = [
                 (self.stages[edge.source], graph.out_of(edge.source).index((number, edge)))
@@ -252,17 +254,11 @@ class CoordinatorMachine(Machine):
         if message.use is not None:
             self._use[sender] = message.use
             self._planners.used(sender, message.use, self.now)
-        self._of_task(sender, message)
+        self.for_senders_stage(sender, message)
         if message.failed is None:
             return None
         reason = self._errors.note(sender, message.failed, self._cuts.epoch, self.generation)
         return None if reason is None else self._fail(reason)
-
-    def _of_task(self, sender: Address, message: SplitRequest | SplitReturned | Progress | Finished) -> None:
-        self.stages[sender.stage].dispatch(sender.stage, sender, message)
-
-    def _polled(self, sender: Address, event: PollDone) -> None:
-        self.stages[event.stage].dispatch(event.stage, sender, event)
 
     def _close_feeds(self, sender: Address, event: CloseFeeds) -> None:
         are_open = self._inputs.are_open
@@ -272,10 +268,7 @@ class CoordinatorMachine(Machine):
             self.instruct(Answer(event.request, text, refused=not are_open))
 
     def _last_table(self, sender: Address, message: LastTable) -> None:
-        (self.hand_on if self._cuts.is_holding else self._of_stage)(sender, message)
-
-    def _of_stage(self, sender: Address, message: LastTable | DecisionReport) -> None:
-        self.stages[message.stage].dispatch(message.stage, sender, message)
+        (self.hand_on if self._cuts.is_holding else self.for_named_stage)(sender, message)
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if event.cuts:
@@ -306,75 +299,63 @@ class CoordinatorMachine(Machine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Start, CoordinatorState.CREATED, _start, "start all tasks", CoordinatorState.STARTING),
-        on(
-            TaskStarted,
-            CoordinatorState.STARTING,
-            _task_started,
-            "with the last one, let sources begin",
-            (None, CoordinatorState.RUNNING),
-        ),
-        *on_each(
-            (TaskStarted, StartFailed, MembersChanged, Left, Unsubscribed, Rescale, MoveTasks, CancelChange),
-            [CoordinatorState.RUNNING],
-            Machine.hand_on,
-            "for the change of tasks",
-        ),
-        *on_each(
-            (Rescale, MoveTasks, CancelChange, CloseFeeds),
-            [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
-            _refuse,
-            "refuse",
-        ),
-        on(StartFailed, CoordinatorState.STARTING, _not_started, "fail", CoordinatorState.FAILED),
-        on(TaskDied, _ALIVE, _task_died, "fail", CoordinatorState.FAILED),
-        on(
-            Progress,
-            _ALIVE,
-            _progress,
-            "for the stage; fail if user code has failed on too many records",
-            (None, CoordinatorState.FAILED),
-        ),
-        *on_each((SplitRequest, SplitReturned, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"),
-        on(PollDone, CoordinatorState.RUNNING, _polled, "for the stage"),
-        on(CloseFeeds, CoordinatorState.RUNNING, _close_feeds, "poll no more"),
-        on(LastTable, CoordinatorState.RUNNING, _last_table, "for the cut, or for the stage"),
-        *on_each(
-            (Paused, Published, SnapshotTaken, SnapshotWritten, CheckpointWritten, CheckpointFailed, Committed),
-            [CoordinatorState.RUNNING],
-            Machine.hand_on,
-            "for the cut",
-        ),
-        *on_each((CheckpointWritten, CheckpointFailed), [CoordinatorState.DONE], _ignore, "ignore"),
-        on(DecisionReport, _ALIVE, _of_stage, "for the stage"),
-        on(Tick, CoordinatorState.RUNNING, _tick, "sample queues"),
-        when(CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)),
-        on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
-        *on_each((Progress, DecisionReport, Tick, TaskDied, PollDone), [CoordinatorState.DONE], _ignore, "ignore"),
-        *on_each(
+        *otherwise(
             (
-                TaskStarted,
-                StartFailed,
-                SplitRequest,
-                SplitReturned,
-                Progress,
-                Published,
-                Finished,
-                LastTable,
-                Paused,
-                SnapshotTaken,
-                SnapshotWritten,
-                CheckpointWritten,
-                CheckpointFailed,
-                Committed,
-                DecisionReport,
-                MembersChanged,
-                Left,
-                Unsubscribed,
-                Tick,
-                TaskDied,
-                PollDone,
+                on(
+                    TaskStarted,
+                    CoordinatorState.STARTING,
+                    _task_started,
+                    "with the last one, let sources begin",
+                    (None, CoordinatorState.RUNNING),
+                ),
+                *on_each(
+                    (TaskStarted, StartFailed, MembersChanged, Left, Unsubscribed, Rescale, MoveTasks, CancelChange),
+                    [CoordinatorState.RUNNING],
+                    Machine.hand_on,
+                    "for the change of tasks",
+                ),
+                *on_each(
+                    (Rescale, MoveTasks, CancelChange, CloseFeeds),
+                    [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
+                    _refuse,
+                    "refuse",
+                ),
+                on(StartFailed, CoordinatorState.STARTING, _not_started, "fail", CoordinatorState.FAILED),
+                on(TaskDied, _ALIVE, _task_died, "fail", CoordinatorState.FAILED),
+                on(
+                    Progress,
+                    _ALIVE,
+                    _progress,
+                    "for the stage; fail if user code has failed on too many records",
+                    (None, CoordinatorState.FAILED),
+                ),
+                *on_each(
+                    (SplitRequest, SplitReturned, Finished),
+                    [CoordinatorState.RUNNING],
+                    Machine.for_senders_stage,
+                    "for the stage",
+                ),
+                on(PollDone, CoordinatorState.RUNNING, Machine.for_named_stage, "for the stage"),
+                on(CloseFeeds, CoordinatorState.RUNNING, _close_feeds, "poll no more"),
+                on(LastTable, CoordinatorState.RUNNING, _last_table, "for the cut, or for the stage"),
+                *on_each(
+                    (Paused, Published, SnapshotTaken, SnapshotWritten, CheckpointWritten, CheckpointFailed, Committed),
+                    [CoordinatorState.RUNNING],
+                    Machine.hand_on,
+                    "for the cut",
+                ),
+                *on_each((CheckpointWritten, CheckpointFailed), [CoordinatorState.DONE], _ignore, "ignore"),
+                on(DecisionReport, _ALIVE, Machine.for_named_stage, "for the stage"),
+                on(Tick, CoordinatorState.RUNNING, _tick, "sample queues"),
+                when(
+                    CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)
+                ),
+                on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
+                *on_each(
+                    (Progress, DecisionReport, Tick, TaskDied, PollDone), [CoordinatorState.DONE], _ignore, "ignore"
+                ),
             ),
-            [CoordinatorState.FAILED],
+            CoordinatorState.FAILED,
             _ignore,
             "ignore",
         ),
