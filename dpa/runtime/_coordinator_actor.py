@@ -21,7 +21,7 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorStat
 from dpa.protocol.plan import RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, Address, Present
-from dpa.protocol.wire.cut import Cut
+from dpa.protocol.wire.cut import Cut, WriteCheckpoint
 from dpa.protocol.wire.events import (
     CheckpointFailed,
     Committed,
@@ -44,7 +44,6 @@ from dpa.protocol.wire.instructions import (
     Poll,
     StartTasks,
     StopTasks,
-    WriteCheckpoint,
 )
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.runtime._actors import Handles, StageActor, create

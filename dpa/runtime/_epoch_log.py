@@ -15,7 +15,7 @@ from dpa._secrets import hidden
 from dpa._util.outages import may_pass
 from dpa.errors import TableError
 from dpa.protocol.checkpoint_format import written
-from dpa.protocol.wire.ended_epoch import EndedEpoch
+from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.epoch_log_options import EpochLogOptions
 

@@ -23,9 +23,9 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
-from dpa.protocol.wire.cut import Cut
-from dpa.protocol.wire.ended_epoch import EndedEpoch
+from dpa.protocol.wire.cut import Cut, WriteCheckpoint
 from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.protocol.wire.events import (
     CheckpointWritten,
     Committed,
@@ -55,7 +55,6 @@ from dpa.protocol.wire.instructions import (
     Send,
     StartTasks,
     StopTasks,
-    WriteCheckpoint,
 )
 from dpa.protocol.wire.messages.cuts import GoOn
 from experiments.simulation._agenda import Agenda, StartEnds

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpa import epochs
-from dpa.protocol.wire.ended_epoch import EndedEpoch
+from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.runtime import _epoch_log
 from dpa.runtime._epoch_log import LoggedEpochs
 from dpa.sinks.epoch_log import EpochLog

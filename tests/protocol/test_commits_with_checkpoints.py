@@ -7,8 +7,9 @@ from wires import INPUT, CoordinatorWire, instructed, last_table, reducer, sent
 
 from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Stage, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.cut import WriteCheckpoint
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
-from dpa.protocol.wire.instructions import Commit, Instruction, WriteCheckpoint
+from dpa.protocol.wire.instructions import Commit, Instruction
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
 from dpa.protocol.wire.metrics import TaskStats

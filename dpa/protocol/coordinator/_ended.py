@@ -8,7 +8,7 @@ from dpa.errors import LateRecordError
 from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
-from dpa.protocol.wire.ended_epoch import EndedEpoch, StageEpoch
+from dpa.protocol.wire.epochs import EndedEpoch, StageEpoch
 from dpa.protocol.wire.instructions import LogEpoch
 from dpa.sources.splits import total_rows
 

@@ -26,10 +26,10 @@ from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.cut import Cut
+from dpa.protocol.wire.cut import Cut, WriteCheckpoint
 from dpa.protocol.wire.epochs import EpochPhase
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed
-from dpa.protocol.wire.instructions import Commit, WriteCheckpoint
+from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, SnapshotTaken, SnapshotWritten, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable

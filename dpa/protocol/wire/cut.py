@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.instructions import Commit, Instruction
 from dpa.routing.table import RoutingTable
 from dpa.sources.feed import Position
 from dpa.sources.splits import Split
 from dpa.tolerance import NONE_FAILED, Failed
-
-if TYPE_CHECKING:
-    from dpa.protocol.wire.instructions import Commit
 
 
 @dataclass(frozen=True)
@@ -127,3 +124,11 @@ class Cut:
             for name, cut in self.operators.items()
         }
         return replace(self, operators=operators)
+
+
+@dataclass(frozen=True, eq=False)
+class WriteCheckpoint(Instruction):
+    """Coordinator: write down a cut, whose snapshots are written, so that the job can begin with it. Answered by
+    `CheckpointWritten` or `CheckpointFailed`."""
+
+    cut: Cut

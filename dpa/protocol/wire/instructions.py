@@ -10,9 +10,8 @@ import pyarrow as pa
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
-from dpa.protocol.wire.cut import Cut
-from dpa.protocol.wire.ended_epoch import EndedEpoch
 from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.routing.table import RoutingTable
 from dpa.sources.feed import Position
 from dpa.sources.splits import Split
@@ -177,14 +176,6 @@ class WriteSnapshot(Instruction):
     runs. Answered by `SnapshotMarked`, and, when they are written, by `SnapshotDone`."""
 
     slot: int
-
-
-@dataclass(frozen=True, eq=False)
-class WriteCheckpoint(Instruction):
-    """Coordinator: write down a cut, whose snapshots are written, so that the job can begin with it. Answered by
-    `CheckpointWritten` or `CheckpointFailed`."""
-
-    cut: Cut
 
 
 @dataclass(frozen=True)
