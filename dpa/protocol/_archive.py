@@ -79,7 +79,6 @@ class Archive:
         return WrittenSnapshot(self._parts)
 
     def _is_long(self) -> bool:
-        """Whether the increments are as much, or as many files, as may be behind a snapshot."""
         sizes = [part.file.size for part in self._parts]
         return len(sizes) > _MOST_INCREMENTS or sum(sizes[1:]) > _INCREMENTS * sum(sizes[:1])
 

@@ -33,7 +33,6 @@ class StoredLetters:
 
     @classmethod
     def of(cls, data: DataFiles, checkpoint: Manifest | None) -> StoredLetters:
-        """Those that a checkpoint has."""
         tasks = () if checkpoint is None else checkpoint.tasks
         return cls(data, next((task.parts for task in tasks if task.stage == _STAGE), ()))
 
@@ -52,11 +51,9 @@ class StoredLetters:
 
     @property
     def tasks(self) -> Sequence[TaskParts]:
-        """What a manifest has of them."""
         return [TaskParts(_STAGE, 0, self.parts)] if self.parts else []
 
     def with_rest(self, noted: Failed) -> StoredLetters:
-        """With those that a coordinator has noted besides."""
         return replace(self, rest=noted.letters[len(self) - noted.earlier :])
 
     def written(self, slot: int) -> StoredLetters:

@@ -148,12 +148,10 @@ class Stage:
 
     @property
     def migrates(self) -> bool:
-        """Whether states move with their keys."""
         return self.consistency == "migrate"
 
     @property
     def publishes_closed(self) -> bool:
-        """Whether it publishes by epoch the rows of closed windows alone."""
         return self.windows is not None and self.windows.publishes_closed
 
     @property
@@ -164,12 +162,10 @@ class Stage:
 
     @property
     def why_fixed(self) -> str | None:
-        """Why its tasks cannot be changed while it runs; None if they can."""
         return why_fixed(self.grouping, self.consistency, can_merge=self.can_merge)
 
     @property
     def why_one(self) -> str | None:
-        """Why it cannot have more tasks than one while it runs; None if it can."""
         if self.ordered_for is None:
             return None
         order = f"{self.ordered_for} takes the records of a key in the order in which one task emits them"
@@ -177,11 +173,9 @@ class Stage:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Its tasks."""
         return tuple(Address(self.name, index) for index in range(self.tasks))
 
     def first_table(self) -> RoutingTable:
-        """The routing table that all tasks and their senders start with."""
         return self.ring_table() if self.first is None else self.first.table
 
     def ring_table(self) -> RoutingTable:
@@ -310,16 +304,13 @@ class Graph:
         return self._into[name]
 
     def out_of(self, name: str) -> list[tuple[int, Edge]]:
-        """The edges that leave a stage, with their numbers."""
         return [(number, edge) for number, edge in enumerate(self.edges) if edge.source == name]
 
     def is_source(self, name: str) -> bool:
-        """Whether the tasks of a stage read splits."""
         return not self.into(name)
 
     @cached_property
     def rows(self) -> int:
-        """Input rows in all."""
         return sum(total_rows(stage.splits) for stage in self.stages)
 
     def upstream(self, name: str) -> list[Stage]:
@@ -327,7 +318,6 @@ class Graph:
         return [self[source] for source in dict.fromkeys(edge.source for _, edge in self.into(name))]
 
     def senders(self, name: str) -> list[Address]:
-        """The tasks that emit records to a stage."""
         return [address for stage in self.upstream(name) for address in stage.addresses]
 
     def emitters(self, name: str) -> int:
@@ -368,7 +358,6 @@ class Graph:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All tasks of all stages."""
         return tuple(address for stage in self.in_order for address in stage.addresses)
 
 

@@ -62,19 +62,15 @@ class Machine(RuledMachine):
         return instructions
 
     def send(self, receiver: Address, message: Message) -> None:
-        """Instruct to send a message."""
         self._instructions.append(Send(self._outbox.envelope(receiver, message)))
 
     def instruct(self, instruction: Instruction) -> None:
-        """Add an instruction."""
         self._instructions.append(instruction)
 
     def sent(self, receiver: Address) -> int:
-        """How many messages have been sent to the receiver."""
         return self._outbox.sent(receiver)
 
     def delivered(self, sender: Address) -> int:
-        """How many messages of the sender have been taken in."""
         return self._inbox.expected(sender)
 
     def states(self) -> dict[str, object]:
@@ -101,15 +97,12 @@ class Machine(RuledMachine):
             self._part_of[kind] = part
 
     def hand_on(self, sender: Address, event: Message | Event) -> None:
-        """Let the part take an event that takes its kind."""
         self._part_of[type(event)].dispatch(self.address, sender, event)
 
     def for_senders_stage(self, sender: Address, event: Any) -> None:
-        """Let the part take an event that looks after the sender's stage."""
         self.stages[sender.stage].dispatch(sender.stage, sender, event)
 
     def for_named_stage(self, sender: Address, event: Any) -> None:
-        """Let the part take an event that looks after the stage that the event names."""
         self.stages[event.stage].dispatch(event.stage, sender, event)
 
     def settle(self) -> None:

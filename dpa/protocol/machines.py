@@ -60,7 +60,6 @@ def _made(
 
 
 def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
-    """A task's emitters, one for each edge that leaves its stage."""
     emitters = []
     for number, edge in graph.out_of(address.stage):
         target = graph[edge.target]

@@ -152,7 +152,6 @@ class RunPlan:
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:
-        """By source, what polls of its open input have given so far, where that is kept."""
         return {stage.name: stage.splits for stage in self.graph.stages if stage.given is not None}
 
     def is_begun_again(self, has_progressed: bool) -> bool:
@@ -177,7 +176,6 @@ class RunPlan:
 
     @property
     def rows(self) -> int:
-        """Input rows in all."""
         return self.graph.rows
 
 

@@ -45,7 +45,6 @@ def require_known(newest: Newest | None, place: str | None, found: Manifest | No
 
 
 def remedy(found: Manifest, store: str, job: str) -> str:
-    """What to do to go on with a checkpoint."""
     return f"`python -m dpa.checkpoints {store} back-to {job} {found.number}` takes back what was published since"
 
 

@@ -85,7 +85,6 @@ class Death:
     is_planned: bool = False
 
     def in_words(self) -> str:
-        """Who died where, and why, for the user."""
         where = f" on {self.node}" if self.node else ""
         return f"{self.task}{where} {self.what}: {self.cause}"
 
@@ -117,7 +116,6 @@ class Recoveries:
 
     @property
     def attempts_left(self) -> int:
-        """How often the job is begun again if no checkpoint comes before."""
         return self.options.attempts - len(self.deaths)
 
     @property
@@ -147,7 +145,6 @@ class Recoveries:
             yield float(self.options.backoff * 2**number)
 
     def in_words(self) -> str:
-        """Why the job failed: the last death, and those before it."""
         *before, last = self.deaths
         if not before:
             return last.in_words()

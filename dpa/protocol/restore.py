@@ -44,7 +44,6 @@ class AskedStage:
 
 
 def asked(*stages: Stage) -> dict[str, AskedStage]:
-    """What a job asks for of stages, by their names."""
     rings = [(of.balance.initial_tokens, of.balance.token_format, of.balance.hash_seed) for of in stages]
     return {of.name: AskedStage(of.tasks, asdict(of.grouping), ring) for of, ring in zip(stages, rings, strict=True)}
 
@@ -94,7 +93,6 @@ class _GroupedTable(RoutingTable):
     keys: Grouping | None = None
 
     def owners_of(self, hashes: Hashes) -> Owners:
-        """The task of each key."""
         owners = None if self.keys is None else self.keys.owners_of(hashes)
         assert owners is not None
         return owners

@@ -71,7 +71,6 @@ def on_each(
     does: str,
     then: State | Iterable[State | None] | None = None,
 ) -> tuple[Rule, ...]:
-    """The same rule for several kinds of events."""
     states = tuple(states)
     return tuple(on(kind, states, handler, does, then) for kind in kinds)
 
@@ -79,7 +78,6 @@ def on_each(
 def when(
     states: State | Iterable[State], handler: Handler, does: str, then: State | Iterable[State | None] | None = None
 ) -> Rule:
-    """A rule that a state triggers."""
     return on(None, states, handler, does, then)
 
 

@@ -37,7 +37,6 @@ ever follows: only [`rules.py`](../dpa/protocol/rules.py) assigns states, and re
 
 
 def page() -> str:
-    """The page as Markdown."""
     parts = [_HEAD]
     for owner, machines in MACHINES.items():
         parts.append(f"## {owner}\n")

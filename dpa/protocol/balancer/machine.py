@@ -50,7 +50,6 @@ class StageBalance(RuledMachine):
     def __init__(
         self, balancer: Machine, stage: str, policy: BalancePolicy, senders: Sequence[Address], *, migrates: bool
     ) -> None:
-        """`senders` emit records to the stage; `migrates`: whether its states do."""
         super().__init__(BalanceState.BALANCING)
         self._balancer = balancer
         self._stage = stage
@@ -67,11 +66,9 @@ class StageBalance(RuledMachine):
 
     @property
     def table(self) -> RoutingTable:
-        """The newest table."""
         return self._policy.table
 
     def report(self) -> None:
-        """Report the decisions since the last report to the coordinator."""
         if self._unreported:
             self._balancer.send(COORDINATOR, DecisionReport(self._stage, tuple(self._unreported)))
             self._unreported.clear()
@@ -99,7 +96,6 @@ class StageBalance(RuledMachine):
             self._policy.forget(task.index)
 
     def forget_sender(self, task: Address, edge: int) -> None:
-        """A task emits nothing more on an edge."""
         self._policy.forget_sender((task, edge))
 
     def _tell(self, task: Address, table: RoutingTable, closed: int | None = None) -> None:
@@ -122,7 +118,6 @@ class StageBalance(RuledMachine):
         self._balancer.send(COORDINATOR, MembersChanged(self._stage))
 
     def _publish(self, before: RoutingTable) -> State | None:
-        """Send the newest table to all who must know it."""
         table, members = self.table, [Address(self._stage, index) for index in self.table.members]
         senders = tuple(self._senders)
         update = TableUpdate(
@@ -189,7 +184,6 @@ class StageBalance(RuledMachine):
         return True
 
     def _take_up(self) -> None:
-        """What was kept, until a table is published that must settle first."""
         while self._postponed and self.state is BalanceState.BALANCING:
             first = next(iter(self._postponed))
             self.dispatch(self._balancer.address, *self._postponed.pop(first))
@@ -239,8 +233,9 @@ class LoadBalancerState(State):
 class LoadBalancerMachine(Machine):
     """All stages' balances in one task."""
 
+    stages: dict[str, StageBalance]
+
     def __init__(self, policies: Mapping[str, BalancePolicy], graph: Graph) -> None:
-        """`policies` of the stages by name."""
         super().__init__(BALANCER, LoadBalancerState.RUNNING)
         self._graph = graph
         self._leaving: list[Unsubscribe] = []
@@ -276,14 +271,12 @@ class LoadBalancerMachine(Machine):
         self.send(COORDINATOR, MembersChanged(message.stage))
 
     def _fed_by(self, stage: str) -> list[StageBalance]:
-        """The balances of the stages to which tasks of this one emit records."""
         return [self.stages[name] for name in dict.fromkeys(edge.target for _, edge in self._graph.out_of(stage))]
 
     def _unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
         self._leaving.append(message)
 
     def states(self) -> dict[str, object]:
-        """Also those of the stages, and the versions of their tables."""
         found = super().states()
         for name, stage in self.stages.items():
             found |= {f"stage {name}": stage.state.value, f"routing table of {name}": stage.table.version}
@@ -324,7 +317,6 @@ class LoadBalancerMachine(Machine):
 
 
 def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
-    """The machine of the load balancer."""
     policies = {
         stage.name: stage.balance.policy(
             BalancedStage(

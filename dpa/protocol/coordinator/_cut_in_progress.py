@@ -78,7 +78,6 @@ class CutInProgress:
         self.checkpoint: Cut | None = None
 
     def at(self, step: CutStep) -> list[StageInCut]:
-        """The stages that are at a step."""
         return [stage for stage in self.stages.values() if stage.step is step]
 
     @property
@@ -88,7 +87,6 @@ class CutInProgress:
         return frozen and all(stage.step is CutStep.QUIET for stage in self.stages.values())
 
     def sources(self) -> Mapping[str, SourceCut]:
-        """What each source has read."""
         return {
             name: SourceCut(
                 stage.splits.rest,

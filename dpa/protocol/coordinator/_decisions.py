@@ -32,7 +32,6 @@ class Decisions:
         self._refused: deque[Decision] = deque(maxlen=_REFUSALS_KEPT)
 
     def note(self, decisions: Iterable[Decision]) -> None:
-        """Add decisions, in order."""
         for decision in decisions:
             self.counts[decision.outcome.value] += 1
             if decision.version is None:

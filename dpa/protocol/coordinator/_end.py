@@ -34,21 +34,17 @@ class StageEnd:
         return not self._stage.migrates and (version > 0 or self._stage.moves_states)
 
     def finished(self, task: int, message: Finished) -> None:
-        """A task has finished its share."""
         self.add_latencies(message)
         self._shares[task] = message
 
     def add_latencies(self, message: Finished | Left) -> None:
-        """Those of a task that processes nothing any more."""
         self.latency.merge(message.latency)
         self.stage_latency.merge(message.stage_latency)
 
     def all_finished(self, members: Collection[int]) -> bool:
-        """Whether the shares of all members are finished."""
         return self._shares.keys() >= {*members}
 
     def schema(self, members: Collection[int]) -> pa.Schema | None:
-        """The schema that the shares of all members will have; None if all are empty."""
         return agreed(self._shares[index].schema for index in members)
 
     def initial_load(self, members: Collection[int]) -> tuple[int, ...]:

@@ -27,7 +27,6 @@ class EndedEpochs:
         self._began_at = self._ended_at = 0.0
 
     def start(self, now: float) -> None:
-        """The stream begins."""
         self._began_at = self._ended_at = now
 
     def log(

@@ -34,7 +34,6 @@ class _Sum:
     row_seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """An epoch has had it."""
         self.number += 1
         self.seconds += seconds
         self.longest = max(self.longest, seconds)
@@ -57,7 +56,6 @@ class _Unseen:
     row_seconds: dict[EpochPhase, float]
 
     def spend(self, phase: EpochPhase, now: float) -> None:
-        """They have been in a phase until now."""
         self.row_seconds[phase] += self.rows * (now - self.at)
         self.at = now
 
@@ -80,7 +78,6 @@ class EpochTimes:
 
     @property
     def stats(self) -> EpochStats:
-        """So far."""
         phases = tuple(
             PhaseStats(phase, found.number, found.seconds, found.longest, found.row_seconds)
             for phase, found in self._phases.items()
@@ -89,7 +86,6 @@ class EpochTimes:
         return EpochStats(self._number, self._seconds, self._longest, self._waited_for, self._rows, phases)
 
     def start(self, now: float) -> None:
-        """The stream begins."""
         self._went_on_at = self._began_at = now
 
     def begin(self, now: float, due: float) -> None:
@@ -101,7 +97,6 @@ class EpochTimes:
         self._slowest, self._steps = None, {}
 
     def paused(self, waits: Waited, now: float) -> None:
-        """A source has paused."""
         since = now - self._began_at
         self._waiting_rows += waits.rows
         self._waited += waits.seconds - waits.rows * since
@@ -128,7 +123,6 @@ class EpochTimes:
         self._waiting_rows, self._waited = 0, 0.0
 
     def has_snapshots(self, epoch: int, now: float) -> None:
-        """All states are written."""
         if epoch in self._unseen and self._unseen[epoch].waits:
             self._unseen[epoch].spend(EpochPhase.SNAPSHOTS, now)
 
@@ -152,16 +146,13 @@ class EpochTimes:
         return max(0.0, min(self._late, self._oldest))
 
     def has_checkpoint(self, now: float) -> None:
-        """A checkpoint is written, or has failed, for which the last cut was made."""
         self._phases[EpochPhase.CHECKPOINT].add(now - self._went_on_at)
 
     def committing(self, epoch: int, now: float) -> None:
-        """What is staged of an epoch is to be shown to readers."""
         if epoch in self._unseen and self._unseen[epoch].waits:
             self._unseen[epoch].spend(EpochPhase.CHECKPOINT, now)
 
     def seen(self, epoch: int, now: float) -> None:
-        """Readers see all of an epoch."""
         found = self._unseen.pop(epoch, None)
         if found is None:
             return

@@ -44,16 +44,13 @@ class _Channel:
         self._read: set[int] = set()
 
     def comes(self, number: int) -> None:
-        """A split waits to be read."""
         self._unread.append(number)
         self.quiet_since = math.inf
 
     def is_read(self, number: int) -> None:
-        """A split is, to its end."""
         self._read.add(number)
 
     def reaches(self, number: int, time: int) -> None:
-        """Rows of a split are read, the latest of this time."""
         self.ahead[number] = max(time, self.ahead.get(number, time))
 
     @property
@@ -96,7 +93,6 @@ class EventTimes:
             self._of[number].reaches(number, time)
 
     def is_read(self, number: int) -> None:
-        """A split is, to its end."""
         self._of.pop(number).is_read(number)
 
     def polled(self, now: float) -> None:

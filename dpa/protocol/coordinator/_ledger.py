@@ -64,7 +64,6 @@ class Ledger:
         return processed == emitted
 
     def start(self, now: float) -> None:
-        """The stream begins."""
         self._started_at = self.changed_at = now
 
     def moment(self, now: float) -> tuple[float, int]:
@@ -72,7 +71,6 @@ class Ledger:
         return self.since_start(now), self.processed
 
     def since_start(self, at: float) -> float:
-        """A moment in seconds since the stream began."""
         return at - self._started_at
 
     @property
@@ -82,7 +80,6 @@ class Ledger:
         return began, drained
 
     def note(self, stats: TaskStats, now: float) -> None:
-        """A task reports."""
         before = self._roster.tasks[stats.index]
         if stats.processed > before.processed:
             self.changed_at, self.last_task = now, stats.index

@@ -19,7 +19,6 @@ class LoadHistory:
         self._seen = 0
 
     def add(self, at: float, tasks: Sequence[TaskStats]) -> None:
-        """Note all queues at `at` seconds."""
         if self._seen % self._every == 0:
             self._samples.append((at, {stats.index: (stats.queue, stats.processed) for stats in tasks}))
         self._seen += 1

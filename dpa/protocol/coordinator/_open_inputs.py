@@ -32,16 +32,13 @@ class OpenInputs:
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:
-        """By source, what polls have given, where that is kept."""
         return {stage.name: tuple(stage.splits.given) for stage in self._sources if stage.splits.given is not None}
 
     def close(self) -> None:
-        """No more is polled of any."""
         for stage in self._open:
             stage.splits.close()
 
     def tick(self, now: float, started_at: float) -> None:
-        """Close them, if it is time."""
         until = self._until
         if until == Until() or not self.are_open:
             return

@@ -43,7 +43,6 @@ class Planners:
         return {} if self._relocation is None else dict(self._relocation.counts)
 
     def placement_looks(self, started_at: float) -> tuple[PlacementLook, ...]:
-        """The last looks at the placement, with their times from `started_at` on."""
         looks = () if self._relocation is None else self._relocation.looks
         return tuple(replace(look, at=look.at - started_at) for look in looks)
 
@@ -59,12 +58,10 @@ class Planners:
                 membership.ask(move, self._relocation.read_at(now))
 
     def used(self, task: Address, use: TaskUse, now: float) -> None:
-        """What a task has used so far."""
         if self._relocation is not None:
             self._relocation.used(task, use, now)
 
     def changed(self, step: TaskChange) -> None:
-        """A change has been carried out."""
         self._elastic.changed(step)
         if self._relocation is not None:
             self._relocation.changed(step)
@@ -90,6 +87,5 @@ class Planners:
         return self._stages[name].ledger.since_start(now) * max(self._graph.rows - read, 0) / read
 
     def _seconds_left_of_job(self, now: float) -> float | None:
-        """The same of all stages; None: not known."""
         left = [self._seconds_left(now, stage.name) for stage in self._graph.queue_fed()]
         return None if None in left else max((seconds for seconds in left if seconds is not None), default=None)

@@ -47,12 +47,10 @@ class Publications:
 
     @property
     def rows(self) -> int:
-        """That were published."""
         return self._stats.rows
 
     @property
     def is_complete(self) -> bool:
-        """Whether all shares have come."""
         return self._shares.keys() >= {*self._tasks}
 
     @property
@@ -112,5 +110,4 @@ class Publications:
         return Commit(self._stage, self.epoch, self._at, staged)
 
     def committed(self) -> None:
-        """Readers see them."""
         self._is_committing = False

@@ -22,12 +22,10 @@ def without_change(request: TaskRequest, stages: Mapping[str, StageProgress]) ->
 
 
 def unknown(stage: str, stages: Iterable[str]) -> str:
-    """Why a request for this stage cannot be carried out."""
     return f"there is no stage {stage!r}; the stages are {', '.join(stages)}"
 
 
 def _why_not(request: TaskRequest, stage: StageProgress) -> str | None:
-    """Why a request cannot be carried out; None if it can."""
     if stage.spec.why_fixed is not None:
         return f"the tasks of {stage.name} stay: {stage.spec.why_fixed}"
     if stage.has_nothing_left:

@@ -64,7 +64,6 @@ class Relocation:
         return self._online.options.read_at(published)
 
     def used(self, task: Address, use: TaskUse, now: float) -> None:
-        """A task says what it has used so far."""
         self._now[task] = _Reported(use, now)
 
     def changed(self, step: TaskChange) -> None:
@@ -80,7 +79,6 @@ class Relocation:
             self._now.pop(Address(step.stage, task), None)
 
     def abandoned(self) -> None:
-        """No task could be started for some of the moves."""
         self.counts["a task did not start"] += 1
         self._looked_at = None
 
@@ -160,7 +158,6 @@ class Relocation:
         return rate
 
     def _requests(self, look: Look) -> list[MoveTasks]:
-        """The moves of each stage together."""
         moves: dict[str, list[tuple[int, str]]] = {}
         for at, node in look.moves:
             task = self._tasks[at]

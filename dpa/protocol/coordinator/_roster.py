@@ -37,17 +37,14 @@ class Roster:
 
     @property
     def tasks(self) -> dict[int, TaskStats]:
-        """The newest statistics of each task that there is or has been, but for those that are forgotten."""
         return self._long.tasks
 
     @property
     def every_task(self) -> list[TaskStats]:
-        """Statistics that add up to those of all tasks that there have been."""
         return self._long.every_task
 
     @property
     def next(self) -> int:
-        """The number of the next task to come."""
         return self._long.next
 
     @property
@@ -57,7 +54,6 @@ class Roster:
 
     @property
     def all_ended(self) -> bool:
-        """Whether no member has anything to read or to process any more."""
         return self.ended.issuperset(self.members)
 
     @property
@@ -66,7 +62,6 @@ class Roster:
         return min(self._heard_at.get(index, 0.0) for index in self.up)
 
     def note(self, stats: TaskStats, now: float) -> None:
-        """A task reports."""
         self._long.tasks[stats.index] = self._short.tasks[stats.index] = stats
         self._heard_at[stats.index] = now
 
@@ -82,13 +77,11 @@ class Roster:
         return MemberChange(leaves=tuple(sorted(by_use[more:])))
 
     def begin(self, change: MemberChange, moment: _Moment) -> None:
-        """Some tasks are to come, others to leave."""
         self.change = change
         for history in (self._long, self._short):
             history.expect(change.coming, *moment)
 
     def all_up(self, moment: _Moment) -> MemberChange:
-        """The tasks that come are up, and the others leave; returns who does."""
         change = self._current
         for history in (self._long, self._short):
             history.change(change.coming, change.going, *moment)
@@ -97,13 +90,11 @@ class Roster:
         return change
 
     def abandon(self) -> None:
-        """The tasks that were to come could not be started: all is as it was."""
         for history in (self._long, self._short):
             history.abandon(self._current.coming)
         self.end()
 
     def end(self) -> None:
-        """All tasks that were to leave are gone."""
         self.change, self.leaving = None, frozenset()
         self.ended.intersection_update(self.members)
         self._heard_at = {index: at for index, at in self._heard_at.items() if index in self.members}

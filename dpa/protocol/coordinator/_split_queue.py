@@ -92,11 +92,9 @@ class SplitQueue:
             _add(self.given, split)
 
     def close(self) -> None:
-        """No more splits are to come."""
         self.position = None
 
     def asks(self, task: int) -> None:
-        """A task has nothing to read."""
         if task in self._read:
             number, split = self._read.pop(task)
             self._note(number, split, split.rows)
@@ -126,7 +124,6 @@ class SplitQueue:
 
     @property
     def unread(self) -> list[int]:
-        """The numbers of the splits of `rest`."""
         return sorted(number for number, _ in self._splits)
 
     @property
@@ -142,7 +139,6 @@ class SplitQueue:
             self.latest = time if self.latest is None else max(time, self.latest)
 
     def reader(self, number: int) -> int | None:
-        """The task that reads a split; None: nobody does."""
         return next((task for task, (read, _) in self._read.items() if read == number), None)
 
     def _comes(self, number: int, split: Split) -> None:

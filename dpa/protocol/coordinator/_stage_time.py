@@ -34,7 +34,6 @@ class StageTime:
         return None if self.channels is None else self.channels.held(is_open=is_open)
 
     def polled(self, now: float) -> None:
-        """A poll has given what there is of the source's input."""
         if self.channels is not None:
             self.channels.polled(now)
 
@@ -47,7 +46,6 @@ class StageTime:
         )
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to close windows again."""
         return self._windows is not None and now >= self._close_at
 
     def wait(self, now: float, held: float = 0.0) -> None:

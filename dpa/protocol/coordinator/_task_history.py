@@ -33,7 +33,6 @@ class TaskHistory:
 
     @property
     def lives(self) -> tuple[Life, ...]:
-        """When each of `tasks` took part."""
         return tuple(self._lives.values())
 
     def expect(self, numbers: Iterable[int], at: float, processed: int) -> None:
@@ -51,7 +50,6 @@ class TaskHistory:
             self.next = min(self.next, index)
 
     def change(self, coming: Iterable[int], going: Iterable[int], at: float, processed: int) -> None:
-        """From now on some tasks take part, and others do not any more."""
         for index in coming:
             self._lives[index] = Life(at, processed_before=processed)
         for index in going:

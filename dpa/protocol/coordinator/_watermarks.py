@@ -65,7 +65,6 @@ class Watermarks:
         )
 
     def stats(self) -> dict[str, EventTimeStats]:
-        """How far the stages have come that have event time."""
         found = {}
         for name, (reached, low) in self._now().items():
             if name in self._timed:

@@ -117,18 +117,15 @@ class Cuts(RuledMachine):
         return self._epoch if self.is_holding else self._epoch + 1
 
     def start(self, now: float) -> None:
-        """The stream begins."""
         self._started_at, self._due_at = now, now + self._every
         self.times.start(now)
         self._ended.start(now)
         self._commit([*self._staged.values()])
 
     def end(self, now: float) -> None:
-        """The job is done, and so is its last epoch."""
         self._ended.log(self._epoch + 1, now, is_last=True)
 
     def hurry(self, now: float) -> None:
-        """The next cut is due."""
         self._due_at = min(self._due_at, now)
 
     def _begin_if_due(self) -> State | None:
@@ -322,7 +319,6 @@ class Cuts(RuledMachine):
         return CutState.WRITING
 
     def _go_on(self) -> None:
-        """Let the sources continue."""
         cut, now = self._cut, self._coordinator.now
         for stage in cut.draining:
             self._coordinator.send(BALANCER, Thaw(stage.progress.name))

@@ -48,7 +48,6 @@ class Elasticity:
         return dict(self._counts.get(stage, {}))
 
     def changed(self, step: TaskChange) -> None:
-        """The tasks of a stage have changed."""
         for task in step.stopped:
             self._blocked.pop(Address(step.stage, task), None)
         if step.stage in self._policies:
@@ -56,7 +55,6 @@ class Elasticity:
             self._behind_since[step.stage].clear()
 
     def abandoned(self, stage: str) -> None:
-        """No task could be started for what was decided last."""
         self._counts[stage]["a task did not start"] += 1
         for policy in self._policies.values():
             policy.forget()
@@ -77,7 +75,6 @@ class Elasticity:
         return [request for request in requests if request is not None]
 
     def _begin_again(self) -> None:
-        """What comes from now on is compared with nothing before it."""
         self._blocked.clear()
         for since in self._behind_since.values():
             since.clear()

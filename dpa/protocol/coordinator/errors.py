@@ -27,7 +27,6 @@ class Errors:
 
     @property
     def noted(self) -> Failed:
-        """How many, and the dead letters."""
         return Failed(self.counts, tuple(self._letters), self._earlier)
 
     def forget(self, stored: int) -> None:

@@ -106,13 +106,11 @@ class CoordinatorMachine(Machine):
 
     @property
     def first_record_at(self) -> float | None:
-        """When the first record was known to be processed, or None."""
         moments = (self.stages[stage.name].ledger.began_at for stage in self._graph.queue_fed())
         return min((moment for moment in moments if moment is not None), default=None)
 
     @property
     def stream_ended_at(self) -> float | None:
-        """When the last stage had processed all its records, or None."""
         drained = [self.stages[stage.name].ledger.drained_at for stage in self._graph.queue_fed()]
         return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
 
@@ -147,12 +145,10 @@ class CoordinatorMachine(Machine):
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:
-        """By source, what polls of its open input have given, where that is kept."""
         return self._inputs.given
 
     @property
     def failed(self) -> Failed:
-        """What user code has failed on so far."""
         return self._errors.noted
 
     @property
@@ -163,17 +159,14 @@ class CoordinatorMachine(Machine):
 
     @property
     def is_cut(self) -> bool:
-        """Whether sources wait for a cut."""
         return self._cuts.is_holding
 
     @property
     def may_be_cut(self) -> bool:
-        """Whether all stages take records, so that a cut can be made, perhaps soon."""
         return self.state is CoordinatorState.RUNNING and self._cuts.may_checkpoint
 
     @property
     def requests(self) -> list[TaskRequest]:
-        """Changes of tasks that have been asked for and are not done."""
         return self._membership.requests
 
     @property
@@ -183,7 +176,6 @@ class CoordinatorMachine(Machine):
 
     @property
     def present(self) -> list[Address]:
-        """All tasks of stages that there are."""
         return [address for stage in self.stages.values() for address in stage.addresses]
 
     def _phase(self) -> str:
@@ -195,7 +187,6 @@ class CoordinatorMachine(Machine):
         return "startup"
 
     def states(self) -> dict[str, object]:
-        """Also those of the cut and of the stages."""
         of_stages = {f"stage {name}": stage.state.value for name, stage in self.stages.items()}
         return {**super().states(), "cut": self._cuts.state.value, **of_stages}
 

@@ -105,7 +105,6 @@ class Membership(RuledMachine):
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
 
     def kept(self, *, history: bool) -> list[TaskChange]:
-        """The changes in a snapshot."""
         return [*self.steps] if history else [*self.steps][-_RECENT:]
 
     def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
@@ -122,7 +121,6 @@ class Membership(RuledMachine):
         self.ask(request)
 
     def _cancel(self, sender: Address, cancel: CancelChange) -> None:
-        """Make no change of a stage that waits."""
         waiting = self._waiting(cancel.stage)
         self._refuse(waiting, _CANCELLED)
         if waiting:
@@ -136,7 +134,6 @@ class Membership(RuledMachine):
             self._answer(cancel, f"no change of the tasks of {cancel.stage} waits or is under way", refused=True)
 
     def _cancel_not_up(self, sender: Address, cancel: CancelChange) -> State | None:
-        """Nor one whose new tasks are not up yet."""
         if not self._changes(cancel.stage):
             self._cancel(sender, cancel)
             return None
@@ -158,12 +155,10 @@ class Membership(RuledMachine):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has been asked for that is not done."""
         return not self.is_under_way and not self._requests
 
     @property
     def is_under_way(self) -> bool:
-        """Whether tasks come or go now."""
         return self._change is not None
 
     @property
@@ -173,7 +168,6 @@ class Membership(RuledMachine):
 
     @property
     def requests(self) -> list[TaskRequest]:
-        """What has been asked for and is not done, in order."""
         begun = [] if self._change is None else [self._change.request]
         return [*begun, *(request for request, _ in self._requests)]
 
@@ -190,7 +184,6 @@ class Membership(RuledMachine):
         return None
 
     def end(self, why: str) -> None:
-        """Refuse all that is waiting, and what has begun."""
         if self._change is not None:
             self._answer(self._change.request, why, refused=True)
         for cancel in self._cancels:
@@ -199,11 +192,9 @@ class Membership(RuledMachine):
             self._answer(self._requests.popleft()[0], why, refused=True)
 
     def _read(self, sender: Address, event: Tick) -> State:
-        """Time has passed: workers may have read the plan."""
         return MembershipState.IDLE
 
     def _changes(self, stage: str) -> bool:
-        """Whether the change that is under way is one of this stage."""
         return self._change is not None and self._change.stage.name == stage
 
     def _waiting(self, stage: str) -> list[TaskRequest]:
@@ -215,7 +206,6 @@ class Membership(RuledMachine):
         self._requests = deque(entry for entry in self._requests if entry[0] not in waiting)
 
     def _cancel_start(self, why: str) -> State:
-        """Have the driver start the new tasks no more; it says whether that came in time."""
         self._why_cancelled = why
         self._coordinator.instruct(CancelStart(self._current.coming))
         return MembershipState.CANCELLING
@@ -242,7 +232,6 @@ class Membership(RuledMachine):
         return None if self._awaited else self._publish()
 
     def _not_started(self, sender: Address, event: StartFailed) -> State:
-        """Nobody has heard of the tasks that were to come."""
         change, self._change = self._current, None
         is_over = change.stage.has_nothing_left
         change.stage.abandon_change()
@@ -263,7 +252,6 @@ class Membership(RuledMachine):
         return f"too late: the new tasks of {self._current.stage.name} take part, so the change ends soon by itself"
 
     def _publish(self) -> State:
-        """All new tasks are up: let them take part."""
         change = self._current
         self._answer_cancels(self._too_late, refused=True)
         self._awaited = set(change.going)

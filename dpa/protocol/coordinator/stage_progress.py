@@ -93,7 +93,6 @@ class StageProgress(RuledMachine):
 
     @property
     def tasks(self) -> Mapping[int, TaskStats]:
-        """The newest statistics of each task that there is or has been, by number, but for those that are forgotten."""
         return self.roster.tasks
 
     @property
@@ -108,7 +107,6 @@ class StageProgress(RuledMachine):
 
     @property
     def is_done(self) -> bool:
-        """Whether all its tasks have emitted and written everything."""
         return self.state is StagePhase.DONE
 
     @property
@@ -118,12 +116,10 @@ class StageProgress(RuledMachine):
 
     @property
     def is_running(self) -> bool:
-        """Whether it still has records to read or to process."""
         return self.state is StagePhase.STREAMING or self.is_draining
 
     @property
     def is_fed(self) -> bool:
-        """Whether all stages that feed it are done."""
         return all(feeder.is_done for feeder in self._feeders)
 
     @property
@@ -135,7 +131,6 @@ class StageProgress(RuledMachine):
 
     @property
     def why_over(self) -> str:
-        """Why its tasks do not change any more, where it has nothing left."""
         return f"{self.name} has read all its input" if self.is_source else f"{self.name} has processed all its records"
 
     def has_ended(self, index: int) -> bool:
@@ -144,7 +139,6 @@ class StageProgress(RuledMachine):
 
     @property
     def is_changing(self) -> bool:
-        """Whether tasks come or go now."""
         return self.roster.change is not None
 
     @property
@@ -179,7 +173,6 @@ class StageProgress(RuledMachine):
 
     @property
     def has_processing_time(self) -> bool:
-        """Whether it is a source whose rows have the time at which they are read."""
         return self.spec.time is not None and self.spec.time.is_added
 
     @property
@@ -194,12 +187,10 @@ class StageProgress(RuledMachine):
 
     @property
     def may_close(self) -> bool:
-        """Whether it is time to close windows again."""
         return self.time.is_due(self._coordinator.now) and self.is_running and not self.has_nothing_left
 
     @property
     def cut_at(self) -> Reached:
-        """The event time that it has reached at a cut."""
         return self.time.at_cut(self.opens, self.splits.unread)
 
     def begin_change(self, change: MemberChange) -> None:
@@ -214,7 +205,6 @@ class StageProgress(RuledMachine):
                 self._coordinator.send(Address(self.name, index), Drain())
 
     def left(self, message: Left) -> None:
-        """A task has left; these are its last statistics."""
         self.ledger.note(message.stats, self._coordinator.now)
         if self.is_source:
             self.splits.left(message.stats.index)
@@ -222,17 +212,14 @@ class StageProgress(RuledMachine):
             self.end.add_latencies(message)
 
     def abandon_change(self) -> None:
-        """The tasks that were to come could not be started: all is as it was."""
         self.roster.abandon()
         self.splits.keep(self.members)
 
     def end_change(self) -> None:
-        """All tasks that were to leave are gone."""
         self.roster.end()
         self.splits.keep(self.members)
 
     def start(self, now: float) -> None:
-        """The stream begins."""
         self.ledger.start(now)
         self.publications.wait(now)
         self.time.wait(now)
@@ -261,7 +248,6 @@ class StageProgress(RuledMachine):
         )
 
     def tick(self, now: float) -> None:
-        """Sample the queues, and look for lost records."""
         if self.is_source or not self.is_running:
             return
         self._loads.add(self.ledger.since_start(now), [self.tasks[index] for index in self.roster.up])

@@ -74,7 +74,6 @@ class SplitOutline:
     channel: str = ""
 
     def after(self, rows: int) -> SplitOutline:
-        """As of the split itself."""
         return SplitOutline(self.rows - rows, self.channel)
 
 
@@ -105,7 +104,6 @@ def outline(thing: T) -> T:
 
 
 def has_lean_form(kind: type) -> bool:
-    """Whether something lean stands for parts of this type."""
     return kind in _LEAN or is_split(kind)
 
 
@@ -115,7 +113,6 @@ def lean_part(part: Any) -> object:
 
 
 def rows_of(event: Event) -> int:
-    """The number of records that an event brings."""
     match event:
         case Envelope(message=Push(block=block)):
             return block.rows
@@ -177,7 +174,6 @@ def _opened(thing: T, conversions: _Conversions) -> T:
 
 
 def _converted(value: Any, conversions: _Conversions) -> Any:
-    """A field's value, which may be a collection, with what it holds converted."""
     convert = conversions.get(type(value))
     if convert is not None:
         return convert(value)

@@ -35,11 +35,6 @@ class Recorder:
         self._error: str | None = None
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Let the machine handle an event; returns its instructions.
-
-        Raises:
-            ProtocolError: as `Machine.handle`.
-        """
         if self._error is not None:
             return self._machine.handle(event, now)
         try:
@@ -59,11 +54,9 @@ class Recorder:
         return instructions
 
     def end(self, error: str) -> None:
-        """Record no more: the task has failed."""
         self._error = self._error or error
 
     def recording(self) -> Recording:
-        """What is recorded now."""
         return Recording(self._machine.address, tuple(self._segments), self._dropped + 1, self._error)
 
     def _current(self) -> Segment:

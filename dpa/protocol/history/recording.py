@@ -57,12 +57,10 @@ class Handled(NamedTuple):
 
 
 def outcome_of(instructions: Iterable[Instruction]) -> Outcome:
-    """The outcome that is recorded where these instructions came back."""
     return tuple([outline(instruction) for instruction in instructions])
 
 
 def raised(error: Exception) -> Outcome:
-    """The outcome that is recorded where a machine raised."""
     return f"{type(error).__name__}: {error}"
 
 
@@ -83,7 +81,6 @@ class Replayed(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether the same came of it as before."""
         return repr(self.outcome) == repr(self.handled.outcome)
 
 
@@ -110,7 +107,6 @@ class Segment:
         return Segment(file.getvalue(), copier.shared)
 
     def machine(self) -> Machine:
-        """A new copy of the machine as it was before the first event."""
         reader = _Reader(io.BytesIO(self.pickled))
         reader.shared = self.shared
         machine: Machine = reader.load()
@@ -135,12 +131,10 @@ class Recording:
 
     @property
     def events(self) -> list[Handled]:
-        """All events, in order."""
         return [handled for segment in self.segments for handled in segment.events]
 
     @property
     def last(self) -> int:
-        """Number of the last event."""
         return self.first + len(self.events) - 1
 
     def replay(self) -> Iterator[Replayed]:
@@ -158,7 +152,6 @@ class Recording:
 
     @property
     def file_name(self) -> str:
-        """The name of the task's file."""
         return f"{quote(self.task.stage.replace(' ', '-'), safe='')}-{self.task.index}.events"
 
     def to_bytes(self) -> bytes:
@@ -237,5 +230,4 @@ class _Reader(pickle.Unpickler):
     shared: list[object]
 
     def persistent_load(self, number: Any) -> object:
-        """What a reference stands for."""
         return self.shared[number]

@@ -12,7 +12,6 @@ from dpa.protocol.wire.instructions import Instruction, Send
 
 
 def describe(at: float, receiver: Address, event: Event) -> str:
-    """When, who and what."""
     return f"{at:10.6f}  {receiver!s:<12} {in_words(event)}"
 
 

@@ -61,23 +61,19 @@ class LoadReporter:
         return None if self._delegation is None else self._delegation.signal
 
     def ticked(self, cores_busy: float) -> None:
-        """So busy were the processors of the task's node since the last tick."""
         before = cores_busy if self._cores_busy is None else self._cores_busy
         self._cores_busy = before + _NEWEST * (cores_busy - before)
 
     def arriving(self, records: int, queue: int, now: float) -> None:
-        """Records come, while `queue` records are waiting."""
         self._busy.arrived(now)
         if self._delegation is not None:
             self._delegation.advance(now, queue)
             self._delegation.arrived(records)
 
     def began(self, now: float) -> None:
-        """User code gets a block."""
         self._busy.began(now)
 
     def processed(self, block: Block, done: ProcessDone, queue: int, now: float) -> None:
-        """User code is done with a block, with `queue` records waiting, these included."""
         records, seconds = block.rows, done.seconds
         self._service_time.observe(records, seconds)
         own = seconds - done.tried
@@ -90,7 +86,6 @@ class LoadReporter:
             self._delegation.advance(now, queue)
 
     def took(self, push: Push, began: float, now: float) -> None:
-        """Records have been processed in a quantum that began at a moment."""
         rows = push.block.rows
         self.latency.add(now - push.read_at, rows)
         self.stage_latency.add(now - push.emitted_at, rows)
@@ -104,7 +99,6 @@ class LoadReporter:
             self.is_due |= before // every != self._dequeued // every
 
     def is_due_at(self, now: float, *, queued: bool) -> bool:
-        """Whether a report is due at a tick."""
         options = self._options
         if options is None or options.report_seconds is None:
             return False
@@ -112,11 +106,9 @@ class LoadReporter:
 
     @property
     def reports_when_idle(self) -> bool:
-        """Whether a report is due when the queue has run empty."""
         return self._options is not None and self._options.report_when_idle
 
     def report(self, queue: RecordQueue, now: float) -> Load:
-        """The load at `now`, with this queue."""
         usual, costs = (None, {}) if self._costs is None else self._costs.found()
         busy, waited = self._busy.report(now)
         self.is_due = False

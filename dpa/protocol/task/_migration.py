@@ -60,7 +60,6 @@ class Migration:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the newest table that has come is settled."""
         return self._settled == self._queue.table.version and self._put_off is None
 
     @property
@@ -75,7 +74,6 @@ class Migration:
 
     @property
     def occupies_user_code(self) -> bool:
-        """Whether user code extracts or installs states now."""
         return self.giving.state is GivingState.EXTRACTING or self.taking.state is TakingState.INSTALLING
 
     def restart(self, table: RoutingTable, senders: tuple[Address, ...]) -> None:
@@ -124,7 +122,6 @@ class Migration:
                 self._task.send(Address(self._task.address.stage, index), Marker(table.version))
 
     def _markers_for(self, own: int, before: RoutingTable) -> list[Address]:
-        """Whose markers a task that gives waits for."""
         peers = () if self._options.in_order else before.members
         stage = self._task.address.stage
         return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]

@@ -89,7 +89,6 @@ class RecordQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record is queued or held."""
         return not (self._queue or self._held)
 
     @property
@@ -98,7 +97,6 @@ class RecordQueue:
         return bool(self._queue)
 
     def sample(self) -> KeySample:
-        """The keys of what is queued and held."""
         return KeySample.union(queued.sample() for queued in chain(self._queue, self._held))
 
     def accept(self, push: Push) -> Forwards:
@@ -114,7 +112,6 @@ class RecordQueue:
         return forwards
 
     def retable(self, table: RoutingTable) -> Forwards:
-        """Adopt the next table."""
         self.table = table
         self._distributor.retain(table.splits.values())
         if self._regroup is not None:
@@ -159,11 +156,9 @@ class RecordQueue:
         return None, forwards
 
     def processed(self, records: int) -> None:
-        """Records that were taken out have been processed."""
         self.length -= records
 
     def _admit(self, queued: Queued) -> Forwards:
-        """Queue what has a table that is known here."""
         if self._eager and queued.push.version < self.table.version:
             kept, forwards = self._owned(queued)
             self._queue.extend(kept)

@@ -78,7 +78,6 @@ class ActiveSenders:
         return max(1, len(self._now | self._before))
 
     def sent(self, origin: Address, edge: int, now: float) -> None:
-        """An emitter has sent records."""
         if now - self._since >= _ACTIVE_SECONDS:
             self._since, self._before, self._now = now, self._now, set()
         self._now.add((origin, edge))
@@ -112,7 +111,6 @@ class Credit:
         self._windows = {one: window for one, window in known if one in receivers or one >= following}
 
     def window(self, receiver: int) -> int:
-        """Records that may be in flight to a receiver."""
         if self._divided:
             return max(1, self.most // len(self._receivers))
         return min(self._windows.get(receiver, self._first_window), self.most)
@@ -134,7 +132,6 @@ class Credit:
         return min(wanted, room) if room >= min(wanted, -(-window // _LEAST_PART)) else 0
 
     def spend(self, receiver: int, records: int) -> None:
-        """Records are pushed to a receiver."""
         self.in_flight += records
         self.in_flight_to[receiver] += records
 
@@ -156,7 +153,6 @@ class Credit:
         self.in_flight_to[receiver] += records
 
     def resize(self, receiver: int, window: int) -> None:
-        """Set the window of a receiver, in records."""
         self._windows[receiver] = window
 
     def weigh(self, row_bytes: float) -> None:

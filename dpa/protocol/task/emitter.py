@@ -103,7 +103,6 @@ class Emitter:
 
     @property
     def in_flight(self) -> int:
-        """Records pushed and not acknowledged yet."""
         return self._credit.in_flight
 
     @property
@@ -121,7 +120,6 @@ class Emitter:
 
     @property
     def step_records(self) -> int:
-        """How many records a step should make."""
         shares = ((receiver, self._shares[receiver]) for receiver in self._credit.known)
         windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
         most = self._credit.most
@@ -133,7 +131,6 @@ class Emitter:
         return self._moved_before + self._grouping.moved
 
     def keep(self, block: Block, read_at: float, now: float) -> None:
-        """Take a block to be pushed."""
         if self._meter is not None:
             self._meter.add(block, now)
         self._weigh(block)
@@ -181,7 +178,6 @@ class Emitter:
             self._grouping.observe(sender.index, ack.signal)
 
     def forwarded(self, sender: Address, transfer: CreditTransfer) -> None:
-        """Let credit follow records that were forwarded."""
         self._credit.transfer(sender.index, transfer.receiver, transfer.records)
 
     def offered(self, now: float, *, ended: bool = False) -> Offered | None:
@@ -224,7 +220,6 @@ class Emitter:
         return rows
 
     def _weigh(self, block: Block) -> None:
-        """Learn what a record weighs: the mean of the last blocks."""
         if block.row_bytes is None:
             return
         before = block.row_bytes if self._row_bytes is None else self._row_bytes

@@ -43,5 +43,4 @@ class FlowControl:
 
     @property
     def in_flight_bytes(self) -> float:
-        """`in_flight_mb` in bytes."""
         return self.in_flight_mb * 2**20

@@ -150,7 +150,6 @@ class Giving(RuledMachine):
                 self._task.send(Address(self._task.address.stage, receiver), passed)
 
     def _end_if_over(self) -> State | None:
-        """Idle once all senders have marked the table, and all is given."""
         if not self._senders <= set(self._markers):
             return None
         self._markers, self._has_given = [], False
@@ -185,7 +184,6 @@ class Taking(RuledMachine):
     markers of all senders from each task that gives. What comes before its table is kept."""
 
     def __init__(self, task: TaskMachine, queue: RecordQueue, options: MigrationOptions) -> None:
-        """Of a task with this queue."""
         super().__init__(TakingState.IDLE)
         self._task = task
         self._queue = queue
@@ -220,7 +218,6 @@ class Taking(RuledMachine):
         return TakingState.TAKING
 
     def restart(self) -> None:
-        """The task knows the newest table now."""
         self._knows_table = True
 
     def _install(self) -> State | None:
@@ -266,7 +263,6 @@ class Taking(RuledMachine):
             raise ProtocolError(f"{self._task.address} cannot take {what}")
 
     def _end_if_over(self) -> State | None:
-        """Idle again once all has come and is installed."""
         if self._missing or self._unmarked or self._parts or self._rows:
             return None
         self._queue.taken_over()

@@ -53,17 +53,14 @@ class Production(RuledMachine):
         self.is_held = False
 
     def open(self, instruction: OpenSplit | OpenResult) -> None:
-        """Begin with the rows that the instruction opens."""
         self.dispatch(self._task.address, self._task.address, instruction)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is left to read."""
         return self.state is ProductionState.CLOSED
 
     @property
     def is_stepping(self) -> bool:
-        """Whether user code takes a step now."""
         return self.state is ProductionState.STEPPING
 
     def _open(self, sender: Address, instruction: OpenSplit | OpenResult) -> State:
@@ -143,7 +140,6 @@ class TaskMachine(Machine):
 
     @property
     def stats(self) -> TaskStats:
-        """Statistics so far."""
         blocked = 0.0 if self._blocked_since is None else self.now - self._blocked_since
         waiting = 0.0 if self._waiting_since is None else self.now - self._waiting_since
         return TaskStats(
@@ -166,7 +162,6 @@ class TaskMachine(Machine):
 
     @property
     def is_open(self) -> bool:
-        """Whether every emitter takes further blocks."""
         return all(emitter.is_open for emitter in self.emitters)
 
     @property
@@ -183,7 +178,6 @@ class TaskMachine(Machine):
 
     @property
     def has_emitted_all(self) -> bool:
-        """Whether nothing is left to read and no block waits for credit."""
         return self._production.is_closed and self._has_pushed_all
 
     @property
@@ -198,7 +192,6 @@ class TaskMachine(Machine):
 
     @property
     def _in_flight(self) -> int:
-        """Records that it has emitted and that are not processed yet."""
         return sum(emitter.in_flight for emitter in self.emitters)
 
     @property
@@ -226,12 +219,10 @@ class TaskMachine(Machine):
             self.emitters[position].keep(block, read_at, self.now)
 
     def states(self) -> dict[str, object]:
-        """Also the versions of the tables that its records go by."""
         tables = {f"routing table of {emitter.stage}": emitter.table.version for emitter in self.emitters}
         return {**super().states(), **tables}
 
     def settle(self) -> None:
-        """Push what credit allows, take the next step, and note whether the task is blocked."""
         for emitter in self.emitters:
             for receiver, push in emitter.release(self.now):
                 self.send(receiver, push)
@@ -280,7 +271,6 @@ class TaskMachine(Machine):
             self.report_failed(event.failed, push)
 
     def report_failed(self, failed: Failed, push: Push | None = None) -> None:
-        """Report what user code has failed on; `push`: with the records that it has worked on."""
         of = () if push is None else (push.origin, push.edge, push.number)
         self.send(COORDINATOR, Progress(self.stats, failed=RecordsFailed(failed, *of)))
 

@@ -26,7 +26,6 @@ class MigratingQueue(RecordQueue):
     """Between two hand-overs it is a queue like any other."""
 
     def __init__(self, index: int, table: RoutingTable) -> None:
-        """The queue of task `index`, which starts with a table."""
         super().__init__(index, table, eager=True)
         self._before: RoutingTable | None = None
         self._marking: frozenset[Address] = frozenset()
@@ -38,12 +37,10 @@ class MigratingQueue(RecordQueue):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record is queued, held, leaving or waiting."""
         return super().is_empty and not self._leaving and not self._waiting
 
     @property
     def aside(self) -> int:
-        """Records that are leaving or waiting."""
         aside = chain((push for _, push in self._leaving or ()), *self._waiting.values())
         return sum(push.block.rows for push in aside)
 
@@ -68,7 +65,6 @@ class MigratingQueue(RecordQueue):
         return [forward for owner, push in leaving for forward in self._send_on(owner, push)]
 
     def given(self, source: int, interval: Interval) -> None:
-        """The states that this task gets from task `source` of an interval have come, or of all hashes."""
         self._pieces[source].append(interval)
         self.passed(source, [sender for sender in self._waiting if sender not in self._marking])
 

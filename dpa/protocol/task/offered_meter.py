@@ -45,7 +45,6 @@ class OfferedMeter:
         self._names: dict[int, Key] = {}
 
     def add(self, block: Block, now: float) -> None:
-        """Records are offered."""
         if self._reported_at is None:
             self._reported_at = now
         self._unsampled += block.rows

@@ -115,21 +115,17 @@ class OperatorMachine(TaskMachine):
 
     @property
     def table(self) -> RoutingTable:
-        """The routing table held."""
         return self.queue.table
 
     @property
     def working_on(self) -> Push | None:
-        """The records that user code has now."""
         return self._working_on
 
     def states(self) -> dict[str, object]:
-        """Also the version of the table of its own stage."""
         return {**super().states(), f"routing table of {self.address.stage}": self.table.version}
 
     @property
     def stats(self) -> TaskStats:
-        """Statistics so far."""
         queue = self.queue
         return replace(
             super().stats,
@@ -145,25 +141,20 @@ class OperatorMachine(TaskMachine):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no exchange and no
-        hand-over is in progress."""
         return super().idle and not self.has_records and self._exchange.is_idle and self._migration.is_idle
 
     @property
     def has_records(self) -> bool:
-        """Whether any record is queued, held or being processed."""
         return not self.queue.is_empty or self._working_on is not None
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the task has no work until records find credit downstream."""
         if self.state is OperatorState.STREAMING:
             return self.queue.has_next and self._is_free and not self.is_open
         return self._is_written and super().is_blocked
 
     @property
     def _is_free(self) -> bool:
-        """Whether no user code is at work on records or states."""
         if self._working_on is not None or self._is_marking:
             return False
         return not (self._exchange.occupies_user_code or self._migration.occupies_user_code)
@@ -245,7 +236,6 @@ class OperatorMachine(TaskMachine):
             self._migration.restart(message.table, message.senders)
 
     def _flush(self) -> State:
-        """Wait until all that was handed over has come."""
         if self._reporter.reports_when_idle:
             self._report_load()  # the last: what it has forwarded is on no way any more
         members = (Address(self.address.stage, index) for index in self.table.members)

@@ -19,6 +19,5 @@ class QuantumSizer:
         self.size = min(_FIRST, flow.quantum_records)
 
     def observe(self, records: int, seconds: float) -> None:
-        """Learn that `records` took `seconds`."""
         fitting = records * self._flow.quantum_seconds / seconds if seconds > 0 else float("inf")
         self.size = int(max(1, min(fitting, self.size * _GROWTH, self._flow.quantum_records)))

@@ -40,7 +40,6 @@ class SourceMachine(TaskMachine):
 
     @property
     def is_waiting(self) -> bool:
-        """While it has no split."""
         return self.state is SourceState.REQUESTING and not self.is_blocked
 
     @property

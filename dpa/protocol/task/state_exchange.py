@@ -55,12 +55,10 @@ class StateExchange(RuledMachine):
 
     @property
     def occupies_user_code(self) -> bool:
-        """Whether user code extracts or publishes now."""
         return self.state in (ExchangeState.EXTRACTING, ExchangeState.PUBLISHING)
 
     @property
     def is_over(self) -> bool:
-        """Whether the last exchange is complete."""
         return self.state is ExchangeState.OVER
 
     def taken(self) -> tuple[StatePart, ...]:
@@ -69,7 +67,6 @@ class StateExchange(RuledMachine):
         return parts
 
     def _in_order(self) -> tuple[StatePart, ...]:
-        """The states that others have sent, in the order of their senders."""
         in_order = (self._parts[index] for index in sorted(self._parts))
         return tuple(part for part in in_order if part is not None)
 

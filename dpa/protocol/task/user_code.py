@@ -115,12 +115,10 @@ class UserCode:
 
     @property
     def state_use(self) -> tuple[int, int]:
-        """As `ReduceTask.state_use`."""
         return (0, 0) if self._reduce_task is None else self._reduce_task.state_use
 
     @property
     def is_mergeable(self) -> bool:
-        """Whether an operator's two states of one key can be merged."""
         receiver = self.reduce_task.receiver
         return receiver.keeps_states and receiver.can_merge
 
@@ -213,7 +211,6 @@ class UserCode:
         return self.reduce_task.process_tried(block, self._trial, self._deaths)
 
     def _failed(self) -> Failed | None:
-        """What user code has failed on since this was last asked."""
         return None if self._letters is None else self._letters.take()
 
     def _open(self, rows: Rows) -> None:

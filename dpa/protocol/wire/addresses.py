@@ -23,7 +23,6 @@ class Present(NamedTuple):
     following: int
 
     def has_gone(self, task: Address) -> bool:
-        """Whether a task is one of those that are gone."""
         return task.stage == self.stage and task.index < self.following and task.index not in self.tasks
 
 

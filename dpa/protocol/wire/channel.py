@@ -23,17 +23,14 @@ class Outbox:
         self._next: dict[Address, int] = {}
 
     def envelope(self, receiver: Address, message: Message) -> Envelope:
-        """Put the next number of the channel on a message."""
         seq = self._next.get(receiver, 0)
         self._next[receiver] = seq + 1
         return Envelope(self._sender, receiver, seq, message, self._generation)
 
     def sent(self, receiver: Address) -> int:
-        """How many messages have been sent to the receiver."""
         return self._next.get(receiver, 0)
 
     def forget(self, present: Present) -> None:
-        """Close the channels to the tasks of a stage that are gone."""
         self._next = {to: seq for to, seq in self._next.items() if not present.has_gone(to)}
 
 
@@ -93,5 +90,4 @@ class Inbox:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits for an earlier message."""
         return not any(self._early.values())

@@ -118,7 +118,6 @@ class Cut:
         return sum(source.read for source in self.sources.values())
 
     def with_snapshots(self, written: Mapping[Address, object]) -> Cut:
-        """The same with what the driver's archive gave for the states of each task."""
         operators = {
             name: replace(cut, snapshots={index: written[Address(name, index)] for index in cut.table.members})
             for name, cut in self.operators.items()

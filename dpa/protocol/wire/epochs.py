@@ -58,7 +58,6 @@ class PhaseStats:
 
     @property
     def mean(self) -> float:
-        """Seconds of an epoch that had it."""
         return self.seconds / self.number if self.number else 0.0
 
 

@@ -164,7 +164,6 @@ class EventTimeStats:
 
     @property
     def holder(self) -> str:
-        """What holds it, in a few words."""
         if self.source is None:
             return "nothing that comes holds it"
         channel = f", channel {self.channel}" if self.channel else ""
@@ -319,7 +318,6 @@ class StageSnapshot:
         return self.members or tuple(task.index for task in self.tasks)
 
     def life(self, index: int) -> Life:
-        """When the task of a number took part."""
         return self._lives.get(index, Life())
 
     @cached_property

@@ -30,7 +30,6 @@ _BUNDLE_SECONDS = 0.04
 
 
 def relays_for(tasks: int) -> int:
-    """How many relays a job with this number of tasks is to have."""
     return 0 if tasks <= RELAYED_TASKS else math.ceil(tasks / _TASKS_OF_A_RELAY)
 
 
@@ -60,11 +59,9 @@ class Relay(Generic[M]):
         self._tasks: set[Address] = set()
 
     def meet(self, tasks: Iterable[Address]) -> None:
-        """These tasks are about to begin."""
         self._tasks.update(tasks)
 
     def part(self, present: Present) -> None:
-        """Tasks of a stage have ended."""
         self._tasks = {task for task in self._tasks if not present.has_gone(task)}
 
     def gather(self, message: M, at: float) -> float | None:
