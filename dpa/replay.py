@@ -16,8 +16,7 @@ from dpa._util.streams import exiting
 from dpa.protocol.balancer.machine import LoadBalancerMachine
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.lean import outline
-from dpa.protocol.history.recording import Outcome, Recording, Replayed
-from dpa.protocol.history.words import in_words
+from dpa.protocol.history.recording import Outcome, Recording, Replayed, in_words
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.machine import TaskMachine
 

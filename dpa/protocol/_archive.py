@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from dpa._util.outages import HERE
-from dpa.checkpoints import DataFiles, FileRef, Part
+from dpa.checkpoints import DataFiles, FileRef, Manifest, Part, TaskParts
 from dpa.errors import CheckpointError
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.saving import TaskSaving
@@ -22,6 +22,7 @@ from dpa.execution.snapshots import TaskSnapshot, folded
 from dpa.protocol.checkpoint_format import read, written
 from dpa.protocol.wire.addresses import Address
 from dpa.routing.hashing import ALL_HASHES
+from dpa.tolerance import Failed, Letter
 
 _MOST_INCREMENTS = 16
 """Behind one snapshot: as many more files are read to begin with it."""
@@ -92,3 +93,69 @@ def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Itera
     for files in tasks:
         own = ((partial(data.read, file), f"{data.job}/{file.path}") for file in reversed(files))
         yield from folded(read(HERE.bear(content), place) for content, place in own)
+
+
+_STAGE = "dead letters"
+"""By which they go in manifests: no stage has such a name."""
+
+_SMALL = 2**20
+"""A file of fewer bytes is written anew with the next letters."""
+
+
+@dataclass(frozen=True)
+class StoredLetters:
+    """Dead letters in the order in which they were noted. Can be pickled; read a file at a time.
+
+    Attributes:
+        data: the files of the job.
+        parts: the files that have them.
+        rest: those that are in no file.
+    """
+
+    data: DataFiles
+    parts: tuple[Part, ...] = ()
+    rest: tuple[Letter, ...] = ()
+
+    @classmethod
+    def of(cls, data: DataFiles, checkpoint: Manifest | None) -> StoredLetters:
+        tasks = () if checkpoint is None else checkpoint.tasks
+        return cls(data, next((task.parts for task in tasks if task.stage == _STAGE), ()))
+
+    def __len__(self) -> int:
+        return sum(part.keys for part in self.parts) + len(self.rest)
+
+    def __iter__(self) -> Iterator[Letter]:
+        """Read all.
+
+        Raises:
+            CheckpointError: they cannot be read, or are not what was written.
+        """
+        for part in self.parts:
+            yield from self._read(part)
+        yield from self.rest
+
+    @property
+    def tasks(self) -> Sequence[TaskParts]:
+        return [TaskParts(_STAGE, 0, self.parts)] if self.parts else []
+
+    def with_rest(self, noted: Failed) -> StoredLetters:
+        return replace(self, rest=noted.letters[len(self) - noted.earlier :])
+
+    def written(self, slot: int) -> StoredLetters:
+        """All of them in files, for a slot of the chain.
+
+        Raises:
+            CheckpointError: they cannot be written.
+        """
+        if not self.rest:
+            return self
+        parts, letters = self.parts, self.rest
+        if parts and parts[-1].file.size < _SMALL:
+            parts, letters = parts[:-1], (*self._read(parts[-1]), *letters)
+        file = self.data.write(slot, "letters", written(letters))
+        return replace(self, parts=(*parts, Part(file, ALL_HASHES, len(letters))), rest=())
+
+    def _read(self, part: Part) -> tuple[Letter, ...]:
+        letters: tuple[Letter, ...]
+        [letters] = read(self.data.read(part.file), f"{self.data.job}/{part.file.path}")
+        return letters

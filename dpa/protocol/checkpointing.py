@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from dpa.checkpoints import CheckpointStore, DataFiles, FileRef, Manifest, Part, TaskParts
 from dpa.errors import CheckpointError, CheckpointStoreError, ClaimLostError
-from dpa.protocol._archive import Archive, NotWritten, WrittenSnapshot, read_snapshots
-from dpa.protocol._stored_letters import StoredLetters
+from dpa.protocol._archive import Archive, NotWritten, StoredLetters, WrittenSnapshot, read_snapshots
 from dpa.protocol.checkpoint_format import below_head, headed, read
 from dpa.protocol.graph import CheckpointTimes, Graph
 from dpa.protocol.published import require_known

@@ -6,12 +6,11 @@ from functools import partial
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.emitter import Emitter, OfferedMeter
+from dpa.protocol.task.flow_control import QuantumSizer
 from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.machine import TaskMachine
-from dpa.protocol.task.offered_meter import OfferedMeter
 from dpa.protocol.task.operator import OperatorMachine
-from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
 

@@ -15,7 +15,7 @@ from dpa.errors import ClaimLostError, DpaError, JobFailedError
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.history.words import describe
+from dpa.protocol.history.recording import describe
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.task.machine import TaskMachine

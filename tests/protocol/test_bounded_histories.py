@@ -61,9 +61,9 @@ def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(
 BOUNDS = {
     "dpa.protocol.coordinator.membership._STEPS_KEPT": KEPT,
     "dpa.protocol.coordinator.membership._RECENT": KEPT // 2,
-    "dpa.protocol.coordinator._decisions._REFUSALS_KEPT": 8,
-    "dpa.protocol.coordinator._decisions._APPLIED_KEPT": 8,
-    "dpa.protocol.coordinator._load_history._MAX_SAMPLES": 8,
+    "dpa.protocol.coordinator._ledger._REFUSALS_KEPT": 8,
+    "dpa.protocol.coordinator._ledger._APPLIED_KEPT": 8,
+    "dpa.protocol.coordinator._ledger._MAX_SAMPLES": 8,
     "dpa.balance.adaptive._arrivals._MOST_FRESH": 8,
 }
 """What is kept of the past in place of a thousand or more, so that a short job gets there."""

@@ -13,8 +13,7 @@ from wires import REDUCER_TABLES, SourceWire, emitter_for, mapper, sent
 
 from dpa.measure.load import Offered
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.task.emitter import Emitter
-from dpa.protocol.task.offered_meter import OfferedMeter
+from dpa.protocol.task.emitter import Emitter, OfferedMeter
 from dpa.protocol.wire.addresses import BALANCER
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import Instruction

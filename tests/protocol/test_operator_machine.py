@@ -25,8 +25,7 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
-from dpa.protocol.task.flow_control import FlowControl
-from dpa.protocol.task.quantum import QuantumSizer
+from dpa.protocol.task.flow_control import FlowControl, QuantumSizer
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, StepDone, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock

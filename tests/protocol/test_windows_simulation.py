@@ -13,9 +13,8 @@ import dpa.protocol.coordinator._watermarks as watermarks
 from dpa.execution.receivers._sessions import SessionStates
 from dpa.execution.reduce_task import ReduceTask
 from dpa.protocol.balancer.machine import StageBalance
-from dpa.protocol.coordinator._end import StageEnd
 from dpa.protocol.coordinator._event_times import EventTimes, _Channel
-from dpa.protocol.coordinator._publications import Publications
+from dpa.protocol.coordinator._publications import Publications, StageEnd
 from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes, ClosingWindows
 from dpa.protocol.task.operator import OperatorMachine

@@ -22,10 +22,9 @@ from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.emitter import Emitter
-from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.task.flow_control import FlowControl, QuantumSizer
 from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.operator import OperatorMachine
-from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox

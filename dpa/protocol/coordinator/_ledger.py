@@ -1,13 +1,15 @@
-"""The records of a stage, counted: what was emitted to it, and what it has read, processed and emitted."""
+"""What is kept of a stage: its records, counted, its queues over time, and the decisions about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import zip_longest
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, zip_longest
 
+from dpa.balance.decision import Decision
 from dpa.errors import ProtocolError
 from dpa.protocol.coordinator._roster import Roster
-from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.metrics import LoadSample, TaskStats
 
 _LOST_SECONDS = 60.0
 """A record unaccounted for this long (seconds), with all senders done and all queues empty, is considered lost."""
@@ -106,3 +108,74 @@ class Ledger:
         elif roster.heard_at - self.changed_at > _LOST_SECONDS:
             lost = f"{self.emitted_to - self.processed} of {self.emitted_to} records to {self._stage} were lost"
             raise ProtocolError(f"{lost}: no task has had any for {_LOST_SECONDS:g} s")
+
+
+_REFUSALS_KEPT = 2_000
+"""Refusals kept in full; all are counted."""
+
+_APPLIED_KEPT = 1_000
+"""The same of applied decisions."""
+
+_RECENT = 100
+"""Applied decisions in a snapshot without history."""
+
+
+class Decisions:
+    """Applied decisions and refusals.
+
+    Attributes:
+        version: of the newest routing table that they published.
+        counts: all of them, by outcome.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.counts: Counter[str] = Counter()
+        self._applied: deque[Decision] = deque(maxlen=_APPLIED_KEPT)
+        self._refused: deque[Decision] = deque(maxlen=_REFUSALS_KEPT)
+
+    def note(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            self.counts[decision.outcome.value] += 1
+            if decision.version is None:
+                self._refused.append(decision)
+            else:
+                self.version = decision.version
+                self._applied.append(decision)
+
+    def kept(self, *, history: bool) -> tuple[Decision, ...]:
+        """Those that are kept, in order; without `history` the newest applied ones alone."""
+        kept = [*self._applied, *self._refused] if history else [*self._applied][-_RECENT:]
+        return tuple(sorted(kept, key=lambda decision: decision.at))
+
+
+_MAX_SAMPLES = 1_024
+
+
+class LoadHistory:
+    """Keeps at most `_MAX_SAMPLES` samples, evenly spaced over the time so far, each of the tasks that there were."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, dict[int, tuple[int, int]]]] = []
+        self._every = 1
+        self._seen = 0
+
+    def add(self, at: float, tasks: Sequence[TaskStats]) -> None:
+        if self._seen % self._every == 0:
+            self._samples.append((at, {stats.index: (stats.queue, stats.processed) for stats in tasks}))
+        self._seen += 1
+        if len(self._samples) > _MAX_SAMPLES:
+            self._samples = self._samples[::2]
+            self._every *= 2
+
+    def samples(self, tasks: Mapping[int, TaskStats]) -> tuple[LoadSample, ...]:
+        """The samples kept, in order, each with as many numbers: of these tasks, by ascending number, as far as there
+        were any. A task had no records before it came; once it is gone it has none queued, and has
+        processed what it had in all."""
+        newest = list(accumulate((max(found, default=-1) for _, found in self._samples), max))
+        shown = [stats for index, stats in tasks.items() if newest and index <= newest[-1]]
+        made = []
+        for (at, found), came in zip(self._samples, newest, strict=True):
+            numbers = [found.get(stats.index, (0, stats.processed * (stats.index <= came))) for stats in shown]
+            made.append(LoadSample(at, tuple(queue for queue, _ in numbers), tuple(done for _, done in numbers)))
+        return tuple(made)

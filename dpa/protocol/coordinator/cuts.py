@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from dpa.protocol.coordinator._cut_in_progress import CutInProgress, CutStep, StageInCut
-from dpa.protocol.coordinator._ended import EndedEpochs
-from dpa.protocol.coordinator._epoch_times import EpochTimes
+from dpa.protocol.coordinator._epoch_times import EndedEpochs, EpochTimes
 from dpa.protocol.coordinator._watermarks import Watermarks
 from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership

@@ -13,15 +13,11 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.coordinator._decisions import Decisions
-from dpa.protocol.coordinator._end import StageEnd
-from dpa.protocol.coordinator._event_times import Held
-from dpa.protocol.coordinator._ledger import Ledger
-from dpa.protocol.coordinator._load_history import LoadHistory
-from dpa.protocol.coordinator._publications import Publications
+from dpa.protocol.coordinator._event_times import Held, StageTime
+from dpa.protocol.coordinator._ledger import Decisions, Ledger, LoadHistory
+from dpa.protocol.coordinator._publications import Publications, StageEnd
 from dpa.protocol.coordinator._roster import Roster
 from dpa.protocol.coordinator._split_queue import SplitQueue
-from dpa.protocol.coordinator._stage_time import StageTime
 from dpa.protocol.graph import Stage
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when

@@ -6,14 +6,18 @@ leaves: that one processes what is queued for a while, then hands over all that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpa.errors import ProtocolError
+from dpa.protocol.machine import Machine
+from dpa.protocol.task._load_reporter import LoadReporter
 from dpa.protocol.task._record_queue import Forwards, RecordQueue
 from dpa.protocol.task.hand_over import Giving, GivingState, MigrationOptions, Taking, TakingState
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.migration import Marker, Settled
 from dpa.routing.members import left_by
 from dpa.routing.moves import Moves, hand_overs
@@ -151,3 +155,21 @@ class Migration:
 def _all_of(gone: frozenset[int], table: RoutingTable) -> Moves:
     """Each task that leaves gives something to each that stays, perhaps nothing."""
     return frozenset((source, to) for source in gone for to in table.members)
+
+
+class Forwarding:
+    """That of one task."""
+
+    def __init__(self, task: Machine, reporter: LoadReporter) -> None:
+        self._task = task
+        self._reporter = reporter
+
+    def __call__(self, forwards: Forwards) -> None:
+        """Send records to their owners. Who emitted them learns where their credit is now."""
+        moved: Counter[tuple[Address, int, int]] = Counter()
+        for owner, push in forwards:
+            self._task.send(Address(self._task.address.stage, owner), push)
+            self._reporter.dequeued(push.block.rows)
+            moved[push.origin, push.edge, owner] += push.block.rows
+        for (origin, edge, owner), records in moved.items():
+            self._task.send(origin, CreditTransfer(edge, records, owner))

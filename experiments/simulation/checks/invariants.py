@@ -16,7 +16,7 @@ from dpa.balance.options import TokenOptions
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.history.words import in_words
+from dpa.protocol.history.recording import in_words
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
