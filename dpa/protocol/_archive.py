@@ -107,7 +107,6 @@ class StoredLetters:
     """Dead letters in the order in which they were noted. Can be pickled; read a file at a time.
 
     Attributes:
-        data: the files of the job.
         parts: the files that have them.
         rest: those that are in no file.
     """

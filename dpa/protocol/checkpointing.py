@@ -27,7 +27,6 @@ class Beginning:
 
     Attributes:
         graph: of the generation, without splits.
-        archive: takes the task's snapshots.
         files: with the states of the tasks of its stage, by their order: of each, those of its parts; empty: it begins
             with none.
         before: what had been asked for of the stage then.
@@ -55,7 +54,6 @@ class Checkpointing:
 
     Attributes:
         graph: that of the job, as it goes on behind the newest checkpoint.
-        has_written: whether this generation has added a checkpoint.
         letters: the dead letters that the newest one has.
     """
 

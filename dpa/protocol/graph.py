@@ -82,7 +82,6 @@ class Stage:
 
     Attributes:
         name: unique in the graph; error messages and reports name tasks by it.
-        tasks: how many there are.
         splits: of a source, its input in the order in which it is handed out.
         position: of a source whose input is open, where the first poll for more goes on; None: these are all splits.
         ends: whether such an input is closed by itself alone, as it has an end.
@@ -242,8 +241,6 @@ class Graph:
     Attributes:
         stages, edges: in an order of their own.
         checkpoints: when they are made; None: there are none.
-        tolerated: how many errors of user code the job bears.
-        until: when inputs that are open are closed.
 
     Raises:
         ConfigError: a stage is named twice or by a reserved name, an edge names no stage, or edges form a cycle.

@@ -101,8 +101,6 @@ class RunPlan:
         deliveries: where the tasks of each stage that is no source deliver their shares of results.
         python_path: directories that the actors add to their module search path.
         testing: for each stage, the tasks that are slow on purpose.
-        name: of the job.
-        limits: of the job.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
         recovery: what becomes of the job when one of its processes dies.
         saved: where the checkpoints are with which it is begun again; None: it is begun at the start of the input.

@@ -48,7 +48,6 @@ class SavedJob:
     """Where the checkpoints of a job are, as its driver has made or found it.
 
     Attributes:
-        options: the job's.
         job: its directory there.
         about: what a job that goes on with one must have in common with this, as a text that each checkpoint holds.
         generation: with which this driver begins; earlier ones belonged to drivers before.
@@ -67,10 +66,7 @@ class Death:
     """The death of a process of a job, with which its generation ends.
 
     Attributes:
-        task: whose process it was.
-        cause: why, as far as that is known.
         node: the name of its node; empty where the job has one node, or where it is not known.
-        generation: in which it died.
         at: when that was noticed, in seconds since the epoch.
         what: what happened, such as `died` or `did not start`.
         is_planned: whether the generation is ended before the process dies, as it is known that it will.
@@ -105,7 +101,6 @@ class Recoveries:
     """Decides after each death whether the job is begun again.
 
     Attributes:
-        options: the job's.
         generation: that is to be, or that lives.
         deaths: that have ended a generation since the newest checkpoint, in order.
     """

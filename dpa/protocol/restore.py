@@ -33,7 +33,6 @@ class AskedStage:
     """What a job asked for of a stage, as far as it matters to one that goes on behind its cut.
 
     Attributes:
-        tasks: how many.
         grouping: the fields of its options.
         ring: the tokens of a routing table, their format, and the seed of hashes.
     """

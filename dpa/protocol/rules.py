@@ -98,9 +98,7 @@ class RuledMachine:
     """Something with a state that only changes while one of its rules is carried out, and only as that names.
 
     Attributes:
-        RULES: all transitions.
         KINDS: the types of the events that they name.
-        state: the present state.
     """
 
     RULES: ClassVar[tuple[Rule, ...]] = ()

@@ -205,7 +205,7 @@ def test_after_a_freeze_no_table_is_published_whatever_comes() -> None:
 def test_a_second_freeze_cannot_come() -> None:
     balancer = Balancer()
     balancer.freeze()
-    with pytest.raises(ProtocolError, match="balancer"):
+    with pytest.raises(ProtocolError, match="reducer cannot take a Freeze from coordinator while frozen"):
         balancer.freeze()
 
 

@@ -28,7 +28,6 @@ class StageInCut:
     """One stage.
 
     Attributes:
-        progress: the stage in all.
         table: its newest one, once that is frozen.
         exchanges: whether its tasks were asked to exchange states, to close windows and to publish.
         awaited: its tasks that have not paused, or have not closed their windows.
@@ -52,9 +51,7 @@ class CutInProgress:
         began_at: in seconds.
         slot: of the store's chain, for its checkpoint; None: it makes none.
         publishing: the stages whose results of the epoch are published.
-        stages: all of them, by name.
         draining: those that take records.
-        marked: the tasks that have marked their states.
         written: what the driver's archive gave for the states of each task.
         checkpoint: what is to be written, once all states are marked.
     """

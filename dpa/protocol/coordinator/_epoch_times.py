@@ -51,7 +51,6 @@ class _Unseen:
     """Rows of an epoch whose results are staged, and not seen by readers.
 
     Attributes:
-        rows: how many.
         at: the end of the last phase that they have gone through.
         waits: whether something of them waits for a checkpoint.
         row_seconds: that they have spent in each phase, all rows together.

@@ -20,8 +20,6 @@ class Ledger:
     every message while a cut is made.
 
     Attributes:
-        read: rows read.
-        processed: records processed.
         began_at: when it was known to have processed its first record, a source to have read its first row; None
             before.
         drained_at: when all its records were processed, of a source when all rows were read and all records emitted;

@@ -57,8 +57,6 @@ class Cuts(RuledMachine):
 
     Attributes:
         checkpoints: those so far; None: there are none to be.
-        times: where the time of epochs goes.
-        watermarks: how far event time has come.
     """
 
     def __init__(

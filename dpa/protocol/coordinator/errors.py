@@ -12,11 +12,7 @@ from dpa.tolerance import Failed, summed
 
 
 class Errors:
-    """All of them.
-
-    Attributes:
-        counts: how many.
-    """
+    """All of them."""
 
     def __init__(self, tolerated: Tolerated) -> None:
         """`tolerated`: how many errors the job bears, and those that it begins with."""

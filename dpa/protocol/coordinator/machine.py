@@ -111,12 +111,7 @@ _WHY_NOT_NOW: dict[State, str] = {
 
 
 class CoordinatorMachine(Machine):
-    """Messages about a stage are handled by its `StageProgress`.
-
-    Attributes:
-        started_at: when the stream began, or None.
-        done_at: when the result was complete, or None.
-    """
+    """Messages about a stage are handled by its `StageProgress`."""
 
     stages: dict[str, StageProgress]
 

@@ -71,12 +71,7 @@ class _Change:
 
 
 class Membership(RuledMachine):
-    """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused.
-
-    Attributes:
-        steps: the last changes that have been carried out.
-        begun: how many changes have begun.
-    """
+    """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused."""
 
     def __init__(
         self,

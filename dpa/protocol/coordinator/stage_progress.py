@@ -51,16 +51,11 @@ class StageProgress(RuledMachine):
     """One stage. A source goes from streaming to done.
 
     Attributes:
-        name: of the stage.
         spec: the stage as the graph has it.
-        is_source: whether its tasks read splits.
-        roster: its tasks.
         splits: of a source, its input.
-        ledger: its records.
         end: its last table and its tasks' shares.
         publications: its partial results.
         feeders: the names of the stages that feed it.
-        time: how far its event time has come.
     """
 
     def __init__(

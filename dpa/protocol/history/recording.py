@@ -45,13 +45,7 @@ Outcome = tuple[Instruction, ...] | str
 
 
 class Handled(NamedTuple):
-    """An event as it was recorded.
-
-    Attributes:
-        now: when it was handled, in seconds.
-        event: the event, lean.
-        outcome: what came of it.
-    """
+    """An event as it was recorded."""
 
     now: float
     event: Event
@@ -71,9 +65,6 @@ class Replayed(NamedTuple):
 
     Attributes:
         number: of the event, from 1.
-        handled: as it was recorded.
-        outcome: what came of it this time.
-        machine: which has handled it.
     """
 
     number: int
@@ -93,7 +84,6 @@ class Segment:
     Attributes:
         pickled: the machine, with references to what it shares with the original.
         shared: what it shares.
-        events: in the order in which they were handled.
     """
 
     pickled: bytes
@@ -120,7 +110,6 @@ class Recording:
     """The last events of a task.
 
     Attributes:
-        task: whose.
         segments: one or two, the older one first.
         first: number of the first event, from 1.
         error: what ended the task, or None.

@@ -33,12 +33,7 @@ class _PutOff:
 
 
 class Migration:
-    """What a task gives and takes by the newest table.
-
-    Attributes:
-        giving, taking: the two sides.
-        senders: who emits records to the task.
-    """
+    """What a task gives and takes by the newest table."""
 
     def __init__(
         self,

@@ -58,7 +58,6 @@ class RecordQueue:
     Attributes:
         table: the newest routing table that the task holds.
         length: records accepted and neither processed nor forwarded.
-        peak: the longest that the queue has been.
         forwarded_out, forwarded_in: records forwarded to other tasks so far, and accepted from them.
     """
 

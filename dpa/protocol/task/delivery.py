@@ -22,7 +22,6 @@ class TaskOutput:
     """One task's share of its stage's result.
 
     Attributes:
-        rows: rows in it.
         states: the most keys that it held before other tasks' states were merged in.
         staged: what the sink must know to commit the share: one thing, or nothing if none was staged.
         stats: how often its keys came.

@@ -102,7 +102,6 @@ class _Part:
 
     Attributes:
         number: of the block that they are part of, in the order of `keep`.
-        block: the records.
         read_at: their source time (seconds).
         made_at: since when they wait (seconds).
     """
@@ -120,10 +119,7 @@ class Emitter:
     records always go by the newest table known here.
 
     Attributes:
-        edge: its number in the graph.
         stage: the stage that receives.
-        origin: the task that sends.
-        emitted: records pushed so far.
         held: records that wait for credit.
         credit_seconds: for which the records pushed so far have waited for it, all records together.
     """

@@ -40,11 +40,7 @@ class ProductionState(State):
 
 class Production(RuledMachine):
     """Rows that become records: those of a split, or of a stage's own result. The next step is taken when the
-    emitters take further blocks.
-
-    Attributes:
-        is_held: whether no step is to be taken now.
-    """
+    emitters take further blocks."""
 
     def __init__(self, task: TaskMachine) -> None:
         super().__init__(ProductionState.CLOSED)

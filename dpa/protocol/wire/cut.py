@@ -53,10 +53,7 @@ class SourceCut:
     Attributes:
         rest: what it has not read, in the order in which it is handed out.
         position: where the next poll of its input goes on, if that is open; None: `rest` is all.
-        read: rows that it has read.
-        tasks: how many read it.
         given: what polls of its input have given, if that is kept.
-        reached: its event time.
     """
 
     rest: tuple[Split, ...]
@@ -72,11 +69,8 @@ class OperatorCut:
     """What an operator stage has made of all records of the rows that are read.
 
     Attributes:
-        table: its newest routing table.
         snapshots: of each task, by its number: what the driver's archive gave for it. In the order of the table's
             members, by which groupings that go by no table choose.
-        processed: records that it has processed.
-        reached: its event time.
         published: rows of its result that were published by then.
         rounds: redistributions that each task's load has caused, where the policy counts them.
     """
@@ -98,7 +92,6 @@ class Cut:
         slot: of the store's chain, for which its snapshots are written.
         at: when it was begun, in seconds of the stream.
         seconds: that the sources waited for it.
-        sources, operators: of each stage.
         failed: what user code had failed on.
         staged: results of this epoch and earlier ones, which are to be committed once it is written.
     """

@@ -66,8 +66,6 @@ class EpochWait:
     """For whom the end of an epoch waited.
 
     Attributes:
-        task: its name.
-        what: what it did.
         seconds: for how long the others waited.
     """
 
@@ -81,7 +79,6 @@ class EpochStats:
     """The epochs that cuts of the stream have ended.
 
     Attributes:
-        number: how many.
         seconds: in which sources waited for cuts, all together.
         longest: the longest of these waits.
         waited_for: whom the longest one waited for most; None before the first.
@@ -131,7 +128,6 @@ class EndedEpoch:
     """An epoch.
 
     Attributes:
-        epoch: its number.
         at: when it ended, in seconds of the stream.
         seconds: since the epoch before ended, or the stream began.
         waited: seconds that sources waited for its end.
@@ -141,8 +137,6 @@ class EndedEpoch:
         late: records that were late by then.
         left_out: records that were left out by then for another reason.
         slot: of the checkpoint chain, for which the epoch's states are written; None: there is no checkpoint.
-        is_last: whether the job ended with it.
-        stages: all of them.
         splits: by source, what the epoch has read.
     """
 

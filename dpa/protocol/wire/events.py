@@ -61,9 +61,6 @@ class TaskDied(Event):
     """Coordinator: a task has ended before its time.
 
     Attributes:
-        address: which.
-        kind: how.
-        cause: why.
         what: what has happened to a task that died.
     """
 
@@ -116,10 +113,8 @@ class Rescale(Event):
 
     Attributes:
         request: a number by which the `Answer` is known; None: nobody waits for one.
-        stage: its name.
         tasks: how many, at least 1.
         nodes: on which nodes new tasks are to be, in turn; empty: where the driver sees fit.
-        reason: why, in a few words.
     """
 
     request: int | None
@@ -135,10 +130,7 @@ class MoveTasks(Event):
 
     Attributes:
         request: a number by which the `Answer` is known; None: nobody waits for one.
-        stage: its name.
-        tasks: their numbers.
         nodes: the node of each new task; empty: where the driver sees fit.
-        reason: why, in a few words.
     """
 
     request: int | None
@@ -154,12 +146,7 @@ TaskRequest: TypeAlias = Rescale | MoveTasks
 
 @dataclass(frozen=True)
 class CancelChange(Event):
-    """Coordinator: make no change of a stage's tasks that waits, or whose new tasks are not up yet.
-
-    Attributes:
-        request: a number by which the `Answer` is known.
-        stage: its name.
-    """
+    """Coordinator: make no change of a stage's tasks that waits, or whose new tasks are not up yet."""
 
     request: int
     stage: str
@@ -170,10 +157,8 @@ class StepDone(UserCodeDone):
     """A step, or None where nothing is left to read.
 
     Attributes:
-        seconds: that it took.
         ran: for how many of them user code was on a processor.
         awaited: for how many it waited for its input.
-        failed: what it has failed on, if it has.
         event_time: the greatest of the rows that were read since the split was opened, in microseconds, if they have
             any.
     """
@@ -196,7 +181,6 @@ class ProcessDone(UserCodeDone):
         waited: how many of the others user code waited for a processor.
         ran: how many of them it was on one.
         dead: how many of its records were left out, as user code raised on them.
-        failed: what user code has failed on, if it has.
         opens: the end of the first of its windows that are open, in microseconds since 1970; None: none is.
     """
 
@@ -306,8 +290,6 @@ class PublishDone(UserCodeDone):
 
     Attributes:
         staged: what the sink gave for it.
-        seconds: that it took.
-        rows: of the share.
         blocks: records of the results of windows, as in `ProcessDone`.
         opens, failed: as there.
     """

@@ -59,7 +59,6 @@ class Answer(Instruction):
 
     Attributes:
         request: its number; None: nobody waits for this.
-        text: one sentence.
         refused: whether nothing was changed.
     """
 
@@ -184,7 +183,6 @@ class Commit(Instruction):
     them. Answered by `Committed`.
 
     Attributes:
-        epoch: its number.
         at: seconds from the beginning of the stream to the cut that ends the epoch.
         staged: what the sink gave for each task's share, in the order of the tasks.
     """

@@ -22,7 +22,6 @@ class Paused(Message):
     of its split.
 
     Attributes:
-        stats: the task's statistics.
         waited: of a source, the rows that it has read since it paused last.
     """
 

@@ -42,7 +42,6 @@ class Ack(Message):
 
     Attributes:
         edge: number of the edge on which they were emitted.
-        records: the number of processed records.
         window: records that the receiver of this may have in flight towards the sender; None: as before.
         signal: the sender's last finding of its load, where the grouping listens.
     """
@@ -59,7 +58,6 @@ class CreditTransfer(Message):
 
     Attributes:
         edge: number of the edge on which they were emitted.
-        records: the number of forwarded records.
         receiver: number of the task that has them now.
     """
 

@@ -74,7 +74,6 @@ class Finished(Message):
     """A task has finished its share of the stage's result, and waits for the schema that all shares will have.
 
     Attributes:
-        stats: its statistics.
         latency: from source to processed, of all records that it processed.
         stage_latency: from emitted to processed, of the same records.
         schema: the columns of its share; None if the share is empty.

@@ -26,7 +26,6 @@ class RangeTransfer(Message):
     keys that the sender had or still gets follow.
 
     Attributes:
-        version: of the table.
         part: the states; None if there are none.
         interval: hashes; the receiver has all states now that it gets of these.
         is_last: whether it has all states that it gets from the sender.
