@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.elastic import ElasticOptions
@@ -20,6 +20,7 @@ from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
 from dpa.protocol.wire.cut import NOTHING_REACHED, Reached
+from dpa.protocol.wire.instructions import Commit
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.event_time import SourceTime
@@ -27,9 +28,6 @@ from dpa.sources.feed import Position
 from dpa.sources.splits import Split, total_rows
 from dpa.sources.until import Until
 from dpa.tolerance import NONE_FAILED, Failed
-
-if TYPE_CHECKING:
-    from dpa.protocol.wire.instructions import Commit
 
 _REPORTING_TASKS = 32
 """A job of no more reports at every tick."""

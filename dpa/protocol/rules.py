@@ -147,6 +147,9 @@ class RuledMachine:
                 return
             self._follow(following, then)
 
+    def _ignore(self, sender: Address, event: object) -> None:
+        """The handler of events that do not matter in a state."""
+
     def _follow(self, state: State | None, then: frozenset[State | None]) -> None:
         if state not in then:
             raise AssertionError(f"{type(self).__name__}: no rule lets {state} follow {self.state}")

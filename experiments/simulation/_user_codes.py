@@ -135,7 +135,7 @@ class UserCodes:
     def cut_is_over(self, coordinator: CoordinatorMachine) -> None:
         """The coordinator lets tasks go on; the next cut may have begun by then."""
         for name, book in self._finals.items():
-            book.cut_is_over(knows=coordinator.stages[name].publications.has_closed)
+            book.cut_is_over(knows=coordinator.stages[name].results.has_closed)
 
     def _require_cut(self) -> None:
         """All that was emitted is processed."""

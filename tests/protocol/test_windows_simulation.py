@@ -14,7 +14,7 @@ from dpa.execution.receivers._sessions import SessionStates
 from dpa.execution.reduce_task import ReduceTask
 from dpa.protocol.balancer.machine import StageBalance
 from dpa.protocol.coordinator._event_times import EventTimes, _Channel
-from dpa.protocol.coordinator._publications import Publications, StageEnd
+from dpa.protocol.coordinator._results import EpochResults, StageEnd
 from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes, ClosingWindows
 from dpa.protocol.task.operator import OperatorMachine
@@ -159,8 +159,8 @@ def publishes_again(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_what_it_has_closed(patch: pytest.MonkeyPatch) -> None:
     """Publishes the rows of windows with those of later ones, where a cut has closed them before results were due."""
-    close = Publications.close
-    patch.setattr(Publications, "close", lambda self, *given, are_some: close(self, *given, are_some=False))
+    close = EpochResults.close
+    patch.setattr(EpochResults, "close", lambda self, *given, are_some: close(self, *given, are_some=False))
 
 
 UNPUBLISHED: dict[Patch, int] = {publishes_again: 0, forgets_what_it_has_closed: 0}

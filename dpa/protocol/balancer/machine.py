@@ -26,7 +26,7 @@ from dpa.routing.members import left_by
 from dpa.routing.table import RoutingTable
 
 _CHANGE = "change of members"
-"""Under what the one that is postponed is kept."""
+"""Key of the postponed change."""
 
 
 class BalanceState(State):
@@ -155,8 +155,8 @@ class StageBalance(RuledMachine):
         return following
 
     def _postpone_report(self, sender: Address, message: LoadReport) -> None:
-        """Keep the newest load of each task that has settled. What one reports before counts records that it is about
-        to give away, as if they were its own by the newest table."""
+        # A task that has not settled counts records that it is about to give away, as if they were its own by the
+        # newest table: its report is dropped. Of the others the newest is kept.
         if sender in self._settled:
             self._postponed[sender] = (sender, message)
 
@@ -202,9 +202,6 @@ class StageBalance(RuledMachine):
     def _thaw(self, sender: Address, message: Thaw) -> State:
         return BalanceState.BALANCING
 
-    def _ignore(self, sender: Address, event: object) -> None:
-        """An event that no longer matters."""
-
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish if acted", (None, BalanceState.SETTLING)),
         on(OfferedReport, [BalanceState.BALANCING, BalanceState.SETTLING], _offered_report, "note what is offered"),
@@ -220,7 +217,9 @@ class StageBalance(RuledMachine):
         when(BalanceState.BALANCING, _take_up, "take up what was kept, as if it came now"),
         on(Thaw, BalanceState.FROZEN, _thaw, "go on", BalanceState.BALANCING),
         on(Redistribute, [BalanceState.FREEZING, BalanceState.FROZEN], _postpone, "keep until the table may change"),
-        *on_each((LoadReport, OfferedReport), [BalanceState.FREEZING, BalanceState.FROZEN], _ignore, "ignore"),
+        *on_each(
+            (LoadReport, OfferedReport), [BalanceState.FREEZING, BalanceState.FROZEN], RuledMachine._ignore, "ignore"
+        ),
     )
 
 

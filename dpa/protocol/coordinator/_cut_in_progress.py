@@ -103,7 +103,5 @@ class CutInProgress:
         for stage in self.draining:
             of, last = stage.progress, stage.table
             assert last is not None
-            found[of.name] = OperatorCut(
-                last.table, {}, of.ledger.processed, of.cut_at, of.publications.rows, last.rounds
-            )
+            found[of.name] = OperatorCut(last.table, {}, of.ledger.processed, of.cut_at, of.results.rows, last.rounds)
         return found

@@ -218,7 +218,7 @@ class EndedEpochs:
                     stage.time.reached.watermark,
                     stage.time.closed,
                     stage.ledger.processed,
-                    stage.publications.newest_rows if stage in publishing else None,
+                    stage.results.newest_rows if stage in publishing else None,
                 )
                 for name, stage in self._stages.items()
             },

@@ -102,7 +102,7 @@ class SplitQueue:
         self._asking.append(task)
 
     def keep(self, members: Collection[int]) -> None:
-        """Others than these tasks have ended."""
+        """Forget tasks that are no members any more."""
         for tasks in (self._readers, self._refused, self._left):
             tasks.intersection_update(members)
 
@@ -168,10 +168,15 @@ class SplitQueue:
         others_read = not self._refused.issuperset(members)
         in_order = len(members) == 1 and not self._left.issuperset(leaving)
         for task in self._asking:
+            # A task that leaves stops here, and others read what it gave back. Once all of these were told that there
+            # is no more, they are done and ask no more: then it reads the rest itself.
             if task in leaving:
                 answers.append((task, None if others_read else self._rests.pop(task, None) or self._next()))
+            # Rows that one task reads alone keep their order. So a task that takes its place waits until all rows that
+            # the other has emitted are processed.
             elif self._splits and not (in_order and task not in self._readers):
                 answers.append((task, self._next()))
+            # "No more" is final. It is not said while a task that leaves may give back the rest of its split.
             elif self.position is None and not (self._splits or self._rests) and self._read.keys().isdisjoint(leaving):
                 answers.append((task, None))
         self._read |= {task: split for task, split in answers if split is not None}

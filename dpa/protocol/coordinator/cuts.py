@@ -122,12 +122,12 @@ class Cuts(RuledMachine):
     def end(self, now: float) -> None:
         self._ended.log(self._epoch + 1, now, is_last=True)
 
-    def hurry(self, now: float) -> None:
+    def trigger(self, now: float) -> None:
         self._due_at = min(self._due_at, now)
 
     def _begin_if_due(self) -> State | None:
         changes = self._membership
-        if changes.is_under_way or not (self.comes_first or (self._is_due and not changes.can_begin)):
+        if changes.is_under_way or not (self.precedes_changes or (self._is_due and not changes.can_begin)):
             return None
         now, is_checkpoint = self._coordinator.now, self._is_checkpoint_due
         publishing = [stage for stage in self._operators if stage.publishes_now(with_checkpoint=is_checkpoint)]
@@ -136,8 +136,8 @@ class Cuts(RuledMachine):
         slot = self._slot if is_checkpoint else None
         self._at_hand = cut = CutInProgress(self._epoch, now, slot, self._stages.values(), publishing)
         self.times.begin(now, self._due_since(cut))
-        self._tell((stage.progress for stage in cut.at(CutStep.EMITTING)), Pause())
-        self._tell((stage.progress for stage in cut.draining), Drain())
+        self._broadcast((stage.progress for stage in cut.at(CutStep.EMITTING)), Pause())
+        self._broadcast((stage.progress for stage in cut.draining), Drain())
         return CutState.DRAINING
 
     @property
@@ -146,7 +146,7 @@ class Cuts(RuledMachine):
         return self._at_hand
 
     @property
-    def comes_first(self) -> bool:
+    def precedes_changes(self) -> bool:
         """Whether one is to begin before a change of tasks does: it is due, and there was a change since the last; or
         tasks still write what they have marked at the last one."""
         return self.state is CutState.SAVING or (self._membership.begun > self._changes and self._is_due)
@@ -163,7 +163,7 @@ class Cuts(RuledMachine):
         some are closed."""
         if not stage.publishes_now(with_checkpoint=self._is_checkpoint_due):
             return False
-        return not stage.spec.publishes_closed or stage.publications.has_closed or self.watermarks.closes(stage)
+        return not stage.spec.publishes_closed or stage.results.has_closed or self.watermarks.closes(stage)
 
     @property
     def _is_checkpoint_due(self) -> bool:
@@ -172,7 +172,7 @@ class Cuts(RuledMachine):
 
     def _due_since(self, cut: CutInProgress) -> float:
         """When a cut that begins was due by the clock; now, if event time has made it due."""
-        published = (each.publications.due_at for each in cut.publishing if not each.spec.publishes_closed)
+        published = (each.results.due_at for each in cut.publishing if not each.spec.publishes_closed)
         return min(math.inf if cut.slot is None else self._due_at, cut.began_at, *published)
 
     @property
@@ -181,7 +181,7 @@ class Cuts(RuledMachine):
         runs = all(stage.is_running for stage in self._operators)
         return runs and not all(stage.has_nothing_left for stage in self._sources)
 
-    def _tell(self, stages: Iterable[StageProgress], message: Message) -> None:
+    def _broadcast(self, stages: Iterable[StageProgress], message: Message) -> None:
         for address in (address for stage in stages for address in stage.addresses):
             self._coordinator.send(address, message)
 
@@ -197,15 +197,15 @@ class Cuts(RuledMachine):
         found.step = CutStep.QUIET
         if not self._cut.at(CutStep.EMITTING):
             self.watermarks.cut()
-        self._step_over(EpochPhase.SOURCES, sender)
+        self._note_step(EpochPhase.SOURCES, sender)
 
-    def _step_over(self, phase: EpochPhase, task: Address) -> None:
+    def _note_step(self, phase: EpochPhase, task: Address) -> None:
         """A task was the last for which the cut waited."""
         self.times.step(phase, task, self._coordinator.now)
 
     def _frozen(self, sender: Address, message: LastTable) -> None:
         self._cut.stages[message.stage].table = message
-        self._step_over(EpochPhase.TABLES, sender)
+        self._note_step(EpochPhase.TABLES, sender)
 
     def _drained(self) -> State | None:
         cut = self._cut
@@ -219,7 +219,7 @@ class Cuts(RuledMachine):
                 # the checkpoint takes their results for published.
                 if cut.slot is not None and of.has_unpublished and of not in cut.publishing:
                     cut.publishing.append(of)
-                self._step_over(EpochPhase.QUEUES, Address(of.name, of.ledger.last_task))
+                self._note_step(EpochPhase.QUEUES, Address(of.name, of.ledger.last_task))
                 self._coordinator.send(BALANCER, Freeze(of.name))
             if stage.step is CutStep.SETTLED and self._has_closed(stage):
                 stage.step = CutStep.QUIET
@@ -256,34 +256,34 @@ class Cuts(RuledMachine):
 
     def _published(self, sender: Address, message: Published) -> None:
         stage = self._stages[sender.stage]
-        stage.publications.note(sender, message)
+        stage.results.note(sender, message)
         if message.stats is not None:
             stage.ledger.note(message.stats, self._coordinator.now)
         self._cut.stages[sender.stage].awaited.discard(sender)
-        self._step_over(EpochPhase.RESULTS if stage in self._cut.publishing else EpochPhase.WINDOWS, sender)
+        self._note_step(EpochPhase.RESULTS if stage in self._cut.publishing else EpochPhase.WINDOWS, sender)
 
     def _take_snapshots(self) -> State | None:
         cut, now = self._cut, self._coordinator.now
-        if not all(stage.publications.is_complete for stage in cut.publishing):
+        if not all(stage.results.is_complete for stage in cut.publishing):
             return None
         if cut.publishing:
             waits = any(stage.spec.commits_with_checkpoints for stage in cut.publishing)
             self.times.staged(cut.epoch, now, waits=waits)
         for stage in cut.publishing:
-            commit = stage.publications.commit(now, now - cut.began_at)
+            commit = stage.results.commit(now, now - cut.began_at)
             self._staged[commit.stage, commit.epoch] = commit
             if not stage.spec.commits_with_checkpoints:
                 self._commit([commit])
         if cut.slot is None:
-            self._go_on()
+            self._resume()
             return self._over()
-        self._tell(self._operators, TakeSnapshot(cut.slot))
+        self._broadcast(self._operators, TakeSnapshot(cut.slot))
         return CutState.TAKING_SNAPSHOTS
 
     def _taken(self, sender: Address, message: SnapshotTaken) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
         self._cut.marked.add(sender)
-        self._step_over(EpochPhase.SNAPSHOTS, sender)
+        self._note_step(EpochPhase.SNAPSHOTS, sender)
 
     def _task_written(self, sender: Address, message: SnapshotWritten) -> None:
         self._cut.written[sender] = message.written
@@ -303,7 +303,7 @@ class Cuts(RuledMachine):
             self._errors.noted,
             tuple(each for each in self._staged.values() if self._stages[each.stage].spec.is_named),
         )
-        self._go_on()
+        self._resume()
         return CutState.SAVING
 
     def _write(self) -> State | None:
@@ -315,12 +315,12 @@ class Cuts(RuledMachine):
         self._coordinator.instruct(WriteCheckpoint(cut.checkpoint))
         return CutState.WRITING
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         cut, now = self._cut, self._coordinator.now
         for stage in cut.draining:
             self._coordinator.send(BALANCER, Thaw(stage.progress.name))
         for of in self._operators:
-            self._tell([of], GoOn(of.is_draining))
+            self._broadcast([of], GoOn(of.is_draining))
             of.time.wait(now, now - cut.began_at)
         self._ended.log(cut.epoch, cut.began_at, self.times.go_on(now), cut.slot, cut.publishing)
 
@@ -354,7 +354,7 @@ class Cuts(RuledMachine):
     def _committed(self, sender: Address, event: Committed) -> None:
         self._committing.discard((event.stage, event.epoch))
         self._staged.pop((event.stage, event.epoch), None)
-        self._stages[event.stage].publications.committed()
+        self._stages[event.stage].results.committed()
         if all(epoch != event.epoch for _, epoch in self._staged):
             self.times.seen(event.epoch, self._coordinator.now)
 

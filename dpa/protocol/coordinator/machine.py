@@ -301,7 +301,7 @@ class CoordinatorMachine(Machine):
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if event.cuts:
-            self._cuts.hurry(self.now)
+            self._cuts.trigger(self.now)
         if event.cuts or self._cuts.is_holding:
             return
         assert self.started_at is not None
@@ -321,10 +321,7 @@ class CoordinatorMachine(Machine):
         self._planners.abandoned(request, self.now)
 
     def _waits_for_cut(self) -> bool:
-        return self._cuts.comes_first
-
-    def _ignore(self, sender: Address, event: object) -> None:
-        """An event that no longer matters."""
+        return self._cuts.precedes_changes
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Start, CoordinatorState.CREATED, _start, "start all tasks", CoordinatorState.STARTING),
@@ -373,19 +370,22 @@ class CoordinatorMachine(Machine):
                     Machine.hand_on,
                     "for the cut",
                 ),
-                *on_each((CheckpointWritten, CheckpointFailed), [CoordinatorState.DONE], _ignore, "ignore"),
+                *on_each((CheckpointWritten, CheckpointFailed), [CoordinatorState.DONE], Machine._ignore, "ignore"),
                 on(DecisionReport, _ALIVE, Machine.for_named_stage, "for the stage"),
                 on(Tick, CoordinatorState.RUNNING, _tick, "sample queues"),
                 when(
                     CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)
                 ),
-                on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
+                on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], Machine._ignore, "ignore"),
                 *on_each(
-                    (Progress, DecisionReport, Tick, TaskDied, PollDone), [CoordinatorState.DONE], _ignore, "ignore"
+                    (Progress, DecisionReport, Tick, TaskDied, PollDone),
+                    [CoordinatorState.DONE],
+                    Machine._ignore,
+                    "ignore",
                 ),
             ),
             CoordinatorState.FAILED,
-            _ignore,
+            Machine._ignore,
             "ignore",
         ),
     )

@@ -49,6 +49,7 @@ _RECENT = 100
 
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
+_NOT_UNREAD = tuple(state for state in MembershipState if state is not MembershipState.UNREAD)
 _CANCELLED = "it was cancelled"
 
 
@@ -310,9 +311,6 @@ class Membership(RuledMachine):
     def _answer(self, request: TaskRequest | CancelChange, text: str, *, refused: bool = False) -> None:
         self._coordinator.instruct(Answer(request.request, text, refused))
 
-    def _ignore(self, sender: Address, event: object) -> None:
-        """An event that does not matter."""
-
     @property
     def _current(self) -> _Change:
         assert self._change is not None
@@ -330,7 +328,13 @@ class Membership(RuledMachine):
         ),
         on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "of the stage, begin none that waits"),
         on(Tick, MembershipState.UNREAD, _read, "look again", MembershipState.IDLE),
-        on(Tick, [state for state in MembershipState if state is not MembershipState.UNREAD], _ignore, "ignore"),
+        on(Tick, _NOT_UNREAD, RuledMachine._ignore, "ignore"),
+        on(
+            Tick,
+            [state for state in MembershipState if state is not MembershipState.UNREAD],
+            RuledMachine._ignore,
+            "ignore",
+        ),
         on(TaskStarted, _NOT_UP, _started, "with the last one, let them take part", (None, MembershipState.CHANGING)),
         on(StartFailed, _NOT_UP, _not_started, "refuse", MembershipState.IDLE),
         on(MembersChanged, MembershipState.CHANGING, _published, "note"),

@@ -15,7 +15,7 @@ from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator._event_times import Held, StageTime
 from dpa.protocol.coordinator._ledger import Decisions, Ledger, LoadHistory
-from dpa.protocol.coordinator._publications import Publications, StageEnd
+from dpa.protocol.coordinator._results import EpochResults, StageEnd
 from dpa.protocol.coordinator._roster import Roster
 from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import Stage
@@ -54,7 +54,7 @@ class StageProgress(RuledMachine):
         spec: the stage as the graph has it.
         splits: of a source, its input.
         end: its last table and its tasks' shares.
-        publications: its partial results.
+        results: those by epoch.
         feeders: the names of the stages that feed it.
     """
 
@@ -72,7 +72,7 @@ class StageProgress(RuledMachine):
             stage.name, self.roster, ((feeder.ledger, position) for feeder, position in feeders)
         )
         self.end = StageEnd(stage)
-        self.publications = Publications(stage, epoch)
+        self.results = EpochResults(stage, epoch)
         self._coordinator = coordinator
         self._feeders = [feeder for feeder, _ in feeders]
         self.feeders = frozenset(feeder.name for feeder in self._feeders)
@@ -139,15 +139,15 @@ class StageProgress(RuledMachine):
 
     def publishes_now(self, *, with_checkpoint: bool) -> bool:
         """Whether an epoch should end now, so that its results are published, or would if a checkpoint were made."""
-        is_due = self.publications.are_due(self._coordinator.now, with_checkpoint=with_checkpoint)
+        is_due = self.results.are_due(self._coordinator.now, with_checkpoint=with_checkpoint)
         if not is_due or not self.is_running or self.has_nothing_left:
             return False
-        return self.spec.publishes_closed or self.ledger.processed > self.publications.processed
+        return self.spec.publishes_closed or self.ledger.processed > self.results.processed
 
     @property
     def has_unpublished(self) -> bool:
         """Whether it has processed records of which nothing is published, as is to be by the time of a checkpoint."""
-        return self.spec.is_named and self.ledger.processed > self.publications.processed
+        return self.spec.is_named and self.ledger.processed > self.results.processed
 
     @property
     def is_emitting(self) -> bool:
@@ -212,7 +212,7 @@ class StageProgress(RuledMachine):
 
     def start(self, now: float) -> None:
         self.ledger.start(now)
-        self.publications.wait(now)
+        self.results.wait(now)
         self.time.wait(now)
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
@@ -230,7 +230,7 @@ class StageProgress(RuledMachine):
             latency=LatencySketch.union([end.latency]) if history else None,
             stage_latency=LatencySketch.union([end.stage_latency]) if history else None,
             initial_load=end.initial_load(self.members),
-            aggregation=self.publications.stats,
+            aggregation=self.results.stats,
             members=tuple(self.members),
             lives=tasks.lives,
             forgotten=tasks.forgotten,
@@ -305,11 +305,11 @@ class StageProgress(RuledMachine):
         """Its tasks are to exchange states by the newest table, of this version; then to close the windows that event
         time has passed, and to publish what they have, if they are to."""
         if publishes:
-            self.publications.begin(epoch, at, self.members, self.ledger.processed)
+            self.results.begin(epoch, at, self.members, self.ledger.processed)
         else:
             until = self.time.reached.closed
             are_some = self.closes_by(until) if self.spec.publishes_closed else until != self.time.closed
-            self.publications.close(epoch, at, self.members, are_some=are_some)
+            self.results.close(epoch, at, self.members, are_some=are_some)
         transfer, closes = self.end.moves_states(version), self.time.reached.closed
         self.time.closed = closes
         self._broadcast(BeginExchange(epoch, version, transfer=transfer, closes=closes, publishes=publishes))
@@ -319,7 +319,7 @@ class StageProgress(RuledMachine):
         if version is None:
             return None
         moves = self.end.moves_states(version)
-        self._broadcast(BeginExchange(self.publications.epoch + 1, version, last=True, transfer=moves))
+        self._broadcast(BeginExchange(self.results.epoch + 1, version, last=True, transfer=moves))
         return StagePhase.EXCHANGING
 
     def _finished(self, sender: Address, message: Finished) -> None:
@@ -330,7 +330,7 @@ class StageProgress(RuledMachine):
         if not self.end.all_finished(self.members):
             return None
         schema = self.end.schema(self.members)
-        epoch = self.publications.epoch + 1
+        epoch = self.results.epoch + 1
         for address in self.addresses:
             self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0], epoch=epoch))
         return StagePhase.DELIVERING

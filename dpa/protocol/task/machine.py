@@ -302,9 +302,6 @@ class TaskMachine(Machine):
             if emitter.stage == message.stage:
                 emitter.adopt(message.table)
 
-    def _ignore(self, sender: Address, event: object) -> None:
-        """An event that no longer matters."""
-
     def _note_waiting(self) -> None:
         if self.is_waiting:
             self._waiting_since = self.now if self._waiting_since is None else self._waiting_since

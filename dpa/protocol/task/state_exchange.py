@@ -72,7 +72,7 @@ class StateExchange(RuledMachine):
 
     def _extract(self) -> State | None:
         current, own, owners = self._exchange, self._task.address, self._queue.table
-        if current.version > owners.version:
+        if current.version > owners.version:  # the table comes on another channel
             return None
         if not current.transfer:
             self._others = []
@@ -104,6 +104,7 @@ class StateExchange(RuledMachine):
         return ExchangeState.DUE
 
     def _transferred(self, sender: Address, message: StateTransfer) -> None:
+        # The states of a task that was asked earlier may come before this task is asked.
         expected = self._epoch or max(message.epoch, self._ended + 1)
         if message.epoch != expected or sender.index in self._parts:
             raise ProtocolError(f"{self._task.address} cannot take states of epoch {message.epoch} from {sender}")

@@ -21,7 +21,7 @@ from dpa.protocol.wire.metrics import AggregationStats
 _NOT_ALL = -1
 
 
-class Publications:
+class EpochResults:
     """Every time at the end of an epoch: all shares are of the same rows of the input.
 
     Attributes:
