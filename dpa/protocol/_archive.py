@@ -58,8 +58,8 @@ class Archive:
     _parts: tuple[Part, ...] = field(default=(), init=False)
 
     def cut(self, slot: int, task: ReduceTask) -> Callable[[], WrittenSnapshot | NotWritten]:
-        """Mark what a task has, or what of it has changed, for a slot of the store's chain. Returns what writes it, to
-        be called once, by any thread, before the next cut; the task goes on meanwhile."""
+        """Mark what a task has, or what of it has changed, for a slot of the store's chain. Returns what writes it. Any
+        thread may call that, once, before the next cut, while the task continues."""
         before = self._parts if slot == self._slot + 1 and not self._is_long() else ()
         self._parts = ()
         saving = task.cut(partial(written, dumps=self.dumps), self.guard, increment=bool(before))
@@ -124,11 +124,7 @@ class StoredLetters:
         return sum(part.keys for part in self.parts) + len(self.rest)
 
     def __iter__(self) -> Iterator[Letter]:
-        """Read all.
-
-        Raises:
-            CheckpointError: they cannot be read, or are not what was written.
-        """
+        """Read all; CheckpointError if they cannot be read, or are not what was written."""
         for part in self.parts:
             yield from self._read(part)
         yield from self.rest
@@ -141,11 +137,7 @@ class StoredLetters:
         return replace(self, rest=noted.letters[len(self) - noted.earlier :])
 
     def written(self, slot: int) -> StoredLetters:
-        """All of them in files, for a slot of the chain.
-
-        Raises:
-            CheckpointError: they cannot be written.
-        """
+        """All of them in files, for a slot of the chain; CheckpointError if they cannot be written."""
         if not self.rest:
             return self
         parts, letters = self.parts, self.rest

@@ -152,11 +152,7 @@ class Checkpointing:
 
 
 def _newest(sink: Sink) -> Newest | None:
-    """What of the job is at the place of a sink.
-
-    Raises:
-        CheckpointStoreError: it does not say so.
-    """
+    """What of the job is at a sink's place; CheckpointStoreError if the sink does not say."""
     try:
         return sink.newest()
     except Exception as error:  # of whatever writes there
@@ -164,11 +160,7 @@ def _newest(sink: Sink) -> Newest | None:
 
 
 def _parts(written: object) -> tuple[Part, ...]:
-    """A task's snapshot in a manifest.
-
-    Raises:
-        CheckpointError: it could not be written.
-    """
+    """A task's snapshot in a manifest; CheckpointError if it could not be written."""
     if isinstance(written, NotWritten):
         raise CheckpointError(written.reason)
     assert isinstance(written, WrittenSnapshot)

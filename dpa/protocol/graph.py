@@ -153,8 +153,8 @@ class Stage:
 
     @property
     def is_named(self) -> bool:
-        """Whether checkpoints name what is published and not committed: who begins with one takes all other rows that
-        its states make for published and committed."""
+        """Whether checkpoints name what is staged and not committed. Whoever resumes from one takes all other rows for
+        published and committed."""
         return self.commits_with_checkpoints or self.publishes_once
 
     @property
@@ -341,8 +341,7 @@ class Graph:
 
     @cached_property
     def report_seconds(self) -> float:
-        """Least time from one report of a task to the next, where nothing but time calls for it; 0: every tick does.
-        The more tasks there are when the job begins, the longer."""
+        """Least time between two reports of a task; 0: it reports at every tick. It grows with the number of tasks."""
         tasks = sum(stage.tasks for stage in self.stages)
         return min(tasks / _REPORTS_A_SECOND, _LONGEST_REPORT_SECONDS) if tasks > _REPORTING_TASKS else 0.0
 

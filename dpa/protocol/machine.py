@@ -74,8 +74,7 @@ class Machine(RuledMachine):
         return self._inbox.expected(sender)
 
     def states(self) -> dict[str, object]:
-        """What the machine has a state for, in words, and the state: itself, the stages that it looks after, and the
-        versions of the routing tables that it goes by."""
+        """What has a state, and its state: the machine, its stages, and the versions of its routing tables."""
         return {"state": self.state.value}
 
     @property
@@ -84,12 +83,8 @@ class Machine(RuledMachine):
         return self._inbox.empty
 
     def include(self, part: RuledMachine) -> None:
-        """Let a part take the events that its rules name. Those that the machine's own rules name come to it first: it
-        may `hand_on` them.
-
-        Raises:
-            ProtocolError: another part takes one of them.
-        """
+        """Let a part take the events that its rules name; those that the machine's rules name too it must `hand_on`.
+        ProtocolError if another part takes one of them."""
         for kind in part.KINDS:
             if kind in self._part_of:
                 both = f"{type(self._part_of[kind]).__name__} and {type(part).__name__}"

@@ -53,11 +53,11 @@ class JobLimits(FlowControl):
     """Directory on a local disk of each machine, for what is spilled; null: the machine's temporary one."""
 
     def room(self, seed: int, auto_mb: int | None = None, dumps: Callable[[Any], bytes] = pickle.dumps) -> Room | None:
-        """What a task has for its states, whose keys are hashed with `seed`; None: as much as they need.
+        """What a task has for its states; None: as much as they need.
 
         Args:
             seed: of the hashes of keys.
-            auto_mb: what `auto` stands for; None: for as much as they need.
+            auto_mb: what `auto` stands for; None: as much as they need.
             dumps: pickles what `pickle` cannot.
         """
         found = auto_mb if self.state_mb == "auto" else self.state_mb
@@ -153,8 +153,7 @@ class RunPlan:
         return {stage.name: stage.splits for stage in self.graph.stages if stage.given is not None}
 
     def is_begun_again(self, has_progressed: bool) -> bool:
-        """Whether another generation follows if a process of this one dies; `has_progressed`: it has added a
-        checkpoint."""
+        """Whether another generation follows a death; `has_progressed`: this one has added a checkpoint."""
         return (self.recovery.attempts if has_progressed else self.attempts_left) > 0
 
     def user_code(
@@ -165,9 +164,8 @@ class RunPlan:
         trial: Trial | None = None,
         room: Callable[[int], Room | None] | None = None,
     ) -> UserCode:
-        """The user code of a task; `clock` gives seconds, `archive` writes its snapshots, `trial` tries what it is to
-        process, and `room` is what it has for its states, given the seed of their keys: by default as
-        `JobLimits.room`."""
+        """The user code of a task. `archive` writes its snapshots, `trial` tries what it is to process, and `room`
+        gives the memory for its states, by the seed of their keys; by default `JobLimits.room`."""
         has = (room or self.limits.room)(self.graph[address.stage].balance.hash_seed)
         task, delivery = self.tasks[address.stage], self.deliveries.get(address.stage)
         return UserCode(task, address.index, clock, delivery, archive, trial, has)

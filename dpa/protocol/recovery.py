@@ -120,9 +120,8 @@ class Recoveries:
         return frozenset(stage for stage, number in deaths.items() if number > 1)
 
     def after(self, death: Death, *, has_progressed: bool = False) -> float | None:
-        """The seconds from this death to the next beginning; None: all attempts are used up. `has_progressed`: whether
-        there is a new checkpoint since the last death, from which on deaths are counted anew. One that is planned does
-        not count, and waits for nothing."""
+        """The seconds from this death to the next beginning; None: all attempts are used up. A new checkpoint since the
+        last death (`has_progressed`) counts deaths anew. A planned death does not count, and waits for nothing."""
         if has_progressed:
             self.deaths.clear()
         self.generation += 1
@@ -134,8 +133,7 @@ class Recoveries:
         return float(self.options.backoff * 2 ** (len(self.deaths) - 1))
 
     def waits(self) -> Iterator[float]:
-        """The seconds to wait before each further try of what the next beginning needs, such as the place of a result:
-        as long and as many as if each failure were a death."""
+        """The seconds before each further try of what the next beginning needs, such as the place of a result."""
         for number in range(len(self.deaths), self.options.attempts):
             yield float(self.options.backoff * 2**number)
 

@@ -48,8 +48,8 @@ def asked(*stages: Stage) -> dict[str, AskedStage]:
 
 
 def continued(graph: Graph, cut: Cut, before: Mapping[str, AskedStage] | None = None) -> Graph:
-    """The graph as it goes on behind a cut. `before`: what the job that was cut had asked for; None: the same. A stage
-    has as many tasks as at the cut, unless the job asks for another number than it did before."""
+    """The graph as it continues from a cut. A stage has as many tasks as at the cut, unless the job asks for another
+    number than it did `before`; None: it asks for the same."""
     before = before or asked(*graph.stages)
     stages = []
     for stage in graph.stages:

@@ -135,11 +135,7 @@ class RuledMachine:
             self._follow(following, then)
 
     def advance(self) -> None:
-        """Carry out the rules that the state triggers, until it stays.
-
-        Raises:
-            AssertionError: as in `dispatch`.
-        """
+        """Carry out the rules that the state triggers, until it stays."""
         while (outcome := self._by_state.get(self.state)) is not None:
             handler, then = outcome
             following = handler(self)
@@ -158,8 +154,8 @@ class RuledMachine:
 
 
 def transition_table(machine: type[RuledMachine]) -> str:
-    """The rules of a machine as a Markdown table: a row a kind of event, a column a state, `-` where it cannot come.
-    The last row is what states trigger."""
+    """The rules of a machine as a Markdown table: a row for each kind of event, a column for each state, `-` where it
+    cannot come. The last row is what states trigger."""
     states = list(dict.fromkeys(state for rule in machine.RULES for state in type(rule.states[0])))
     kinds = sorted(dict.fromkeys(rule.kind for rule in machine.RULES), key=lambda kind: kind is None)
     rows = [["event", *(str(state.value) for state in states)], ["---"] * (len(states) + 1)]

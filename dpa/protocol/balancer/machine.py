@@ -282,10 +282,9 @@ class LoadBalancerMachine(Machine):
         return found
 
     def _go_on(self) -> None:
-        """Let stages take up what they have kept, and tasks go whose markers nobody waits for any more, and whose last
-        report has come."""
         for stage in self.stages.values():
             stage.advance()
+        # A task may go when nobody waits for its markers, and its last report has come, on a channel of its own.
         for leaving in list(self._leaving):
             task, own = leaving.task, self.stages.get(leaving.task.stage)
             has_all = self.delivered(task) >= leaving.reports and not (own is not None and own.keeps(task))

@@ -113,8 +113,7 @@ class TrueRates:
             self._made.pop(number, None)
 
     def _measure(self, name: str, before: _Totals, after: _Totals) -> tuple[float | None, float]:
-        """The true rate of a task, and the share of its busy time that user code ran; notes what is made of a record
-        for each edge."""
+        """The true rate of a task, and the share of its busy time that user code ran. Notes what records become."""
         taken, busy = after.taken - before.taken, after.busy - before.busy
         for number, emitted in after.emitted.items():
             into, out = self._sums.get(number, (0.0, 0.0))

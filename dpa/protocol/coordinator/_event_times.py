@@ -105,8 +105,7 @@ class EventTimes:
                 channel.quiet_since = min(now, channel.quiet_since)
 
     def held(self, *, is_open: bool) -> Held | None:
-        """What holds the watermark; None: nothing does, as all channels are idle, or at their end. `is_open`: whether
-        more may come of a channel of which all is read."""
+        """What holds the watermark; None: all channels are idle, or at their end. `is_open`: more rows may come."""
         out_of_order: int | None = self._options.out_of_order
         if out_of_order is None and is_open:
             out_of_order = 0
@@ -123,8 +122,8 @@ class EventTimes:
         return idle is not None and self._polled_at - channel.quiet_since >= idle
 
     def behind(self, unread: Sequence[int]) -> Mapping[str, ChannelTime]:
-        """What the channels have reached, for who reads on behind a cut. There the splits that are not read, these
-        numbers in order, have numbers from 0 on."""
+        """What the channels have reached at a cut. A job that resumes numbers the splits that are not read, which have
+        these numbers in order, from 0 on."""
         found = {}
         for name, channel in self._channels.items():
             greatest, ahead = channel.greatest, {}
@@ -161,8 +160,8 @@ class StageTime:
             self.channels.polled(now)
 
     def opens(self, tasks: Iterable[TaskStats]) -> int | None:
-        """The end of the first of the windows that are open, as far as tasks have said. What those said that are gone
-        counts for those who have their states."""
+        """The end of the first open window that tasks have named. What those named that are gone counts for those
+        who have their states."""
         said = (self._opened_before, *(stats.opens for stats in tasks))
         return min(
             (end for end in said if end is not None and (self.closed is None or end > self.closed)), default=None

@@ -53,11 +53,8 @@ class Ledger:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was emitted to the stage is processed; to be asked when what feeds it emits no more.
-
-        Raises:
-            ProtocolError: more was processed than was emitted.
-        """
+        """Whether all that was emitted to the stage is processed; final once its feeders emit no more. ProtocolError if
+        more was processed than was emitted."""
         emitted, processed = self.emitted_to, self.processed
         if processed > emitted:
             raise ProtocolError(f"{self._stage}: {processed} records were processed, but only {emitted} were emitted")
@@ -93,13 +90,7 @@ class Ledger:
         self._roster.note(stats, now)
 
     def watch(self, now: float, *, is_draining: bool) -> None:
-        """Fail rather than wait for ever for records that were lost: nobody has any, yet some are not processed. A task
-        that reports nothing may have them: user code that holds the interpreter keeps reports from being sent. While
-        tasks change, a stage waits for more than for records.
-
-        Raises:
-            ProtocolError: records are lost.
-        """
+        """Fail with a ProtocolError rather than wait for ever for records that were lost."""
         roster = self._roster
         if not is_draining or roster.change is not None or any(stats.queue for stats in roster.tasks.values()):
             self.changed_at = now
@@ -167,9 +158,8 @@ class LoadHistory:
             self._every *= 2
 
     def samples(self, tasks: Mapping[int, TaskStats]) -> tuple[LoadSample, ...]:
-        """The samples kept, in order, each with as many numbers: of these tasks, by ascending number, as far as there
-        were any. A task had no records before it came; once it is gone it has none queued, and has
-        processed what it had in all."""
+        """The samples, in order, each with a number for each of these tasks that there was yet. A task that is gone has
+        none queued, and has processed what it had in all."""
         newest = list(accumulate((max(found, default=-1) for _, found in self._samples), max))
         shown = [stats for index, stats in tasks.items() if newest and index <= newest[-1]]
         made = []

@@ -77,8 +77,7 @@ class Planners:
             self._relocation.abandoned()
 
     def _seconds_left(self, now: float, name: str) -> float | None:
-        """Until a stage would end if the rest of the input took as long as what has been read; None: not known, as of
-        one that is fed by others than sources."""
+        """Until a stage ends if the input is read at the same rate; None: not known, as for one fed by an operator."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
         read = sum(stage.ledger.read for stage in self._stages.values() if stage.is_source)

@@ -83,12 +83,8 @@ class Relocation:
         self._looked_at = None
 
     def tick(self, now: float, seconds_left: float | None) -> list[MoveTasks]:
-        """The moves to make, if it is time to look and there are some. Called when the tasks of no stage change.
-
-        Args:
-            now: seconds.
-            seconds_left: until the stream would end at the present rate; None: nobody knows.
-        """
+        """The moves to make, if it is time to look; called while no tasks change. `seconds_left`: until the stream
+        ends at the present rate; None: not known."""
         if self._looked_at is None:
             if all(task in self._now for task in self._running()):
                 self._looked_at, self._before = now, dict(self._now)
@@ -114,8 +110,7 @@ class Relocation:
         return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
 
     def _is_due(self, waited: float) -> bool:
-        """Whether it is time, `waited` seconds after the last look: every task has said what it has used since. A task
-        that says nothing, as user code holds the interpreter, is waited for twice as long."""
+        # User code that holds the interpreter keeps a task from reporting: then the look waits twice as long.
         seconds = self._online.options.seconds
         reported = all(self._now[task].at > self._before[task].at for task in self._running())
         return waited >= seconds and (reported or waited >= 2 * seconds)
@@ -169,8 +164,7 @@ class Relocation:
 
 
 def _used_queue(stage: StageProgress, index: int) -> float:
-    """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
-    queues are held; where they are not, the records by those that one sender may have in flight."""
+    """The used part of a task's queue, 0 to 1, by time where queues are held at one, else by records."""
     stats, flow = stage.tasks[index], stage.spec.flow
     if flow.queue_seconds is None:
         return min(1.0, stats.queue / flow.in_flight_records)

@@ -31,9 +31,7 @@ class EpochResults:
     """
 
     def __init__(self, stage: Stage, epoch: int = 0) -> None:
-        """They are due some seconds after the last ones were complete, or the stream began, and not before sources have
-        gone on for as long as they had waited, and those are committed; or with checkpoints instead, as the stage says.
-        `epoch`: the one with which the job begins."""
+        """`epoch`: the one with which the job begins."""
         self.epoch, self.newest_rows = epoch, 0
         self.processed = 0 if stage.reached.closed is None else _NOT_ALL
         self._stage = stage.name
@@ -65,7 +63,8 @@ class EpochResults:
         return math.inf if self._seconds is None or self._with_checkpoints else self._due_at
 
     def wait(self, now: float, held: float = 0.0) -> None:
-        """The stream begins, or partial results are complete, for which sources were held for some seconds."""
+        """The stream begins, or results are complete, for which sources were held for some seconds."""
+        # Sources continue for at least as long as they were held, however short the interval is.
         self._due_at = now + max(self._seconds or 0.0, held)
 
     def are_due(self, now: float, *, with_checkpoint: bool) -> bool:
@@ -80,8 +79,7 @@ class EpochResults:
         return self.processed == _NOT_ALL
 
     def begin(self, epoch: int, at: float, tasks: Sequence[int], processed: int) -> None:
-        """These tasks are to publish, of the rows that were read up to `at` (seconds since the stream began), when so
-        many records were processed."""
+        """These tasks are to publish what comes of the rows read by `at`, in seconds since the stream began."""
         self.close(epoch, at, tasks, are_some=False)
         self.processed = processed
 
@@ -91,11 +89,7 @@ class EpochResults:
         self.processed = _NOT_ALL if are_some else self.processed
 
     def note(self, sender: Address, share: Published) -> None:
-        """A task's share is staged.
-
-        Raises:
-            ProtocolError: that share cannot come.
-        """
+        """A task's share is staged; ProtocolError if it cannot come."""
         if share.epoch != self.epoch or sender.index in self._shares or sender.index not in self._tasks:
             raise ProtocolError(f"{sender} has published a share of epoch {share.epoch}, which nobody expects")
         self._shares[sender.index] = share
@@ -154,8 +148,7 @@ class StageEnd:
         return agreed(self._shares[index].schema for index in members)
 
     def initial_load(self, members: Collection[int]) -> tuple[int, ...]:
-        """Of the processed records, how many each task would have had by the plain ring; empty while it is not
-        known."""
+        """Processed records by task, as the plain ring would give them; empty while that is not known."""
         loads = [share.initial_load for share in self._shares.values()]
         if not self.all_finished(members) or not all(loads):
             return ()

@@ -38,8 +38,8 @@ class TaskHistory:
         return tuple(self._lives.values())
 
     def expect(self, numbers: Iterable[int], at: float, processed: int) -> None:
-        """Tasks are to come. Here and below `at` is in seconds since the stream began, and `processed` is the number of
-        records that the stage had processed by then."""
+        """Tasks are to come. Here and below `at` is in seconds since the stream began; `processed` counts the stage's
+        records by then."""
         for index in numbers:
             self.tasks[index] = TaskStats(self._stage, index)
             self._lives[index] = Life(at, at, processed, processed)  # not yet
@@ -126,8 +126,7 @@ class Roster:
         self._heard_at[stats.index] = now
 
     def change_for(self, request: TaskRequest) -> MemberChange:
-        """Who comes and goes. Where tasks are fewer, those that have nothing to do any more go first, then the
-        newest."""
+        """Who comes and goes. Tasks that have nothing to do any more go first, then the newest."""
         if isinstance(request, MoveTasks):
             return MemberChange(replaces=tuple((old, self.next + turn) for turn, old in enumerate(request.tasks)))
         more = request.tasks - len(self.members)

@@ -38,9 +38,8 @@ class SplitQueue:
         times: EventTimes | None = None,
         notes: bool = False,
     ) -> None:
-        """`given`: what polls have given before the checkpoint with which the job begins; None: it is not kept.
-        `times`: notes how far the input's event time has come; None: it has none. `notes`: whether to note what is
-        read (`take_read`)."""
+        """`given`: what polls gave before the checkpoint with which the job begins; None: it is not kept. `times`
+        notes how far event time has come; `notes`: whether to keep what is read for `take_read`."""
         self._splits = list(enumerate(splits))  # a heap
         self._number = len(self._splits)
         self.position = position
@@ -156,12 +155,7 @@ class SplitQueue:
             heappush(self._splits, self._rests.pop(task))
 
     def grants(self, members: Collection[int], leaving: Collection[int]) -> list[tuple[int, Split | None]]:
-        """The answers to tasks that ask, None where there is no split; those that are left out wait.
-
-        Args:
-            members: those that stay or have come.
-            leaving: those that leave.
-        """
+        """The answers to tasks that ask, None where there is no split; tasks that are left out wait."""
         if not self._asking or not (self._splits or self.position is None or leaving):
             return []
         answers: list[tuple[int, _Numbered | None]] = []
@@ -191,8 +185,7 @@ class SplitQueue:
             self._noted.append((number, split if read == split.rows else FirstRows(split, read)))
 
     def take_read(self) -> tuple[Split, ...]:
-        """What was read since this was last asked, in the order of the input, while nobody reads; nothing if it is not
-        noted."""
+        """What was read since the last call, in the input's order, while nobody reads; nothing if it is not noted."""
         if self._noted is None:
             return ()
         found: list[Split] = []

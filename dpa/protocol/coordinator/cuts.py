@@ -67,8 +67,7 @@ class Cuts(RuledMachine):
         membership: Membership,
         errors: Errors,
     ) -> None:
-        """`stages`: each after those that feed it; `membership`: knows whether tasks come or go; `errors`: what user
-        code has failed on."""
+        """`stages`: each after those that feed it."""
         super().__init__(CutState.WAITING)
         self.checkpoints = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
         self.times = EpochTimes()
@@ -147,8 +146,8 @@ class Cuts(RuledMachine):
 
     @property
     def precedes_changes(self) -> bool:
-        """Whether one is to begin before a change of tasks does: it is due, and there was a change since the last; or
-        tasks still write what they have marked at the last one."""
+        """Whether changes of tasks wait for a cut."""
+        # Cuts and changes take turns. A task that still writes its states at the last cut must not leave.
         return self.state is CutState.SAVING or (self._membership.begun > self._changes and self._is_due)
 
     @property
@@ -159,10 +158,10 @@ class Cuts(RuledMachine):
         return is_due or self.watermarks.closing()
 
     def _publishes_now(self, stage: StageProgress) -> bool:
-        """Whether an epoch should end now for what a stage publishes: of closed windows alone it publishes none before
-        some are closed."""
+        """Whether an epoch should end now for what a stage publishes."""
         if not stage.publishes_now(with_checkpoint=self._is_checkpoint_due):
             return False
+        # A stage that publishes closed windows alone has nothing to publish before some are closed.
         return not stage.spec.publishes_closed or stage.results.has_closed or self.watermarks.closes(stage)
 
     @property

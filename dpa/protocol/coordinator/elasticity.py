@@ -62,8 +62,7 @@ class Elasticity:
     def tick(
         self, now: float, cores_busy: float, seconds_left: Callable[[str], float | None], *, can_change: bool
     ) -> list[Rescale]:
-        """The changes to ask for, if it is time to look; `cores_busy` and `seconds_left` as in `StageWork`;
-        `can_change`: whether no other change is under way."""
+        """The changes to ask for, if it is time to look; `cores_busy` and `seconds_left` as in `StageWork`."""
         if not self._policies or not can_change or now - self._looked_at < _LOOK_SECONDS:
             return []
         gap, self._looked_at = now - self._looked_at, now
@@ -105,8 +104,8 @@ class Elasticity:
         return None
 
     def _behind_seconds(self, name: str, rate: float, now: float) -> float:
-        """For how long a task of a stage has had much to do at every look, or a task of one that feeds no other stage
-        has been held back; `rate`: records that a task processes in a second."""
+        """For how long a task of a stage has had much to do at every look, or a task that feeds this stage alone has
+        been held back; `rate`: records a second of one task."""
         stage, since = self._stages[name], self._behind_since[name]
         behind = {task for task in stage.addresses if stage.tasks[task.index].queue > _MUCH * rate}
         for feeder in self._graph.upstream(name):

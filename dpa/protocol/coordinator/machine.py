@@ -153,8 +153,8 @@ class CoordinatorMachine(Machine):
         return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
-        """What is known now; without `history`, only the last changes and applied decisions, no samples, no latency and
-        no use, which is little to send however long the job runs."""
+        """What is known now. Without `history` its size does not grow with the job's age: it has the last changes and
+        decisions, no samples, no latency and no use."""
         started_at = self.started_at or 0.0
         event_times = self._cuts.watermarks.stats()
         return Snapshot(
@@ -191,8 +191,7 @@ class CoordinatorMachine(Machine):
 
     @property
     def staged(self) -> dict[str, tuple[Any, ...]]:
-        """What the tasks of each stage have staged of epochs that are not committed: at the end, of those that no
-        checkpoint names."""
+        """By stage, what is staged of epochs that are not committed; at the end, of those that no checkpoint names."""
         return self._cuts.staged
 
     @property

@@ -82,8 +82,8 @@ class Membership(RuledMachine):
         abandoned: Callable[[TaskRequest], None],
         waits: Callable[[], bool],
     ) -> None:
-        """`changed` is called with each change that has been carried out, `abandoned` with each request for which tasks
-        were needed and did not start; `waits` says whether none may begin now."""
+        """`changed` is called with each change that was carried out, `abandoned` with each request whose tasks did not
+        start; `waits`: whether no change may begin now."""
         super().__init__(MembershipState.IDLE)
         self._changed = changed
         self._abandoned = abandoned
@@ -104,8 +104,8 @@ class Membership(RuledMachine):
         return [*self.steps] if history else [*self.steps][-_RECENT:]
 
     def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
-        """Carry out a request when those before it are, and not before a moment; one for which nothing is to be done
-        is answered at once, unless another of its stage comes first."""
+        """Carry out a request after those before it, and not before a moment. One that changes nothing is answered at
+        once, unless another of its stage comes first."""
         is_first = not self._changes(request.stage) and not self._waiting(request.stage)
         answer = without_change(request, self._stages) if is_first else None
         if answer is not None:

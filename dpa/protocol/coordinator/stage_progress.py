@@ -62,7 +62,7 @@ class StageProgress(RuledMachine):
         self, coordinator: Machine, stage: Stage, feeders: Sequence[tuple[StageProgress, int]], epoch: int = 0
     ) -> None:
         """`feeders`: for each edge that enters the stage, the stage that feeds it, and the edge's position among those
-        that leave this one; `epoch`: the one with which the job begins."""
+        that leave that stage."""
         super().__init__(StagePhase.STREAMING)
         self.name = stage.name
         self.spec = stage
@@ -156,8 +156,7 @@ class StageProgress(RuledMachine):
 
     @property
     def held(self) -> Held | None:
-        """What holds the watermark of a source; None: nothing does. Of processing time it is what the clock says: who
-        reads on does not read before that."""
+        """What holds the watermark of a source; None: nothing does."""
         if self.has_processing_time:
             return None if self.splits.is_read else Held(micros(self._coordinator.now), "", None)
         return self.time.held(is_open=self.splits.position is not None)
@@ -302,8 +301,8 @@ class StageProgress(RuledMachine):
         self.end.last_version = message.table.version
 
     def exchange(self, epoch: int, at: float, version: int, *, publishes: bool) -> None:
-        """Its tasks are to exchange states by the newest table, of this version; then to close the windows that event
-        time has passed, and to publish what they have, if they are to."""
+        """Let its tasks exchange states by the newest table, of this version, then close the windows that event time
+        has passed, and publish if they are to."""
         if publishes:
             self.results.begin(epoch, at, self.members, self.ledger.processed)
         else:

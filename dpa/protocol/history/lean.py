@@ -157,8 +157,7 @@ _OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
 
 
 def _opened(thing: T, conversions: _Conversions) -> T:
-    """An event or instruction with its large field, or that of the message inside, converted; the same one if that
-    changes nothing."""
+    """An event or instruction, or its message, with its large field converted; the same one if nothing changes."""
     kind = type(thing)
     field = "message" if kind is Envelope else "envelope" if kind is Send else _OUTLINED.get(kind)
     if field is None:

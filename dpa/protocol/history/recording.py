@@ -129,8 +129,7 @@ class Recording:
         return self.first + len(self.events) - 1
 
     def replay(self) -> Iterator[Replayed]:
-        """Let copies of the machine handle the events again, in order. What comes after the first disagreement of a
-        segment says nothing."""
+        """Let copies of the machine handle the events again, in order, each segment up to its first disagreement."""
         numbers = itertools.count(self.first)
         for segment in self.segments:
             machine = segment.machine()

@@ -39,8 +39,8 @@ class LoadReporter:
     """
 
     def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
-        """`options`: what the load balancer wants to know, None if nothing; `delegation`: how the task judges its load
-        for its senders, None if they do not listen."""
+        """`options`: what the load balancer wants to know; None: nothing. `delegation`: how the task judges its load
+        for its senders; None: they do not listen."""
         self.latency = LatencySketch()
         self.stage_latency = LatencySketch()
         self.work_seconds = 0.0

@@ -83,11 +83,7 @@ class Migration:
         self.taking.restart()
 
     def adopt(self, table: RoutingTable, senders: tuple[Address, ...] | None) -> None:
-        """The next table has come; `senders`: who emits records from now on, None: as before.
-
-        Raises:
-            ProtocolError: the last one is not settled, or this one splits keys whose states migrate.
-        """
+        """The next table has come. `senders`: who emits records from now on; None: as before."""
         before, own = self._queue.table, self._task.address.index
         if not self.is_settled:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
@@ -113,8 +109,8 @@ class Migration:
         self.taking.begin(sources, self.senders)
 
     def _mark(self, gone: frozenset[int], before: RoutingTable, table: RoutingTable) -> None:
-        """Mark for tasks that leave that nothing more is forwarded to them. In migrate mode nothing was, as the table
-        before is settled."""
+        # Tasks that leave learn that nothing more is forwarded to them. In migrate mode nothing was: the table before
+        # is settled.
         own = self._task.address.index
         if not self._options.in_order and own in before.members:
             for index in sorted(gone - {own}):
@@ -126,8 +122,7 @@ class Migration:
         return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]
 
     def advance(self, *, is_free: bool, has_work: bool) -> None:
-        """Let user code extract or install states if it is free and that is due. Where it has records to process, it
-        gets them between two pieces that it extracts, for a while."""
+        """Let user code extract or install states, if it is free and that is due; records come in between."""
         if self._put_off is not None and (self._queue.is_empty or self._task.now >= self._put_off.until):
             table, self._put_off = self._put_off.table, None
             self._adopt(table)

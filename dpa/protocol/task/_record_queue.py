@@ -69,9 +69,9 @@ class RecordQueue:
         eager: bool,
         regroup: Callable[[RoutingTable], Grouping] | None = None,
     ) -> None:
-        """The queue of task `index`. If `eager`, queued records are forwarded as soon as a table moves them; else when
-        they reach the head. `regroup`: where senders do not go by the table, how they choose among its members: then
-        records stay with any member."""
+        """If `eager`, queued records are forwarded as soon as a table moves them; else when they reach the head.
+        `regroup`: how senders choose among a table's members where they do not go by it; records stay with any member
+        then."""
         self.table = table
         self.length = 0
         self.peak = 0
@@ -189,8 +189,7 @@ class RecordQueue:
         return [(owner, replace(push, hops=push.hops + 1))]
 
     def _distribute(self, version: int, split: KeySplit, records: int) -> npt.NDArray[np.int64]:
-        """Distribute records of a split key that were routed by an older table. Those that the same split gave to this
-        task stay."""
+        """Distribute records of a split key that an older table routed; those of the same split stay."""
         if split.since <= version and self._index in split.reducers:
             return np.array([records if index == self._index else 0 for index in split.reducers])
         return self._distributor.distribute(split, records, self._index)

@@ -44,8 +44,7 @@ class CreditLimits:
     divided: bool = False
 
     def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
-        """The same bounds, with the first window that `senders` senders should have if a record will take about so
-        long; None: nobody knows."""
+        """The same bounds, with the first window for `senders` senders of records that will take about so long."""
         return replace(self, first=self.window(service_seconds, senders) or self.first)
 
     @property
@@ -55,8 +54,8 @@ class CreditLimits:
         return most if self.flow.queue_seconds is None else min(self.first, most)
 
     def window(self, service_seconds: float | None, senders: int) -> int | None:
-        """The records that a receiver would have in flight from each of `senders` senders, if a record takes it so
-        long; None if windows do not follow that, or it is not known."""
+        """The records in flight from each of `senders` senders, if a record takes so long; None: windows do not follow
+        that, or it is not known."""
         seconds, most = self.flow.queue_seconds, self.flow.in_flight_records
         if seconds is None or service_seconds is None:
             return None
@@ -103,8 +102,8 @@ class Credit:
         self._windows: dict[int, int] = {}
 
     def serve(self, receivers: Collection[int], following: int) -> None:
-        """These receive from now on. One numbered `following` or above may be heard of before the table that has it
-        comes; who is gone has an account as long as it has records."""
+        """These receive from now on. A task numbered `following` or above may be heard of before its table comes; one
+        that is gone has an account as long as it has records."""
         self._receivers = receivers
         self.in_flight_to = Counter({receiver: records for receiver, records in self.in_flight_to.items() if records})
         known = self._windows.items()
@@ -136,19 +135,15 @@ class Credit:
         self.in_flight_to[receiver] += records
 
     def give_back(self, receiver: int, records: int) -> None:
-        """Records have been processed by a receiver.
-
-        Raises:
-            ProtocolError: more credit comes back than is in use.
-        """
+        """Records have been processed by a receiver; ProtocolError if more credit comes back than is in use."""
         if records > self.in_flight:
             raise ProtocolError(f"{records} credits came back, with {self.in_flight} in use")
         self.in_flight -= records
         self.in_flight_to[receiver] -= records
 
     def transfer(self, sender: int, receiver: int, records: int) -> None:
-        """A task has forwarded records to another. What that one has processed already may be known earlier, so its
-        account is below zero for a moment; so is that of a task of which nothing is known yet."""
+        """A task has forwarded records to another. An account may be below zero for a moment: what the receiver has
+        processed may be known earlier."""
         self.in_flight_to[sender] -= records
         self.in_flight_to[receiver] += records
 

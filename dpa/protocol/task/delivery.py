@@ -76,8 +76,7 @@ class Delivery:
         return TaskOutput(share.table.num_rows, task.most_keys, staged, task.key_stats(), counts)
 
     def publish(self, rows: pa.Table, index: int, epoch: int) -> object:
-        """Stage a task's share of the partial results of an epoch; returns what the sink gave for it, None if nothing
-        is published."""
+        """Stage a task's share of an epoch's results; returns what the sink gave, None if nothing is published."""
         if self.partial is None or not rows.num_rows:
             return None
         return _staged(self.partial, rows, index, epoch)

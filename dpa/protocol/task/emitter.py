@@ -137,7 +137,7 @@ class Emitter:
         migrates: bool = False,
     ) -> None:
         """Start with the receiving stage's table 0. `regroup` makes the grouping of a table's members; `meter` measures
-        what is offered, if the load balancer wants to know; `migrates`: whether the receiving stage's states do."""
+        what is offered; `migrates`: whether the receiving stage's states do."""
         self.edge = edge
         self.stage = stage
         self.table = table
@@ -173,8 +173,8 @@ class Emitter:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes further blocks: a task whose emitters do not takes up no new work. What is held counts as if
-        it were in flight; of one receiver's records as many as its window may wait besides."""
+        """Whether it takes further blocks. What is held counts as in flight; of one receiver's records as many as its
+        window may wait besides."""
         if not self.held or self.held > max(0, self._credit.free):
             return not self.held
         return all(held <= self._credit.window(receiver) for receiver, held in self._held_for.items() if held)
@@ -224,11 +224,7 @@ class Emitter:
         return pushes
 
     def acknowledged(self, sender: Address, ack: Ack) -> None:
-        """Return credit, and pass on the load signal that came with it.
-
-        Raises:
-            ProtocolError: more credit comes back than is in use.
-        """
+        """Return credit, and pass on the load signal that came with it."""
         try:
             self._credit.give_back(sender.index, ack.records)
         except ProtocolError as error:
@@ -246,8 +242,8 @@ class Emitter:
         return None if self._meter is None else self._meter.report(now, ended=ended)
 
     def update(self, change: TableChange) -> frozenset[int]:
-        """Adopt the next routing table. Returns the receivers that must have a marker of it: those that leave, and
-        where states migrate, those that hand something over."""
+        """Adopt the next routing table. Returns the receivers that need a marker of it: those that leave, and where
+        states migrate, those that hand something over."""
         before = self.table
         self.adopt(change.apply(before))
         if self._migrates:

@@ -168,8 +168,7 @@ class TaskMachine(Machine):
 
     @property
     def read_at(self) -> int:
-        """When rows are taken to be read that the next step reads, in microseconds since 1970; 0 for those of a
-        result."""
+        """When the rows of the next step are taken to be read, in microseconds since 1970; 0 for those of a result."""
         return 0
 
     @property
@@ -200,13 +199,12 @@ class TaskMachine(Machine):
         self.opens = min((end for end in said if end is not None), default=None)
 
     def has_given(self) -> None:
-        """Others have some of its states now. Until windows are closed it speaks for theirs too: they say so later, and
-        on another channel."""
+        """Others have some of its states now. Until windows are closed this task speaks for theirs too: others say so
+        later, and on another channel."""
         self._given_open = self.opens
 
     def has_closed(self, first: int | None) -> None:
-        """User code of all tasks has closed windows, and none of their states was on its way; `first` as in
-        `has_open`."""
+        """User code of all tasks has closed windows, and no states were on their way; `first` as in `has_open`."""
         self._given_open, self.opens = None, first
 
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
@@ -229,15 +227,13 @@ class TaskMachine(Machine):
         self._note_waiting()
 
     def report_progress(self, *, done: bool = False) -> None:
-        """Report statistics to the coordinator, and to the load balancer what was offered, unless that waits for the
-        next tick at which the task reports."""
+        """Report statistics, and to the load balancer what was offered, unless that waits for the next report."""
         self.send(COORDINATOR, Progress(self.stats, done))
         if done or not self.report_seconds:
             self._report_offered(done=done)
 
     def reports_at(self, tick: Tick) -> bool:
-        """Report statistics, and what was offered, if that is due at a tick; whether it was. Where it is not at every
-        tick, tasks take turns."""
+        """Report if that is due at a tick; returns whether it was."""
         self._use = self._use if tick.use is None else tick.use
         if self._report_at is None:
             self._report_at = self.now + self.address.index * _TURN % 1 * self.report_seconds
@@ -256,8 +252,7 @@ class TaskMachine(Machine):
                 self.send(BALANCER, OfferedReport(emitter.stage, emitter.edge, offered))
 
     def worked(self, event: StepDone | ProcessDone, push: Push | None = None) -> None:
-        """Note that user code has returned, and report what it has failed on, if it has; `push`: with the records that
-        it has worked on."""
+        """User code has returned: report what it has failed on, of the records of `push`."""
         awaited = event.awaited if isinstance(event, StepDone) else 0.0
         self.busy_seconds += event.seconds - awaited
         self.waiting_seconds += awaited

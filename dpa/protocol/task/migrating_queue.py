@@ -45,17 +45,16 @@ class MigratingQueue(RecordQueue):
         return sum(push.block.rows for push in aside)
 
     def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
-        """Adopt the next table, by which this task gives ranges to others, or takes some over, or both. Records that
-        move are leaving until `states_given`, and those of ranges that it takes over are waiting. `senders` mark the
-        table; what others push never went by an older one, and waits for states alone."""
+        """Adopt the next table, which `senders` mark. Records that move are leaving until `states_given`; those of
+        ranges that come are waiting. What other tasks push never went by an older table, and waits for states alone."""
         self._marking = frozenset(senders)
         self._leaving = [] if gives else None
         self._before = self.table if takes else None
         return self.retable(table)
 
     def states_given(self, interval: Interval) -> Forwards:
-        """The states that others get of an interval, or of all hashes, are on their way: forward what is leaving with
-        them, in the order in which it came, and from now on whatever moved with them as soon as it comes."""
+        """The states of an interval are on their way: forward what is leaving with them, in the order in which it came,
+        and from now on whatever moved with them as soon as it comes."""
         leaving = self._leaving or []
         self._given.append(interval)
         if interval == ALL_HASHES:
@@ -69,19 +68,15 @@ class MigratingQueue(RecordQueue):
         self.passed(source, [sender for sender in self._waiting if sender not in self._marking])
 
     def passed(self, source: int, senders: Iterable[Address]) -> None:
-        """Task `source` has forwarded all that these senders had pushed to it by older tables, of the keys whose states
-        have come from it so far: queue what is waiting for that."""
+        """Task `source` has forwarded all that these senders had pushed to it by older tables, of keys whose states
+        have come: queue what waits for that."""
         for sender in senders:
             self._passed[sender][source] = len(self._pieces[source])
             for push in self._waiting.pop(sender, ()):
                 self._admit(Queued(push, self._random))
 
     def taken_over(self) -> None:
-        """All ranges are taken over.
-
-        Raises:
-            ProtocolError: records are still waiting.
-        """
+        """All ranges are taken over; ProtocolError if records still wait."""
         if self._waiting:
             senders = ", ".join(sorted(map(str, self._waiting)))
             raise ProtocolError(

@@ -306,11 +306,7 @@ class OperatorMachine(TaskMachine):
         return OperatorState.EXCHANGING if message.last else None
 
     def _require_quiet(self, what: str) -> None:
-        """Check that this task has processed all its records, or all before a cut, and that no states move.
-
-        Raises:
-            ProtocolError: it has not, or they do.
-        """
+        """ProtocolError unless all records before the end or the cut are processed, and no states move."""
         if not self._migration.is_idle:
             raise ProtocolError(f"{self.address} is to {what} before table {self.table.version} is settled")
         if self.has_records or not self._is_free:

@@ -97,8 +97,8 @@ class EpochStats:
 
     @property
     def visible_after(self) -> float | None:
-        """Seconds from the reading of a row until readers see what it has changed, in the mean; None: they have seen
-        none. It is the sum of `of_row` of all phases."""
+        """Mean seconds from the reading of a row until readers see what it has changed: the sum of `of_row` of all
+        phases. None: they have seen none."""
         return sum(found.row_seconds for found in self.phases) / self.rows if self.rows else None
 
     def of_row(self, found: PhaseStats) -> float:

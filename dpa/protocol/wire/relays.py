@@ -65,8 +65,7 @@ class Relay(Generic[M]):
         self._tasks = {task for task in self._tasks if not present.has_gone(task)}
 
     def gather(self, message: M, at: float) -> float | None:
-        """Take in what a task says to the coordinator. Returns when the bundle with it is passed on; None: of that
-        bundle, this has been returned before."""
+        """Take in what a task says to the coordinator. Returns when its bundle goes on; None: that is known already."""
         self._gathered.append(message)
         return self._bundling.due(at) if len(self._gathered) == 1 else None
 
