@@ -329,12 +329,6 @@ class Membership(RuledMachine):
         on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "of the stage, begin none that waits"),
         on(Tick, MembershipState.UNREAD, _read, "look again", MembershipState.IDLE),
         on(Tick, _NOT_UNREAD, RuledMachine._ignore, "ignore"),
-        on(
-            Tick,
-            [state for state in MembershipState if state is not MembershipState.UNREAD],
-            RuledMachine._ignore,
-            "ignore",
-        ),
         on(TaskStarted, _NOT_UP, _started, "with the last one, let them take part", (None, MembershipState.CHANGING)),
         on(StartFailed, _NOT_UP, _not_started, "refuse", MembershipState.IDLE),
         on(MembersChanged, MembershipState.CHANGING, _published, "note"),
