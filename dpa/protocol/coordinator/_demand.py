@@ -41,8 +41,6 @@ class StageRates:
             feeds could take.
         rate: records a second that a task processes while it has any, or makes of rows while nothing holds it back;
             None: it did not.
-        processed: records a second that the stage has processed.
-        backlog: records emitted to it and not processed.
         running: the share of its busy time for which user code runs on a processor, 0 to 1.
     """
 

@@ -17,7 +17,6 @@ class TaskHistory:
 
     Attributes:
         tasks: the newest statistics of each task that is not forgotten.
-        next: the number of the next task to come.
         forgotten: the sums over those that are; None: there are none.
     """
 
@@ -80,7 +79,6 @@ class Roster:
         members: those that there are, ascending, without those that leave.
         leaving: those that leave: they know it, and are there still.
         ended: members that have nothing to read or to process any more.
-        change: who comes and goes now; None: nobody.
     """
 
     def __init__(self, stage: str, tasks: int) -> None:

@@ -162,8 +162,8 @@ class SplitQueue:
         others_read = not self._refused.issuperset(members)
         in_order = len(members) == 1 and not self._left.issuperset(leaving)
         for task in self._asking:
-            # A task that leaves stops here, and others read what it gave back. Once all of these were told that there
-            # is no more, they are done and ask no more: then it reads the rest itself.
+            # A task that leaves stops here, and others read what it gave back. Once all others have heard that there is
+            # no more, they are done and ask no more: then it reads the rest itself.
             if task in leaving:
                 answers.append((task, None if others_read else self._rests.pop(task, None) or self._next()))
             # Rows that one task reads alone keep their order. So a task that takes its place waits until all rows that

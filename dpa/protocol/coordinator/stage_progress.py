@@ -53,8 +53,6 @@ class StageProgress(RuledMachine):
     Attributes:
         spec: the stage as the graph has it.
         splits: of a source, its input.
-        end: its last table and its tasks' shares.
-        results: those by epoch.
         feeders: the names of the stages that feed it.
     """
 

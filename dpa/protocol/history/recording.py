@@ -83,7 +83,6 @@ class Segment:
 
     Attributes:
         pickled: the machine, with references to what it shares with the original.
-        shared: what it shares.
     """
 
     pickled: bytes

@@ -44,7 +44,7 @@ class CreditLimits:
     divided: bool = False
 
     def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
-        """The same bounds, with the first window for `senders` senders of records that will take about so long."""
+        """The same bounds, with the first window for `senders` senders of records that will take about this time."""
         return replace(self, first=self.window(service_seconds, senders) or self.first)
 
     @property
@@ -54,8 +54,8 @@ class CreditLimits:
         return most if self.flow.queue_seconds is None else min(self.first, most)
 
     def window(self, service_seconds: float | None, senders: int) -> int | None:
-        """The records in flight from each of `senders` senders, if a record takes so long; None: windows do not follow
-        that, or it is not known."""
+        """The records in flight from each of `senders` senders, if a record takes this time; None: windows do not
+        follow that, or it is not known."""
         seconds, most = self.flow.queue_seconds, self.flow.in_flight_records
         if seconds is None or service_seconds is None:
             return None
@@ -87,7 +87,6 @@ class Credit:
 
     Attributes:
         most: records that may be in flight, to all receivers together.
-        in_flight: records pushed and not acknowledged yet.
         in_flight_to: those of them that each receiver has, as far as it is known here; not of all that have none.
     """
 

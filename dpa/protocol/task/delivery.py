@@ -24,7 +24,6 @@ class TaskOutput:
     Attributes:
         states: the most keys that it held before other tasks' states were merged in.
         staged: what the sink must know to commit the share: one thing, or nothing if none was staged.
-        stats: how often its keys came.
         key_counts: table of `key` and `records` (processed records), if the plan asks for it.
     """
 

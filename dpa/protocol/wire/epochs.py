@@ -66,6 +66,8 @@ class EpochWait:
     """For whom the end of an epoch waited.
 
     Attributes:
+        task: its name.
+        what: what it did.
         seconds: for how long the others waited.
     """
 
@@ -79,6 +81,7 @@ class EpochStats:
     """The epochs that cuts of the stream have ended.
 
     Attributes:
+        number: how many.
         seconds: in which sources waited for cuts, all together.
         longest: the longest of these waits.
         waited_for: whom the longest one waited for most; None before the first.

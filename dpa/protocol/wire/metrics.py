@@ -22,6 +22,7 @@ class TaskStats:
     """One task so far. A source has no queue; a task of the last stage emits nothing.
 
     Attributes:
+        stage, index: which task.
         read: rows read: of the input, or of the stage's own result, as far as stages follow.
         mapped: records that the operators behind the task made of them, before any combiner.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
@@ -98,6 +99,7 @@ class Forgotten:
     """What is left of tasks that are gone and not kept one by one any more.
 
     Attributes:
+        tasks: how many they were.
         stats: their statistics as those of one task.
         seconds: in which they took part, all together.
     """
@@ -162,6 +164,7 @@ class EventTimeStats:
 
     @property
     def holder(self) -> str:
+        """What holds it, in a few words."""
         if self.source is None:
             return "nothing that comes holds it"
         channel = f", channel {self.channel}" if self.channel else ""
@@ -173,6 +176,7 @@ class CheckpointStats:
     """The checkpoints of one generation of a job, or of several.
 
     Attributes:
+        written: how many are complete.
         failed: how many could not be written.
         waited: seconds that sources waited for cuts.
         size: bytes that were written.
@@ -206,6 +210,9 @@ class TaskChange:
     Attributes:
         number: from 1, over all stages.
         at: when it began, in seconds since the stream began.
+        stage: whose tasks.
+        started: numbers of the tasks that came.
+        stopped: numbers of the tasks that went.
         moved: of these, pairs of one that went and the one that got all that it had.
         seconds: from the request to the last task stopped.
         reason: `asked for`, or what was measured of an elastic stage or of the placement.
@@ -242,6 +249,7 @@ class PlacementLook:
         busiest: the used part of the busiest node's processors; above 1 where more were declared reserved, or fewer
             declared, than there are.
         crossing: bytes a second between nodes.
+        moves: number of tasks that were to move.
         kind: why they were, or why none was, without numbers.
         reason: the same with numbers.
     """
@@ -259,6 +267,7 @@ class StageSnapshot:
     """What is known of a stage.
 
     Attributes:
+        name: of the stage.
         phase: of the stage, by the name of a `StagePhase`.
         tasks: statistics of each task that there is or has been, by number; not of those that are forgotten.
         members: the numbers of those that there are, of a running change those that there will be; empty: all.
@@ -267,6 +276,7 @@ class StageSnapshot:
             all were; of a source until the first row was read, and until all records were emitted; None before.
         scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
         forgotten: what is left of tasks that went before the oldest change that is kept; None: there are none.
+        version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
         decision_counts: decisions by outcome, all of them.
         samples: queue lengths over time, thinned to a bounded number.
@@ -309,6 +319,7 @@ class StageSnapshot:
         return self.members or tuple(task.index for task in self.tasks)
 
     def life(self, index: int) -> Life:
+        """When the task of a number took part."""
         return self._lives.get(index, Life())
 
     @cached_property
@@ -332,6 +343,7 @@ class Snapshot:
         placement_counts: how often no task was moved, by reason.
         generation: which life of the graph this is; all numbers begin again with it.
         checkpoints: those of the job; None: it has none.
+        errors: of user code, that end no job.
         epochs: those of the stream that cuts have ended.
         is_open: whether more input may come than has come.
     """

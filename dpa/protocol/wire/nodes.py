@@ -17,7 +17,6 @@ class BackendNode:
     Attributes:
         id: how the backend numbers it.
         name: how users name it.
-        processors: that it has for tasks.
     """
 
     id: str

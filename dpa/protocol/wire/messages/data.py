@@ -15,14 +15,12 @@ class Push(Message):
     """Records for a task.
 
     Attributes:
-        block: the records, at least one.
         version: of the routing table by which the receiver was chosen.
         origin: the task that emitted the records and gets their credit back.
         edge: number of the edge on which they were emitted.
         read_at: their source time, in seconds: when the source task began the step that read their rows, or when a
             reduce stage finished the rows; forwarding and later stages keep it.
         emitted_at: when `origin` pushed them, in seconds; forwarding keeps it.
-        hops: how often they have been forwarded.
         number: of the block that they are part of, in the order in which `origin` made those of the edge.
     """
 
@@ -41,7 +39,6 @@ class Ack(Message):
     """Records have been processed, so the task that emitted them gets their credit back.
 
     Attributes:
-        edge: number of the edge on which they were emitted.
         window: records that the receiver of this may have in flight towards the sender; None: as before.
         signal: the sender's last finding of its load, where the grouping listens.
     """
@@ -57,7 +54,6 @@ class CreditTransfer(Message):
     """Records have been forwarded: the credit that they hold counts towards another task of the stage.
 
     Attributes:
-        edge: number of the edge on which they were emitted.
         receiver: number of the task that has them now.
     """
 

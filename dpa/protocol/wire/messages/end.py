@@ -22,7 +22,6 @@ class RecordsFailed:
     """Records of a task on which user code has failed, and which are left out.
 
     Attributes:
-        failed: how many, and the dead letters.
         sender, edge, block: of records that the task received, who sent them, on which edge, in which of its blocks.
     """
 

@@ -23,7 +23,6 @@ class BeginExchange(Message):
         transfer: whether states move at all; False if every state already is with its owner.
         closes: windows that end by this event time are closed, in microseconds, and records of them are late from then
             on; None: none are.
-        publishes: whether results are published.
     """
 
     epoch: int
@@ -49,10 +48,8 @@ class Published(Message):
 
     Attributes:
         staged: what the sink gave for it; None if nothing is published.
-        states: states that the sender handed over.
         seconds: time that the sender's user code took for it.
         stats: its statistics, with the records that it has made of the closed windows.
-        rows: of its share.
     """
 
     epoch: int
