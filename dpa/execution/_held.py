@@ -30,11 +30,15 @@ class _Values(list[Any]):
     """Values, one of which at least is not held: to iterate over them raises there."""
 
     def __iter__(self) -> Iterator[Any]:
-        return map(held, super().__iter__())
+        return map(_held, super().__iter__())
 
 
-def held(value: Any) -> Any:
-    """The value; raises the error of one that is not held."""
+def held_of(values: list[Any], taken: Iterator[Any]) -> Iterator[Any]:
+    """What iterating over `values` gives, by way of `taken`, which counts them."""
+    return map(_held, taken) if isinstance(values, _Values) else taken
+
+
+def _held(value: Any) -> Any:
     if isinstance(value, Unheld):
         raise value.error
     return value

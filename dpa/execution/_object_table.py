@@ -13,10 +13,8 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution._pieces import intervals
 from dpa.execution._sizes import deep_size
-from dpa.execution._tolerant_calls import Tolerant, Touched
 from dpa.execution.block import Block
 from dpa.execution.states import Gone, StatePart, Sweep
-from dpa.executors import Record
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 from dpa.routing.table import Owning, RoutingTable
@@ -109,24 +107,23 @@ class ObjectTable:
 
     def add_block(self, block: Block) -> list[int]:
         """Count a block's records. Returns the position of each one's key, shape (rows,)."""
-        return self.touch(block).rows
+        places = self.add(block.keys, block.hashes, block.counts(), block.mapped())
+        found: list[int] = places.take(block.codes).tolist()
+        return found
 
-    def touch(self, block: Block) -> Touched:
-        """The same, and which of the block's keys it had before."""
-        known, places = self.size, self.add(block.keys, block.hashes, block.counts(), block.mapped())
-        return Touched(places[places < known].tolist(), places.take(block.codes).tolist())
+    def put(self, places: Sequence[int], states: Sequence[Any]) -> None:
+        """Put states at some positions, whose records were counted before."""
+        for place, state in zip(places, states, strict=True):
+            self.states[place] = state
 
-    def through(self, block: Block, work: Tolerant) -> list[Record]:
-        """Process a block's records; those on which user code raises have never come. Returns what a process emits."""
-        touched = self.touch(block)
-        made, dead = work.through(block, touched)
+    def drop(self, dead: Sequence[int], places: Sequence[int], weights: npt.NDArray[np.int64] | None) -> None:
+        """Count some rows of a block no more, and drop keys that have no others; `places`: of each row's key."""
         self.dead = dead
         for row in dead:
-            self._counts[touched.rows[row]] -= (1, 1 if block.weights is None else block.weights[row])
+            self._counts[places[row]] -= (1, 1 if weights is None else weights[row])
         if dead:
-            keys = np.array(sorted({touched.rows[row] for row in dead}), dtype=np.intp)
+            keys = np.array(sorted({places[row] for row in dead}), dtype=np.intp)
             self._remove(keys[self._counts[keys, 0] == 0])
-        return made
 
     def install(self, part: StatePart) -> None:
         """Take in states of keys that it does not have.

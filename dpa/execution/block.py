@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.execution._held import objects_of
+from dpa.execution._held import objects_of, value_of
 from dpa.execution.arrivals import Input
 from dpa.execution.keys import encode, renumbered
 from dpa.measure.load import KeySample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
+from dpa.routing.keys import to_python
 from dpa.routing.table import Owners
 
 T = TypeVar("T", pa.Array, pa.RecordBatch)
@@ -138,6 +139,13 @@ class Block:
         if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             return list(column.to_numpy(zero_copy_only=False).tolist())
         return objects_of(column)
+
+    def shown(self, row: int, *, as_object: bool) -> tuple[Any, Any]:
+        """A record's key and value, to show and to keep; `as_object`: the value as `objects` has it, else as a row."""
+        one = self.take(np.array([row]))
+        [key] = to_python(one.keys)
+        [value] = list.__iter__(one.objects() if as_object else objects_of(one.columns))
+        return key, value_of(value)
 
     def slice(self, start: int, stop: int) -> Block:
         """The records from `start` up to `stop`, with only the keys that they use."""

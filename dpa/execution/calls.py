@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
+from dpa.execution._held import held_of, value_of
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.rows import require_record
 from dpa.execution.running import described
@@ -20,7 +22,7 @@ from dpa.routing.keys import in_words
 
 @described(lambda local: at(local["reducer"], local["method"], f"key {in_words(local['keys'][local['code']])}"))
 def fold(
-    reducer: Reducer[Any, Any], method: str, states: list[Any], codes: Iterable[int], values: list[Any], keys: list[Any]
+    reducer: Reducer[Any, Any], method: str, states: list[Any], codes: Sequence[int], values: list[Any], keys: list[Any]
 ) -> None:
     """Fold `values[i]` into `states[codes[i]]`, in order, by the reducer's `reduce` or `merge`; states change in place.
 
@@ -31,21 +33,22 @@ def fold(
         keys: the keys, for error messages; shape (keys,).
     """
     function: Callable[[Any, Any], Any] = getattr(reducer, method)
-    code = 0
+    taken = list.__iter__(values)
     try:
-        for code, value in zip(codes, values, strict=True):
+        for code, value in zip(codes, held_of(values, taken), strict=True):
             states[code] = function(states[code], value)
     except USER_ERRORS as error:
-        raise executor_error(reducer, method, f"key {in_words(keys[code])}", error) from None
+        row = len(values) - length_hint(taken) - 1
+        raise executor_error(reducer, method, f"key {in_words(keys[codes[row]])}", error, row) from None
 
 
 @described(lambda local: at(local["reducer"], "zero", f"key {in_words(local['key'])}"))
 def zero(reducer: Reducer[Any, Any] | Process[Any, Any], key: Any) -> Any:
-    """A new state."""
     try:
         return reducer.zero()
     except USER_ERRORS as error:
-        raise executor_error(reducer, "zero", f"key {in_words(key)}", error) from None
+        failed = executor_error(reducer, "zero", f"key {in_words(key)}", error)
+        raise ExecutorError(str(failed)) from None  # no record is to blame that could be left out
 
 
 @described(lambda local: at(local["reducer"], local["method"], f"{local['rows']} keys"))
@@ -78,7 +81,7 @@ def rows(reducer: RowsReducer, states: pa.RecordBatch) -> tuple[pa.RecordBatch, 
 
 @described(lambda local: at(local["process"], "process", f"key {in_words(local['keys'][local['code']])}"))
 def emitted(
-    process: Process[Any, Any], states: list[Any], codes: Iterable[int], values: list[Any], keys: list[Any]
+    process: Process[Any, Any], states: list[Any], codes: Sequence[int], values: list[Any], keys: list[Any]
 ) -> list[Record]:
     """The records that a process emits for `values[i]`, of key `keys[codes[i]]`, in order; states change in place.
 
@@ -89,17 +92,17 @@ def emitted(
         keys: shape (keys,).
     """
     records: list[Record] = []
-    code = 0
-    value: Any = None
+    taken = list.__iter__(values)
     try:
-        for code, value in zip(codes, values, strict=True):
+        for code, value in zip(codes, held_of(values, taken), strict=True):
             states[code], made = process.process(keys[code], states[code], value)
             for record in made:
                 require_record(record)
                 records.append(record)
     except USER_ERRORS as error:
-        on = f"key {in_words(keys[code])} and value {shown(value)}"
-        raise executor_error(process, "process", on, error) from None
+        row = len(values) - length_hint(taken) - 1
+        on = f"key {in_words(keys[codes[row]])} and value {shown(value_of(values[row]))}"
+        raise executor_error(process, "process", on, error, row) from None
     return records
 
 

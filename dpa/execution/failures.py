@@ -27,20 +27,24 @@ _KEPT = 4_096
 
 
 class UserCodeError(ExecutorError):
-    """User code raised `error` in `executor.method` while working `on` something."""
+    """User code raised `error` in `executor.method` while working `on` something; `row`: of the rows that it was given,
+    where only that one can be to blame."""
 
     executor: object
     method: str
     on: str
     error: BaseException
+    row: int | None = None
 
 
-def executor_error(executor: object, method: str, on: str, error: BaseException) -> UserCodeError:
+def executor_error(
+    executor: object, method: str, on: str, error: BaseException, row: int | None = None
+) -> UserCodeError:
     """The error to raise instead of `error`, which `executor.method` raised while working `on` something."""
     what, trace = _what(error), _trace(error)
     message = f"{name_of(executor)}.{method} failed on {on}: {what}"
     made = UserCodeError(message if trace == what else f"{message}\n{trace}")
-    made.executor, made.method, made.on, made.error = executor, method, on, error
+    made.executor, made.method, made.on, made.error, made.row = executor, method, on, error, row
     return made
 
 
@@ -96,23 +100,31 @@ def note_unread(tolerance: Tolerance, record: Unread, place: tuple[int, str | No
     tolerance.letters.add(count, letter)
 
 
-def halved(
-    work: Callable[[int, int], R], start: int, stop: int, dead: Callable[[int, UserCodeError], None]
+def bisected(
+    work: Callable[[int, int], R], rows: int, dies: Callable[[int, UserCodeError], None]
 ) -> Iterator[tuple[int, int, R]]:
-    """What `work` gives for the rows from `start` up to `stop`. Where user code raises, that of either half, down to
-    the rows that fail alone, of which `dead` is called with each; with the rows that each piece is of."""
-    try:
-        made = work(start, stop)
-    except UserCodeError as error:
-        if stop - start <= 1:
-            dead(start, error)
-            return
-    else:
-        yield start, stop, made
-        return
-    middle = (start + stop) // 2
-    yield from halved(work, start, middle, dead)
-    yield from halved(work, middle, stop, dead)
+    """What `work` gives for spans of rows, each from a row up to another, in order.
+
+    Where `work` raises it must leave nothing behind. The span is then given to it again in parts, without the row to
+    blame, with which `dies` is called. Where the error does not name that row, it is found by halves.
+    """
+    spans = [(0, rows)]
+    while spans:
+        start, stop = spans.pop()
+        try:
+            made = work(start, stop)
+        except UserCodeError as error:
+            row = start if stop - start <= 1 else None if error.row is None else start + error.row
+            if row is not None:
+                dies(row, error)
+            # Rows before the bad one are good. Those after it are halved too: each failure costs a copy of the states
+            # of its span, so with the rest as one span a block of bad rows would cost a quadratic number of copies.
+            after = start if row is None else row + 1
+            middle = (after + stop) // 2
+            ahead = ((start, after if row is None else row), (after, middle), (middle, stop))
+            spans += [span for span in reversed(ahead) if span[0] < span[1]]
+        else:
+            yield start, stop, made
 
 
 def at(executor: object, method: str, on: str) -> str:

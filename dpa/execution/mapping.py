@@ -16,7 +16,7 @@ from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input
 from dpa.execution.block import Block, Values, object_array
-from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
+from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, executor_error, shown, tolerated
 from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import Rows, origin_of, records_of
@@ -276,7 +276,7 @@ class MapTask:
         if self.tolerance is None or self.mapper is None or not batch.num_rows:
             return [self._records_of(batch)]
 
-        def dead(row: int, error: UserCodeError) -> None:
+        def dies(row: int, error: UserCodeError) -> None:
             [record] = to_show(batch.slice(row, 1))
             on, where = f"record {shown(record)}", origin_of(rows, origin, before + row, 1)
             tolerated(self.tolerance, self.mapper, "map_batch", on, error.error, record, origin=where)
@@ -284,7 +284,7 @@ class MapTask:
         def work(start: int, stop: int) -> pa.Table:
             return self._records_of(batch.slice(start, stop - start))
 
-        return [records for _, _, records in halved(work, 0, batch.num_rows, dead)]
+        return [records for _, _, records in bisected(work, batch.num_rows, dies)]
 
     @described(lambda local: at(local["self"].mapper, "map_batch", f"a batch of {local['batch'].num_rows} rows"))
     def _records_of(self, batch: pa.RecordBatch) -> pa.Table:

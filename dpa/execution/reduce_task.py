@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError, KeyTypeError
-from dpa.execution._held import objects_of, value_of
 from dpa.execution._parts import ends_of
 from dpa.execution.arrivals import Input, check, merged
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
+from dpa.execution.failures import UserCodeError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.publishing import LastPublished, Publishes
 from dpa.execution.receivers.base import Receiver
@@ -31,9 +31,9 @@ from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced, StatePart
-from dpa.execution.trials import Trial, note_death
+from dpa.execution.trials import Trial, Work, note_death, survived
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
-from dpa.routing.keys import KeyName, to_python
+from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import Letters, Tolerance
@@ -205,17 +205,18 @@ class ReduceTask:
     def process_tried(self, block: Block, trial: Trial, tolerance: Tolerance) -> tuple[tuple[int, Block], ...]:
         """As `process`, without records that end their process. Each part is tried on the states that those before it
         have made."""
-        died = trial((self._states.touched(block), block))
-        if died is None:
-            return self.process(block)
-        if block.rows > 1:
-            parts = (block.slice(0, block.rows // 2), block.slice(block.rows // 2, block.rows))
-            return tuple(made for part in parts for made in self.process_tried(part, trial, tolerance))
-        objects = self.receiver.takes_objects
-        [key], [value] = to_python(block.keys), list.__iter__(block.objects() if objects else objects_of(block.columns))
-        note_death(tolerance, died, value_of(value), key)
-        self.dead += 1
-        return ()
+
+        def dies(row: int, error: UserCodeError) -> None:
+            key, record = block.shown(row, as_object=self.receiver.takes_objects)
+            note_death(tolerance, error, record, key)
+            self.dead += 1
+
+        def work(start: int, stop: int) -> Work:
+            part = block.slice(start, stop)
+            return self._states.touched(part), part
+
+        parts = (block.slice(start, stop) for start, stop in survived(trial, work, block.rows, dies))
+        return tuple(made for part in parts for made in self.process(part))
 
     def extract(self, table: RoutingTable) -> dict[int, StatePart]:
         """Take out the states of all keys that the table gives to other tasks, by their owner."""

@@ -14,7 +14,7 @@ from dpa._util.inference import no_rows
 from dpa._util.known import known
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, to_show
-from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
+from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, executor_error, shown, tolerated
 from dpa.execution.rows import Rows, batch_of, origin_of, records_of, require_record
 from dpa.execution.running import described
 from dpa.executors import Record, name_of
@@ -109,7 +109,7 @@ def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBa
         return
     rows = chunk.batch.num_rows
 
-    def dead(row: int, error: UserCodeError) -> None:
+    def dies(row: int, error: UserCodeError) -> None:
         [record] = to_show(chunk.batch.slice(row, 1))
         origin = chunk.origin.of(row, rows)
         on = f"record {shown(record)}"
@@ -118,7 +118,7 @@ def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBa
     def work(start: int, stop: int) -> pa.RecordBatch | pa.Table:
         return call_on_batch(operator, chunk.batch.slice(start, stop - start))
 
-    for start, stop, made in halved(work, 0, rows, dead):
+    for start, stop, made in bisected(work, rows, dies):
         yield made, chunk.origin.part(start, stop - start, rows)
 
 

@@ -1,5 +1,5 @@
 """Finding the record that ends its process, such as by a crash in C or `os._exit`: what a task is to process is tried
-in a process of its own first, and where that dies, by halves, down to a record that dies alone."""
+first in another process, and where that dies, by halves, down to a record that dies alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpa.execution._held import to_show
 from dpa.execution.block import Block
-from dpa.execution.failures import pickled, shown, text_of
+from dpa.execution.failures import UserCodeError, bisected, pickled, shown, text_of
 from dpa.execution.rows import Rows
 from dpa.execution.states import StatePart
 from dpa.tolerance import ErrorCount, Letter, Origin, Tolerance
@@ -23,6 +23,24 @@ Trial: TypeAlias = Callable[[Work], str | None]
 
 DIED = "ProcessDied"
 """What stands for the type of the error in dead letters."""
+
+
+class _DeathError(UserCodeError):
+    """A process that tried work has died; says how."""
+
+
+def survived(
+    trial: Trial, work: Callable[[int, int], Work], rows: int, dies: Callable[[int, UserCodeError], None]
+) -> Iterator[tuple[int, int]]:
+    """Spans of rows of which no process dies, in order; `work` gives what is tried of a span, when those before it are
+    processed; `dies` is called of each other row."""
+
+    def attempt(start: int, stop: int) -> None:
+        if (died := trial(work(start, stop))) is not None:
+            raise _DeathError(died)
+
+    for start, stop, _ in bisected(attempt, rows, dies):
+        yield start, stop
 
 
 class TriedRows:
@@ -45,26 +63,27 @@ class TriedRows:
             yield from self._alive(batch)
 
     def _alive(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        died = self._trial(batch)
-        if died is None:
-            self._given += batch.num_rows
-            yield batch
-        elif batch.num_rows > 1:
-            middle = batch.num_rows // 2
-            yield from self._alive(batch.slice(0, middle))
-            yield from self._alive(batch.slice(middle))
-        else:
-            [record] = to_show(batch)
-            note_death(self._tolerance, died, record, origin=Origin(self._given, 1))
+        def dies(row: int, error: UserCodeError) -> None:
+            [record] = to_show(batch.slice(row, 1))
+            note_death(self._tolerance, error, record, origin=Origin(self._given, 1))
             self.dropped += 1
             letters = self._tolerance.letters
             if letters.reads is not None:  # what is read from here on lies one row further than what is given
                 number, file, skipped = letters.reads
                 letters.reads = (number, file, skipped + 1)
 
+        def part(start: int, stop: int) -> pa.RecordBatch:
+            return batch.slice(start, stop - start)
 
-def note_death(tolerance: Tolerance, died: str, record: Any, key: Any = None, origin: Origin | None = None) -> None:
-    """Note a record that is left out, as whatever process works on it dies, and how."""
+        for start, stop in survived(self._trial, part, batch.num_rows, dies):
+            self._given += stop - start
+            yield part(start, stop)
+
+
+def note_death(
+    tolerance: Tolerance, died: UserCodeError, record: Any, key: Any = None, origin: Origin | None = None
+) -> None:
+    """Note a record that is left out, as each process that works on it dies."""
     message = f"the process that works on it dies: {died}"
     count = ErrorCount(tolerance.step, DIED, tolerance.keeps, 1, f"record {shown(record)}: {message}")
     letter = None

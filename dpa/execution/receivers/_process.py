@@ -81,16 +81,18 @@ class ProcessStates(ObjectTable, States):
         self._declared = declared
         self._to_end = to_end
         self._has_timers = type(process).timer is not Process.timer
-        self._work = None if tolerance is None else Tolerant(process, self.states, self.keys, tolerance)
+        self._tolerant = None if tolerance is None else Tolerant(self, process, self._emitted, tolerance)
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        if self._work is not None:
-            made = self.through(block, self._work)
+        if self._tolerant is not None:
+            made = self._tolerant.process(block)
         else:
-            places = self.add_block(block)
-            made = emitted(self._process, self.states, places, block.objects(), self.keys)
+            made = self._emitted(self.add_block(block), block.objects())
         self._set_timers(block.keys)
         return self._rows(made, "process")
+
+    def _emitted(self, places: list[int], values: list[Any]) -> list[Record]:
+        return emitted(self._process, self.states, places, values, self.keys)
 
     def install(self, part: StatePart) -> None:
         super().install(part)

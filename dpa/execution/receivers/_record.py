@@ -23,7 +23,7 @@ from dpa.execution.receivers.known import Extent, Known, as_declared
 from dpa.execution.running import described
 from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, States, result_table
-from dpa.executors import FunctionReducer, Reducer, name_of
+from dpa.executors import FunctionReducer, Record, Reducer, name_of
 from dpa.routing.keys import KeyName, in_words, names_of, to_python
 from dpa.tolerance import Tolerance
 
@@ -83,14 +83,18 @@ class RecordStates(ObjectTable, States):
         super().__init__(partial(zero, reducer))
         self._reducer = reducer
         self._declared = declared
-        self._work = None if tolerance is None else Tolerant(reducer, self.states, self.keys, tolerance)
+        self._tolerant = None if tolerance is None else Tolerant(self, reducer, self._reduced, tolerance)
 
     def reduce(self, block: Block) -> None:
-        if self._work is not None and not block.combined:
-            self.through(block, self._work)
+        if self._tolerant is not None and not block.combined:
+            self._tolerant.process(block)
             return
         method = "merge" if block.combined else "reduce"
         fold(self._reducer, method, self.states, self.add_block(block), block.objects(), self.keys)
+
+    def _reduced(self, places: list[int], values: list[Any]) -> list[Record]:
+        fold(self._reducer, "reduce", self.states, places, values, self.keys)
+        return []
 
     def merge(self, part: StatePart) -> None:
         assert isinstance(part.states, list)

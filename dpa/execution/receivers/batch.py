@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
-from dpa.execution._held import to_show
 from dpa.execution._parts import hashes_of
 from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
-from dpa.execution.failures import USER_ERRORS, UserCodeError, halved, shown, tolerated
+from dpa.execution.failures import USER_ERRORS, UserCodeError, bisected, shown, tolerated
 from dpa.execution.keys import Codes, cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Extent, Known, as_declared
@@ -29,7 +28,7 @@ from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
-from dpa.routing.keys import KeyName, in_words, names_of, one_type, to_python
+from dpa.routing.keys import KeyName, in_words, names_of, one_type
 from dpa.routing.table import Owning, RoutingTable
 
 _KERNEL_SECONDS = 1e-6
@@ -138,16 +137,15 @@ class BatchStates(States):
             self.merge(self._part(block))
             return
 
-        self.dead = found = []
+        self.dead = dead = list[int]()
 
-        def dead(row: int, error: UserCodeError) -> None:
-            found.append(row)
-            one = block.slice(row, row + 1)
-            [key], [value] = to_python(one.keys), to_show(one.columns)
+        def dies(row: int, error: UserCodeError) -> None:
+            dead.append(row)
+            key, value = block.shown(row, as_object=False)
             on = f"key {in_words(key)} and value {shown(value)}"
             tolerated(tolerance, self._reducer, error.method, on, error.error, value, key)
 
-        for *_, part in halved(lambda start, stop: self._part(block.slice(start, stop)), 0, block.rows, dead):
+        for *_, part in bisected(lambda start, stop: self._part(block.slice(start, stop)), block.rows, dies):
             self.merge(part)
 
     def _part(self, block: Block) -> StatePart:
