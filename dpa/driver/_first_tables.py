@@ -178,7 +178,9 @@ class _Sampling:
         drawn = {}
         for number, (name, found) in enumerate(self._opened.items(), start=1):
             until = self._seconds * _READING * number / len(self._opened)
-            drawn[name] = _shuffled(found.sample(_ROWS, lambda until=until: self._waited() > until)[1])  # type: ignore[misc]
+            rows = found.sample(_ROWS, lambda until=until: self._waited() > until)[1]  # type: ignore[misc]
+            # In random order the first rows, which may be all that there is time for, are a sample too.
+            drawn[name] = rows.take(pa.array(np.random.default_rng(0).permutation(rows.num_rows)))
         self._require_time()
         largest = max(table.num_rows for table in drawn.values())
         bounds, taken = [0, min(1, largest), min(_FIRST_ROWS, largest)], 0.0
@@ -224,8 +226,3 @@ class _Sampling:
         splits = 0 if table is None else table.splits
         split = "no hot key" if not splits else "1 hot key" if splits == 1 else f"{splits} hot keys"
         return Planned(f"from a sample of {rows:,} rows, {split} split", table)
-
-
-def _shuffled(table: pa.Table) -> pa.Table:
-    """In random order, the first rows are a sample of all."""
-    return table.take(pa.array(np.random.default_rng(0).permutation(table.num_rows)))
