@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.driver._graph_walk import Walk
-from dpa.driver._stage_summary import hot_keys
 from dpa.driver.forecast_stages import EdgeForecast, Forecast, StageForecast
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.placing import Placing
 from dpa.driver.spec import JobSpec
+from dpa.driver.summary import hot_keys
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.keys import by_position, cast, encode

@@ -17,7 +17,7 @@ from dpa._util.outages import Outages
 from dpa.config import AggregationConfig, JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import sink_of
-from dpa.driver._stage_summary import StageOutcome
+from dpa.driver.summary import StageOutcome
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.logical.step import Step

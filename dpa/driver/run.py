@@ -20,7 +20,6 @@ from dpa._util.outages import Outages
 from dpa._util.words import plural
 from dpa.driver._first_tables import with_first_tables
 from dpa.driver._saved_run import SavedRun
-from dpa.driver._stage_summary import StageOutcome
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
@@ -28,7 +27,7 @@ from dpa.driver.outputs import DEAD_LETTERS, PartialPublication, ResultSink, pub
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
-from dpa.driver.summary import Stopwatch, build_report
+from dpa.driver.summary import StageOutcome, Stopwatch, build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.recovery import Death
@@ -361,7 +360,7 @@ class Run:
             last = replace(last, begun=seconds - snapshot.at)
         if last.restored is None and snapshot.at > 0:
             last = replace(last, restored=seconds - snapshot.at)
-        if self._tracker.totals.processed:
+        if self._tracker.totals.handled:
             last = replace(last, seconds=seconds)
             since = "the start of this driver" if last.rows is None else f"the death of {last.task} was noticed"
             self._observers.warn(f"records flow again, {seconds:.1f} s after {since}")

@@ -1,4 +1,5 @@
-"""The report of a run, built from its outcome, stage by stage, with the wall time of each phase."""
+"""The report of a run, built from its last statistics and its outcome, stage by stage: busy shares, skew, hot keys and
+latency are computed here and nowhere else. With it, the wall time of each phase."""
 
 from __future__ import annotations
 
@@ -7,30 +8,70 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeVar
 
 from dpa._secrets import without_secrets
+from dpa.balance.decision import Outcome
 from dpa.config import JobConfig
-from dpa.driver._stage_summary import StageOutcome, stage_report
+from dpa.execution.key_stats import KeyStats
 from dpa.measure.bottleneck import bottleneck, held_up
+from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import even_shares
+from dpa.measure.skew import skew
 from dpa.measure.traffic import Traffic
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.epochs import EpochStats
-from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
+from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskChange
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     EdgeReport,
-    RecordCounts,
+    GroupingReport,
+    HotKey,
+    KeyDistribution,
+    LatencyReport,
+    LoadShares,
+    OutputReport,
+    RecordTimes,
     RecoveryReport,
     ReferenceReport,
     Report,
     Seconds,
+    SkewReport,
     StageReport,
+    TaskReport,
     TrafficReport,
 )
-from dpa.telemetry.loads import load_of
+from dpa.routing.groupings.options import RING
+from dpa.telemetry.tracker import load_of
 
+_HOT_KEYS = 10
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
+
+N = TypeVar("N", int, Fraction)
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """What is known of a stage besides its statistics.
+
+    Attributes:
+        grouping: by which records find its tasks.
+        shares: of the result, one a task; none if the job failed before it had them.
+        spark_skew: the skew of Spark's hash partitioning of its records, or None if it was not asked for.
+        reference: the comparison of its result.
+        output: where its result is, or None if it is not wanted.
+        first_table: what its first routing table was planned from, or why it was the ring's; None if nobody asked.
+    """
+
+    grouping: str = RING
+    shares: Sequence[TaskOutput] = ()
+    spark_skew: float | None = None
+    reference: ReferenceReport = field(default_factory=ReferenceReport)
+    output: OutputReport | None = None
+    first_table: str | None = None
 
 
 def build_report(
@@ -50,46 +91,173 @@ def build_report(
     """`snapshot`: the last statistics, or None if no task had started; `outcomes`: by stage; `use`: of each task."""
     known, used = outcomes or {}, use or {}
     if snapshot is None:
-        stages = tuple(_unstarted(name, outcome) for name, outcome in known.items())
+        seen: dict[str, Any] = {}
+        stages = tuple(
+            StageReport(name, "operator", reference=outcome.reference, output=outcome.output)
+            for name, outcome in known.items()
+        )
     else:
+        loads = [load_of(stage, seconds.stream) for stage in snapshot.stages]
         stages = tuple(
             stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream, used)
             for stage in snapshot.stages
         )
-    sources = [stage.records for stage in stages if stage.kind == "source"]
-    mapped = sum(records.mapped for records in sources)
-    loads = [load_of(stage, seconds.stream) for stage in snapshot.stages] if snapshot else []
-    edges = snapshot.edges if snapshot else ()
-    return Report(
-        status=status,
-        name=config.name,
-        seconds=seconds,
-        records=RecordCounts(
-            read=sum(records.read for records in sources),
-            mapped=mapped,
-            emitted=sum(stage.records.emitted for stage in stages),
-            processed=sum(stage.records.processed for stage in stages),
-            dead=sum(stage.records.dead for stage in stages),
-            forwarded=sum(stage.records.forwarded for stage in stages),
+        seen = {
+            **_shared(Report, snapshot),
+            "records_per_second": snapshot.records.mapped / seconds.stream if seconds.stream else 0.0,
+            "bottleneck": bottleneck(loads, snapshot.edges),
+            "edges": _edges(snapshot, held_up(loads, snapshot.edges)),
+            "traffic": traffic_between(used, snapshot),
+        }
+    seen |= {
+        "status": status,
+        "name": config.name,
+        "seconds": seconds,
+        "stages": stages,
+        "reference": _verdict(stages),
+        "config": without_secrets(config.resolved()),
+        "versions": versions(),
+        "warnings": tuple(warnings),
+        "recoveries": tuple(recoveries),
+        "checkpoints": checkpoints,
+        "dead_letters": dead_letters,
+        "error": error,
+    }
+    return Report(**seen)
+
+
+def stage_report(
+    name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float, use: Mapping[Address, TaskUse]
+) -> StageReport:
+    """The report of a stage after a stream of `seconds` seconds, of whose tasks `use` is known, if any."""
+    stage = snapshot[name]
+    senders = [source for source, target in snapshot.edges if target == name]
+    even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
+    seen = {
+        **_shared(StageReport, stage, outcome),
+        "load": _load(stage, seconds),
+        "tasks": _tasks(stage, outcome.shares, even, seconds, use),
+        "changes": tuple(step for step in snapshot.steps if step.stage == name),
+        "grouping": None,
+        "latency": latency(stage.latency),
+        "stage_latency": latency(stage.stage_latency),
+    }
+    if not senders:
+        return StageReport(kind="source", **seen)
+    stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
+    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
+    processed = [task.processed for task in stage.tasks]
+    seen |= {
+        "grouping": GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
+        "skew": SkewReport(
+            skew(_by_place(stage, snapshot.steps, processed), _by_place(stage, snapshot.steps, even)),
+            skew(stage.initial_load) if stage.initial_load else None,
+            outcome.spark_skew,
         ),
-        records_per_second=mapped / seconds.stream if seconds.stream else 0.0,
-        bottleneck=bottleneck(loads, edges),
-        stages=stages,
-        edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
-        traffic=traffic_between(used, snapshot) if snapshot else (),
-        placement_looks=snapshot.placement_looks if snapshot else (),
-        placement_counts=dict(snapshot.placement_counts) if snapshot else {},
-        reference=_verdict(stages),
-        config=without_secrets(config.resolved()),
-        versions=versions(),
-        warnings=tuple(warnings),
-        recoveries=tuple(recoveries),
-        checkpoints=checkpoints,
-        errors=snapshot.errors if snapshot else (),
-        dead_letters=dead_letters,
-        epochs=snapshot.epochs if snapshot else EpochStats(),
-        error=error,
-    )
+        "redistributions": tuple(found for found in stage.decisions if found.outcome is Outcome.APPLIED),
+        "record_times": _record_times(stage, _credit_seconds(name, snapshot)),
+        "hot_keys": hot_keys(stats) if stats else (),
+        "key_distribution": KeyDistribution(stats.distinct, *stats.cumulative()) if stats else KeyDistribution(),
+    }
+    return StageReport(kind="operator", **seen)
+
+
+def _shared(kind: type, *records: Any) -> dict[str, Any]:
+    """What records know by the names of the fields of a class: a figure keeps its name from the task to the report."""
+    names = [field.name for field in fields(kind)]
+    return {name: getattr(record, name) for record in records for name in names if hasattr(record, name)}
+
+
+def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequence[N]) -> list[N]:
+    """A number of each task, such as its records; those of one that moved together, wherever it was."""
+    found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
+    for step in steps:
+        if step.stage == stage.name:
+            for old, new in step.moved:
+                found[new] += found.pop(old)
+    return list(found.values())
+
+
+def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
+    load = load_of(stage, seconds)
+    queues = [queue for sample in stage.samples for queue in sample.queues]
+    seen = {
+        **_shared(LoadShares, load),
+        "idle": max(0.0, 1 - load.busy - load.blocked - load.waiting) if stage.every_task else 0.0,
+        "mean_queue": sum(queues) / len(queues) if queues else 0.0,
+        "peak_queue": max((task.peak_queue for task in stage.every_task), default=0),
+    }
+    return LoadShares(**seen)
+
+
+def _tasks(
+    stage: StageSnapshot,
+    outputs: Sequence[TaskOutput],
+    even: Sequence[Fraction],
+    seconds: float,
+    use: Mapping[Address, TaskUse],
+) -> tuple[TaskReport, ...]:
+    """The tasks of a stage with their shares of its result, and the even share of each of its records."""
+    shares = dict(zip(stage.present, outputs, strict=True)) if outputs else {}
+    whole = stage.records.handled
+    made = []
+    for task, own in zip(stage.tasks, even, strict=True):
+        share, lived = shares.get(task.index), stage.life(task.index).seconds(seconds)
+        seen = {
+            **_shared(TaskReport, task, use.get(Address(stage.name, task.index), TaskUse())),
+            "id": task.index,
+            "emitted": sum(task.emitted),
+            "share": task.processed / whole if whole else 0.0,
+            "even_share": float(own / whole) if whole else 0.0,
+            "keys": share.rows if share else 0,
+            "states": share.states if share else 0,
+            "lived_seconds": lived,
+            "idle_seconds": max(0.0, lived - task.busy_seconds - task.blocked_seconds - task.waiting_seconds),
+        }
+        made.append(TaskReport(**seen))
+    return tuple(made)
+
+
+def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:
+    """The most frequent keys. Their counts are exact, so both bounds equal them."""
+    named = stats.top[:_HOT_KEYS]
+    return tuple(HotKey(key, count, count / stats.mapped, count, count) for key, count in named)
+
+
+def latency(sketch: LatencySketch | None) -> LatencyReport | None:
+    """The latencies in a sketch; None if there are none."""
+    if sketch is None or not sketch.records:
+        return None
+    p50, p95, p99 = (sketch.quantile(share) for share in (0.5, 0.95, 0.99))
+    return LatencyReport(p50, p95, p99, sketch.max, sketch.mean)
+
+
+def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:
+    """Where the time of its records went, for which senders waited these seconds for credit, all together."""
+    whole, own = stage.latency, stage.stage_latency
+    if whole is None or own is None or not whole.records:
+        return None
+    credit = credit_seconds / whole.records
+    work = sum(task.work_seconds for task in stage.every_task) / whole.records
+    return RecordTimes(max(0.0, whole.mean - own.mean - credit), credit, max(0.0, own.mean - work), work)
+
+
+def _credit_seconds(name: str, snapshot: Snapshot) -> float:
+    """For which all records emitted to a stage have waited at their senders."""
+    seconds = 0.0
+    for sender in dict.fromkeys(source for source, target in snapshot.edges if target == name):
+        targets = [target for source, target in snapshot.edges if source == sender]
+        for task in snapshot[sender].every_task:
+            seconds += sum(spent for target, spent in zip(targets, task.credit_seconds, strict=False) if target == name)
+    return seconds
+
+
+def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:
+    """The mean number of reducers that held a key. Unknown after a round of aggregation, which moves states, so that
+    the number of states that a reducer holds says nothing about it; and where windows were closed, as they are gone."""
+    epochs = stage.aggregation.epochs if stage.aggregation else 0
+    moved = epochs or (stage.event_time is not None and stage.event_time.closed is not None)
+    return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not moved else None
 
 
 def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple[TrafficReport, ...]:
@@ -112,7 +280,7 @@ def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple
 
 
 def versions() -> dict[str, str]:
-    """Of what a result depends on."""
+    """The versions that a result depends on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -120,10 +288,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def _unstarted(name: str, outcome: StageOutcome) -> StageReport:
-    return StageReport(name, "operator", reference=outcome.reference, output=outcome.output)
 
 
 def _edges(snapshot: Snapshot, blocked: Sequence[bool]) -> tuple[EdgeReport, ...]:

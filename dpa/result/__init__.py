@@ -4,7 +4,7 @@
 `dpa.report` is drawn from it.
 """
 
-from dpa.result._latency import LatencyReport, RecordTimes
+from dpa.protocol.wire.metrics import RecordCounts
 from dpa.result._report import RecoveryReport, Report, Seconds
 from dpa.result._result import Result, when_written
 from dpa.result._stage import (
@@ -12,9 +12,10 @@ from dpa.result._stage import (
     GroupingReport,
     HotKey,
     KeyDistribution,
+    LatencyReport,
     LoadShares,
     OutputReport,
-    RecordCounts,
+    RecordTimes,
     ReferenceReport,
     SkewReport,
     StageReport,

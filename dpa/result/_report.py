@@ -9,14 +9,8 @@ from typing import Any
 from dpa._util.version import REPORT
 from dpa.measure.bottleneck import Bottleneck
 from dpa.protocol.wire.epochs import EpochStats
-from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook
-from dpa.result._stage import (
-    EdgeReport,
-    RecordCounts,
-    ReferenceReport,
-    StageReport,
-    TrafficReport,
-)
+from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook, RecordCounts
+from dpa.result._stage import EdgeReport, ReferenceReport, StageReport, TrafficReport
 from dpa.tolerance import ErrorCount
 
 

@@ -8,32 +8,9 @@ from typing import Literal
 
 from dpa.balance.decision import Decision
 from dpa.measure.lives import part_of
-from dpa.protocol.wire.metrics import AggregationStats, EventTimeStats, LoadSample, TaskChange
-from dpa.result._latency import LatencyReport, RecordTimes
+from dpa.protocol.wire.metrics import AggregationStats, EventTimeStats, LoadSample, RecordCounts, TaskChange
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
-
-
-@dataclass(frozen=True)
-class RecordCounts:
-    """Counts of rows and records.
-
-    Attributes:
-        read: rows read: of the input by a source, of its own result by a stage that others follow.
-        mapped: records that mappers made of them.
-        emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more where several stages
-            follow.
-        processed: records reduced; of a whole job that has ended these and `dead` are `emitted`.
-        forwarded: forwards of a record from one task of a stage to another; one that is forwarded twice counts twice.
-        dead: records that were emitted to a stage and left out, as its user code raised on them.
-    """
-
-    read: int = 0
-    mapped: int = 0
-    emitted: int = 0
-    processed: int = 0
-    forwarded: int = 0
-    dead: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,6 +94,45 @@ class LoadShares:
     busiest: float = 0.0
     mean_queue: float = 0.0
     peak_queue: int = 0
+
+
+@dataclass(frozen=True)
+class LatencyReport:
+    """Seconds of the processed records from source to processed. A record's source is the moment at which a source's
+    task began the step that read its block's rows, so mapping, waiting for credit, transport, queueing and processing
+    are in it. Longest and mean are exact, up to the difference of the machines' clocks.
+
+    Attributes:
+        p50: seconds of the median, within 1 %.
+        p95: seconds of the 95th percentile, within 1 %.
+        p99: seconds of the 99th percentile, within 1 %.
+        max: seconds of the longest.
+        mean: seconds in the mean.
+    """
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class RecordTimes:
+    """Where the time of a stage's records went from source to processed, in the mean of all of them: the four are
+    `latency.mean` together, but where clocks of machines differ.
+
+    Attributes:
+        made: seconds from the source until the sender had made it: reading, mapping, and all stages before.
+        credit: seconds that it waited at the sender for credit.
+        queued: seconds on its way and in queues, where it may have been forwarded.
+        work: seconds of the quantum in which it was processed.
+    """
+
+    made: float
+    credit: float
+    queued: float
+    work: float
 
 
 @dataclass(frozen=True)
@@ -285,7 +301,7 @@ class StageReport:
     kind: Literal["source", "operator"]
     began: float | None = None
     ended: float | None = None
-    records: RecordCounts = RecordCounts()
+    records: RecordCounts = field(default_factory=RecordCounts)
     load: LoadShares = LoadShares()
     tasks: tuple[TaskReport, ...] = ()
     grouping: GroupingReport | None = None

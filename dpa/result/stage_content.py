@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dpa.balance.decision import Decision
-from dpa.result._latency import LatencyReport
-from dpa.result._stage import OutputReport, RecordCounts, ReferenceReport, StageReport, TaskReport
+from dpa.protocol.wire.metrics import RecordCounts
+from dpa.result._stage import LatencyReport, OutputReport, ReferenceReport, StageReport, TaskReport
 from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
     count,

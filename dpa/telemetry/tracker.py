@@ -1,4 +1,5 @@
-"""Derives from the snapshots of a run what its observers look at: totals, rates, loads, and what is new.
+"""Derives from the snapshots of a run what its observers look at: totals, rates, loads, and what is new; and for the
+report, what tasks did with all of their time.
 
 No clock and no output: times are those of the snapshots.
 """
@@ -6,14 +7,14 @@ No clock and no output: times are those of the snapshots.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
-from dpa.telemetry.loads import load_since
+from dpa.measure.lives import mean_part, part_of
+from dpa.protocol.wire.metrics import RecordCounts, Snapshot, StageSnapshot, TaskChange, TaskStats
 
 RATE_SECONDS = 3.0
 """Rates are means over about this many seconds of the stream."""
@@ -33,28 +34,23 @@ class StageTotals:
     processes nothing: its records are the rows that it has read."""
 
     name: str
+    load: StageLoad
     tasks: int = 0
     is_source: bool = False
     records: int = 0
     rate: float = 0.0
     queue: int = 0
     redistributions: int = 0
-    load: StageLoad = field(default_factory=lambda: StageLoad("", 0.0, 0.0, 0.0))
 
 
 @dataclass(frozen=True)
-class Totals:
-    """A run so far; rates in records/s over the last few seconds, `at` in seconds of the stream. Rows are read and
-    records mapped by the sources; emitted, processed and forwarded by all stages; decisions are counted by outcome. The
+class Totals(RecordCounts):
+    """The counts of a run so far, as its report will have them, and what is shown only while it runs. Rates are in
+    records/s over the last few seconds, `at` is in seconds of the stream, decisions are counted by outcome. The
     latency, in seconds from source to processed, is that of the slowest task."""
 
     at: float = 0.0
     rows: int = 0
-    read: int = 0
-    mapped: int = 0
-    emitted: int = 0
-    processed: int = 0
-    forwarded: int = 0
     left_out: int = 0
     mapped_rate: float = 0.0
     processed_rate: float = 0.0
@@ -92,7 +88,7 @@ class Totals:
     @property
     def share_processed(self) -> float:
         """The share of the records emitted so far that have been processed (0 to 1)."""
-        return min(self.processed / self.emitted, 1.0) if self.emitted else 0.0
+        return min(self.handled / self.emitted, 1.0) if self.emitted else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -108,13 +104,13 @@ class Totals:
         reading = self.at * (1 / share - 1)
         if self.is_graph:
             return reading or None
-        processing = (self.emitted / share - self.processed) / self.processed_rate
+        processing = (self.emitted / share - self.handled) / self.processed_rate
         return max(reading, processing)
 
     @property
     def in_flight(self) -> int:
         """Records emitted and not yet processed."""
-        return max(self.emitted - self.processed, 0)
+        return max(self.emitted - self.handled, 0)
 
 
 News: TypeAlias = "Redistribution | TaskChange"
@@ -141,21 +137,21 @@ class RunTracker:
         self.totals = Totals()
         self._steps = 0
         self._versions: dict[str, int] = {}
-        self._seen: dict[str, int] = {}
-        self._history: deque[tuple[Snapshot, Totals]] = deque()
+        self._seen: Counter[str] = Counter()
+        self._history: deque[TrackedSnapshot] = deque()
 
     def update(self, snapshot: Snapshot) -> TrackedSnapshot:
         """Take in a snapshot; returns it with what follows from it."""
         news: list[News] = []
         news += [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
-        steps = [step for step in snapshot.steps if step.number > self._steps]
-        self._steps = max((step.number for step in steps), default=self._steps)
-        news += steps
+        news += [step for step in snapshot.steps if step.number > self._steps]
+        self._steps = max((step.number for step in snapshot.steps), default=self._steps)
         self.totals = self._sum(snapshot)
-        self._history.append((snapshot, self.totals))
-        while len(self._history) > 2 and self.totals.at - self._history[1][1].at >= RATE_SECONDS:
+        tracked = TrackedSnapshot(**vars(snapshot), totals=self.totals, news=tuple(news))
+        self._history.append(tracked)
+        while len(self._history) > 2 and self.totals.at - self._history[1].at >= RATE_SECONDS:
             self._history.popleft()
-        return TrackedSnapshot(**vars(snapshot), totals=self.totals, news=tuple(news))
+        return tracked
 
     def _new(self, stage: StageSnapshot) -> list[Decision]:
         last = self._versions.get(stage.name, -1)
@@ -164,30 +160,23 @@ class RunTracker:
             for decision in stage.decisions
             if decision.outcome is Outcome.APPLIED and decision.version is not None and decision.version > last
         ]
+        self._seen[stage.name] += len(applied)
         self._versions[stage.name] = max([last, *(decision.version or 0 for decision in applied)])
-        self._seen[stage.name] = self._seen.get(stage.name, 0) + len(applied)
         return applied
 
     def _sum(self, snapshot: Snapshot) -> Totals:
-        before, since = self._history[0] if self._history else (None, Totals())
-        elapsed = snapshot.at - since.at
-        known = {stage.name: stage for stage in before.stages} if before else {}
-        stages = tuple(self._stage(snapshot, stage, known.get(stage.name), elapsed) for stage in snapshot.stages)
+        before = self._history[0] if self._history else TrackedSnapshot("", 0.0, 0, ())
+        stages = tuple(self._stage(snapshot, stage, before) for stage in snapshot.stages)
         tasks = [task for stage in snapshot.stages for task in stage.every_task]
         longest = max(tasks, key=lambda task: task.queue, default=None)
-        mapped = sum(task.mapped for stage in _sources(snapshot) for task in stage.every_task)
-        processed = sum(task.processed for task in tasks)
+        records, since, elapsed = snapshot.records, before.totals, snapshot.at - before.at
         return Totals(
+            **vars(records),
             at=snapshot.at,
             rows=snapshot.rows,
-            read=sum(stage.records for stage in stages if stage.is_source),
-            mapped=mapped,
-            emitted=sum(sum(task.emitted) for task in tasks),
-            processed=processed,
-            forwarded=sum(task.forwarded for task in tasks),
             left_out=sum(found.records for found in snapshot.errors),
-            mapped_rate=_rate(mapped - since.mapped, elapsed, self.totals.mapped_rate),
-            processed_rate=_rate(processed - since.processed, elapsed, self.totals.processed_rate),
+            mapped_rate=_rate(records.mapped - since.mapped, elapsed, self.totals.mapped_rate),
+            processed_rate=_rate(records.handled - since.handled, elapsed, self.totals.processed_rate),
             redistributions=sum(stage.redistributions for stage in stages),
             decisions=sum((Counter(stage.decision_counts) for stage in snapshot.stages), Counter()),
             latency_p99=max((task.latency_p99 for task in tasks if task.latency_p99 is not None), default=None),
@@ -196,38 +185,73 @@ class RunTracker:
             bottleneck=bottleneck([stage.load for stage in stages], snapshot.edges),
         )
 
-    def _stage(
-        self, snapshot: Snapshot, stage: StageSnapshot, before: StageSnapshot | None, elapsed: float
-    ) -> StageTotals:
-        """The totals of a stage, of which `before` is known from `elapsed` seconds ago."""
-        last = next((found for found in self.totals.stages if found.name == stage.name), StageTotals(stage.name))
-        is_source = stage in _sources(snapshot)
-        records = _records(stage, is_source)
-        earlier = 0 if before is None else _records(before, is_source)
-        has_passed = elapsed > 0
-        load = load_since(stage, before, snapshot.at, elapsed) if has_passed else replace(last.load, name=stage.name)
+    def _stage(self, snapshot: Snapshot, stage: StageSnapshot, before: TrackedSnapshot) -> StageTotals:
+        none = StageTotals(stage.name, StageLoad(stage.name, 0.0, 0.0, 0.0))
+        last = next((found for found in self.totals.stages if found.name == stage.name), none)
+        earlier = next((found for found in before.totals.stages if found.name == stage.name), none)
+        known = next((found for found in before.stages if found.name == stage.name), None)
+        elapsed, is_source = snapshot.at - before.at, stage in snapshot.sources
+        records = stage.records.read if is_source else stage.records.handled
         return StageTotals(
             name=stage.name,
             tasks=len(stage.present),
             is_source=is_source,
             records=records,
-            rate=_rate(records - earlier, elapsed, last.rate),
+            rate=_rate(records - earlier.records, elapsed, last.rate),
             queue=sum(task.queue for task in stage.tasks),
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
-            load=load,
+            load=load_since(stage, known, snapshot.at, elapsed) if elapsed > 0 else last.load,
         )
-
-
-def _sources(snapshot: Snapshot) -> tuple[StageSnapshot, ...]:
-    fed = {target for _, target in snapshot.edges}
-    return tuple(stage for stage in snapshot.stages if stage.name not in fed)
-
-
-def _records(stage: StageSnapshot, is_source: bool) -> int:
-    return sum(task.read if is_source else task.processed for task in stage.every_task)
 
 
 def _rate(more: int, elapsed: float, last: float) -> float:
     """Records/s; the `last` if no time has passed. Counts may go back from one snapshot to the next; a rate is never
     below zero."""
     return max(more, 0) / elapsed if elapsed > 0 else last
+
+
+def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
+    """The load in a stream of `seconds` seconds, of all tasks that there have been; those that are forgotten count as
+    one, which is not named as the busiest."""
+    lived = [stage.life(task.index).seconds(seconds) for task in stage.tasks]
+    if stage.forgotten is not None:
+        lived.append(stage.forgotten.seconds)
+    return _load(stage.name, stage.every_task, lived, seconds, len(stage.tasks))
+
+
+def load_since(stage: StageSnapshot, before: StageSnapshot | None, at: float, elapsed: float) -> StageLoad:
+    """The load in the last `elapsed` seconds, of the tasks that there are.
+
+    Args:
+        stage: `at` seconds after the stream began.
+        before: `elapsed` seconds earlier; None: nothing had been done.
+        at: in seconds.
+        elapsed: in seconds.
+    """
+    known = {} if before is None else {task.index: task for task in before.tasks}
+    tasks = [_since(task, known.get(task.index)) for task in stage.tasks if task.index in stage.present]
+    lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
+    return _load(stage.name, tasks, lived, elapsed, len(tasks))
+
+
+def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
+    """With the time that was spent since an earlier moment."""
+    if before is None:
+        return task
+    names = ("busy_seconds", "blocked_seconds", "waiting_seconds")
+    return replace(task, **{name: max(getattr(task, name) - getattr(before, name), 0.0) for name in names})
+
+
+def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:
+    """The load of a stage whose tasks took part for `lived` of `seconds` seconds; of the first `named` of them one is
+    named as the busiest."""
+    busy = [task.busy_seconds for task in tasks]
+    parts = list(map(part_of, busy, lived))
+    return StageLoad(
+        stage,
+        busy=mean_part(busy, lived, seconds),
+        blocked=mean_part([task.blocked_seconds for task in tasks], lived, seconds),
+        waiting=mean_part([task.waiting_seconds for task in tasks], lived, seconds),
+        busiest=max(parts, default=0.0),
+        task=tasks[max(range(named), key=parts.__getitem__)].index if named else 0,
+    )

@@ -13,7 +13,7 @@ from builders import map_task
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import NoBalancingOptions
-from dpa.driver._stage_summary import StageOutcome, stage_report
+from dpa.driver.summary import StageOutcome, stage_report
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job

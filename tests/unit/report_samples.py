@@ -16,8 +16,7 @@ from typing import Any
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.config import parse
-from dpa.driver._stage_summary import StageOutcome
-from dpa.driver.summary import build_report
+from dpa.driver.summary import StageOutcome, build_report
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import LoadSample, Snapshot, StageSnapshot, TaskChange, TaskStats

@@ -18,6 +18,36 @@ from dpa.tolerance import ErrorCount
 
 
 @dataclass(frozen=True)
+class RecordCounts:
+    """Counts of rows and records.
+
+    Attributes:
+        read: rows read: of the input by a source, of its own result by a stage that others follow.
+        mapped: records that mappers made of them.
+        emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more where several stages
+            follow.
+        processed: records reduced; of a whole job that has ended these and `dead` are `emitted`.
+        forwarded: forwards of a record from one task of a stage to another; one that is forwarded twice counts twice.
+        dead: records that were emitted to a stage and left out, as its user code raised on them.
+    """
+
+    read: int = 0
+    mapped: int = 0
+    emitted: int = 0
+    processed: int = 0
+    forwarded: int = 0
+    dead: int = 0
+
+    @property
+    def handled(self) -> int:
+        """Records that are done with: processed, or left out."""
+        return self.processed + self.dead
+
+    def __add__(self, other: RecordCounts) -> RecordCounts:
+        return RecordCounts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
 class TaskStats:
     """One task so far. A source has no queue; a task of the last stage emits nothing.
 
@@ -71,6 +101,11 @@ class TaskStats:
     latency_p99: float | None = None
     event_time: int | None = None
     opens: int | None = None
+
+    @property
+    def records(self) -> RecordCounts:
+        done = self.processed - self.dead
+        return RecordCounts(self.read, self.mapped, sum(self.emitted), done, self.forwarded, self.dead)
 
     def plus(self, other: TaskStats) -> TaskStats:
         """Both tasks as one: sums, the longer of two queues and latencies, and the newer of two tables."""
@@ -313,6 +348,10 @@ class StageSnapshot:
         """Statistics that add up to those of all tasks that there have been."""
         return self.tasks if self.forgotten is None else (*self.tasks, self.forgotten.stats)
 
+    @cached_property
+    def records(self) -> RecordCounts:
+        return sum((task.records for task in self.every_task), RecordCounts())
+
     @property
     def present(self) -> tuple[int, ...]:
         """The numbers of the tasks that there are: all, where none came or went."""
@@ -365,3 +404,15 @@ class Snapshot:
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         return next(found for found in self.stages if found.name == stage)
+
+    @property
+    def sources(self) -> tuple[StageSnapshot, ...]:
+        fed = {target for _, target in self.edges}
+        return tuple(stage for stage in self.stages if stage.name not in fed)
+
+    @property
+    def records(self) -> RecordCounts:
+        """Rows read and records mapped by the sources; all other counts are of all stages."""
+        made = sum((stage.records for stage in self.sources), RecordCounts())
+        whole = sum((stage.records for stage in self.stages), RecordCounts())
+        return replace(whole, read=made.read, mapped=made.mapped)

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dpa.config import parse
-from dpa.driver._stage_summary import StageOutcome
-from dpa.driver.summary import build_report
+from dpa.driver.summary import StageOutcome, build_report
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
@@ -41,7 +40,7 @@ from dpa.result import (
     TrafficReport,
 )
 from dpa.result.stage_content import facts
-from dpa.telemetry.loads import load_of
+from dpa.telemetry.tracker import load_of
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
 SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.driver._stage_summary import latency
+from dpa.driver.summary import latency
 from dpa.measure.latency import RELATIVE_ERROR, LatencySketch
 from dpa.result import LatencyReport
 
