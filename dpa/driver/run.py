@@ -40,8 +40,7 @@ from dpa.runtime.packed_plan import frozen
 from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects
 from dpa.sources.feed import never
-from dpa.telemetry.observers import Observer, Observers, Unobserved
-from dpa.telemetry.run_log import RunLog
+from dpa.telemetry.observers import Observer, Observers, RunLog, Unobserved
 from dpa.telemetry.tracker import RunTracker
 
 _log = logging.getLogger(__name__)

@@ -14,9 +14,8 @@ from dpa.protocol.wire.events import MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.runtime._kept_answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
-from dpa.telemetry.followed import Followed
 from dpa.telemetry.mailbox import run_names
-from dpa.telemetry.observers import Observer
+from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.status import Status
 
 _NAMESPACE = "dpa"

@@ -1,8 +1,8 @@
 """Requests to a running job as files, and its answers: from another process of the same user on the same machine.
 
-A directory for each running job, below that of temporary files: the job says there how it is, and whoever asks leaves a
-file with the request and waits for one with the answer. Files are complete when they have their names. So it needs no
-port, and no connection to the job's own Ray.
+Each running job has a directory below that of temporary files. The job writes its status there. Whoever asks leaves a
+file with the request and waits for one with the answer. Files are complete when they have their names. No port and no
+connection to the job's own Ray is needed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _KINDS: dict[str, type[Request]] = {
 }
 
 _STATUS_SECONDS = 0.5
-"""How often a job says how it is."""
+"""Between two writings of a job's status."""
 
 _LOOK_SECONDS = 0.05
-"""How often who waits for an answer looks for it."""
+"""Between two looks for an answer, or for one that nobody has read."""
 
 _LOOKS = 10
-"""How often a job that has ended looks whether its answers have been read, before it leaves them."""
+"""Looks of a job that has ended for answers that nobody has read, before it leaves them there."""
 
 
 def runs_directory() -> Path:
@@ -61,7 +61,7 @@ def runs_directory() -> Path:
 
 
 class Mailbox:
-    """The job's side: a context, while which the job can be asked."""
+    """The job's side: while this context is open, the job can be asked."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -72,7 +72,7 @@ class Mailbox:
         self._nodes: Sequence[BackendNode] = ()
 
     def __enter__(self) -> Mailbox:
-        """Begin to listen; a job that cannot is not asked, and goes on."""
+        """Begin to listen. A job that cannot make its directory runs on without being asked."""
         with contextlib.suppress(OSError):
             runs = runs_directory()
             made = Path(mkdtemp(prefix=".", dir=runs))
@@ -84,8 +84,8 @@ class Mailbox:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Listen no more: who still waits gets the answer that the job has ended. Answers stay until they are read: the
-        directory is removed now if they are at once, else by who reads the last one, or looks for jobs later."""
+        """Refuse what still waits, and remove the directory once all answers are read: here if that is soon, else the
+        reader of the last answer removes it, or whoever looks for jobs later."""
         if self._directory is not None:
             self.requests()
             for number in self.waiting:
@@ -106,7 +106,8 @@ class Mailbox:
     def tell(
         self, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Callable[[], Sequence[BackendNode]]
     ) -> None:
-        """Say how the job is."""
+        """Write the job's status, unless it was written just before. `nodes` is called if a process is on a node that
+        is not known yet."""
         now = time.monotonic()
         if self._directory is None or now - self._told_at < _STATUS_SECONDS:
             return
@@ -118,7 +119,7 @@ class Mailbox:
             _write(self._directory / _STATUS, asdict(Status.of(self._name, snapshot, processes, self._nodes)))
 
     def requests(self) -> list[Request]:
-        """What the job has been asked since this was last called. What cannot be read is answered here."""
+        """Requests since the last call. Those that cannot be read are refused here."""
         if self._directory is None:
             return []
         found = []
@@ -130,14 +131,13 @@ class Mailbox:
                 assert request.request is not None
                 self._asked[request.request] = path.stem
                 found.append(request)
-            except Exception as error:  # whatever is asked, the job goes on
+            except Exception as error:  # no request may end the job
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
                     self._leave(path.stem, Answer(None, f"the request cannot be read: {error!r}", refused=True))
         return found
 
     def answer(self, answer: Answer) -> None:
-        """Leave an answer for who asked."""
         if answer.request in self._asked:
             with contextlib.suppress(OSError):
                 self._leave(self._asked[answer.request], answer)
@@ -161,7 +161,7 @@ class JobByFiles:
 
     @staticmethod
     def all() -> list[JobByFiles]:
-        """The running jobs of this user on this machine, by name. Directories of jobs that were killed are removed."""
+        """The running jobs of this user on this machine, by name. Removes the directories of jobs that were killed."""
         found = []
         with contextlib.suppress(OSError):
             for directory in sorted(runs_directory().iterdir()):
@@ -176,7 +176,7 @@ class JobByFiles:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs: it holds a lock, whatever its process is, and wherever that runs."""
+        # A lock and not the process's number, which another process may have by now, or another container.
         try:
             with (self._directory / _LOCK).open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -187,14 +187,14 @@ class JobByFiles:
         return False
 
     def status(self) -> Status | None:
-        """How it is; None if it has not begun to stream."""
+        """None before it begins to stream."""
         try:
             return TypeAdapter(Status).validate_json((self._directory / _STATUS).read_text())
         except (OSError, ValueError):
             return None
 
     def ask(self, request: Request) -> Answer:
-        """The answer to a request, when there is one.
+        """Wait for the answer to a request.
 
         Raises:
             ControlError: the job has ended.
@@ -217,13 +217,13 @@ class JobByFiles:
 
 
 def run_names(job: str) -> Iterator[str]:
-    """Names for a run of a job by this process, of which the first that is free is taken."""
+    """Names for a run of a job by this process; the run takes the first that is free."""
     first = f"{job}-{os.getpid()}"
     return (f"{first}.{number}" if number > 1 else first for number in itertools.count(1))
 
 
 def _remove(directory: Path) -> None:
-    """Remove the directory of a job, if there is nothing else in it."""
+    # Foreign files in it keep the directory.
     with contextlib.suppress(OSError):
         for path in directory.iterdir():
             if path.name in (_STATUS, _LOCK) or path.suffix in (_REQUEST, _ANSWER) or path.name.startswith("."):
@@ -232,7 +232,6 @@ def _remove(directory: Path) -> None:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that is complete once it has its name."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(json.dumps(content))
     beside.replace(path)

@@ -1,4 +1,4 @@
-"""Who looks at a run while it goes on: the command line's display, the log, an experiment, several, or nobody."""
+"""Observers of a run: the command line's display, the log, an experiment, or several of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dpa._secrets import hidden
-from dpa.telemetry.tracker import TrackedSnapshot
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.telemetry.tracker import Redistribution, RunTracker, TrackedSnapshot
 
 _log = logging.getLogger(__name__)
 
@@ -26,35 +27,32 @@ class Observer(Protocol):
 
 
 class Unobserved:
-    """Ignores all of it."""
+    """An observer that ignores everything, and a base class for observers of some of it."""
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Ignore a phase."""
+        pass
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        """Ignore statistics."""
+        pass
 
     def warn(self, message: str) -> None:
-        """Ignore a warning."""
+        pass
 
 
 class Observers:
-    """Several observers as one, in their order. One that raises an `Exception` looks no more, of which the others are
-    warned; the run goes on."""
+    """Several observers as one, in their order. One that raises an `Exception` is dropped, and the others are warned;
+    the run continues."""
 
     def __init__(self, *observers: Observer) -> None:
         self._looking = observers
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Announce a phase to all."""
         self._tell(lambda observer: observer.phase(name, detail))
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        """Give statistics to all."""
         self._tell(lambda observer: observer.update(snapshot))
 
     def warn(self, message: str) -> None:
-        """Warn all, without secrets."""
         text = hidden(message)
         self._tell(lambda observer: observer.warn(text))
 
@@ -66,3 +64,44 @@ class Observers:
                 _log.debug("an observer raised", exc_info=True)
                 self._looking = tuple(other for other in self._looking if other is not observer)
                 self.warn(f"{type(observer).__name__} observes no more: {error!r}")
+
+
+class RunLog:
+    """Logs phases, warnings, redistributions and changes of tasks, each with the job's name."""
+
+    def __init__(self, log: logging.Logger, name: str) -> None:
+        self._log, self._name = log, name
+
+    def phase(self, name: str, detail: str = "") -> None:
+        self._log.info("%s: phase %s", self._name, name)
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        for found in snapshot.news:
+            if isinstance(found, Redistribution):
+                text, decision = "%s: redistribution for %s %d, table version %d: %s", found.decision
+                self._log.info(text, self._name, found.stage, decision.reducer, decision.version, decision.reason)
+            else:
+                text = found.in_words(len(snapshot[found.stage].present))
+                self._log.info("%s: %s: %s", self._name, text, found.reason)
+
+    def warn(self, message: str) -> None:
+        self._log.warning("%s: %s", self._name, message)
+
+
+class Followed:
+    """Shows an observer in another process the snapshots of a run, generation after generation."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._tracker = RunTracker()
+        self._before: Snapshot | None = None
+
+    def see(self, snapshot: Snapshot) -> None:
+        before, self._before = self._before, snapshot
+        if before is not None and before.generation != snapshot.generation:
+            self._observer.warn(f"generation {snapshot.generation} of the job has begun; all numbers begin again")
+            self._tracker = RunTracker()
+        is_new = before is None or before.phase != snapshot.phase
+        if is_new and snapshot.phase in ("startup", "stream", "merge"):
+            self._observer.phase(snapshot.phase)
+        self._observer.update(self._tracker.update(snapshot))

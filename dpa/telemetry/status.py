@@ -1,4 +1,4 @@
-"""How a running job is, for who asks: its stages, with the nodes and processes of their tasks."""
+"""The answer to `status`: the stages of a running job, with the nodes and processes of their tasks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class StageStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """How a running job is; `at`: seconds since its stream began; `processors`: of all nodes of the cluster;
-    `generation`: how often it was begun again after the death of a process."""
+    """A running job; `at`: seconds since its stream began; `processors`: of all nodes of the cluster; `generation`: how
+    often it was begun again after the death of a process."""
 
     job: str
     phase: str
@@ -45,14 +45,7 @@ class Status:
     def of(
         job: str, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Sequence[BackendNode]
     ) -> Status:
-        """That of a job of this name.
-
-        Args:
-            job: its name.
-            snapshot: its statistics.
-            processes: where its tasks are, and others that it had.
-            nodes: of the cluster.
-        """
+        """`processes` may hold those of tasks that have gone; `nodes` are all of the cluster."""
         names = {node.id: node.name for node in nodes}
 
         def process(address: Address) -> ProcessStatus:

@@ -11,8 +11,7 @@ from progress_samples import at_share, working_off
 from dpa.measure.lives import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.telemetry.followed import Followed
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Followed, Unobserved
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 
 
