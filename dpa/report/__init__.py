@@ -5,11 +5,10 @@ anything or computes a metric. `plots` holds the pictures, for papers and notebo
 draw only.
 """
 
-from dpa.report._files import ReportError, check_directory, schema, to_json, write
-from dpa.report._live import MODES, ProgressDisplay, make_progress
-from dpa.report._plan import plan_json, show_plan
-from dpa.report._plan_picture import draw_plan
-from dpa.report._show import show
+from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write
+from dpa.report._pictures import draw_plan
+from dpa.report._progress import MODES, ProgressDisplay, make_progress
+from dpa.report._show import show, show_plan
 
 __all__ = [
     "MODES",

@@ -1,28 +1,37 @@
 """The files of a report: `report.json`, `resolved.yaml` and `report.html`, and the last events of the tasks of a failed
 job, each written to a temporary name and then renamed.
 
-docs/report.md and `schema()` describe `report.json`; `_html.py` draws the page.
+docs/report.md and `schema()` describe `report.json`, and the JSON of a plan; `_html.py` draws the page.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import why
 from dpa._util.links import is_there, without_links
 from dpa._util.version import REPORT
 from dpa.errors import ConfigError, DpaError
-from dpa.report import _html
-from dpa.report._data import document
 from dpa.result import Report
+from dpa.result.text import key_text
+
+if TYPE_CHECKING:
+    from dpa.driver.forecast_stages import Estimate, Forecast
+
+_LINE_COLUMNS = 120
 
 
 class ReportError(DpaError):
@@ -65,6 +74,8 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
     Raises:
         ReportError: the directory cannot be created or written to.
     """
+    from dpa.report import _html  # it draws pictures, which are files too
+
     directory = Path(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -80,6 +91,27 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
 def to_json(report: Report) -> str:
     """The report as strict JSON in ASCII, fit for any pipe; docs/report.md describes each field."""
     return document(report.to_dict())
+
+
+def plan_json(forecast: Forecast) -> str:
+    """A forecast as strict JSON in ASCII, as docs/report.md describes it."""
+    return document(
+        {
+            "schema": "dpa-plan-2",
+            "config": forecast.config,
+            "stages": _with_estimates(forecast.stages, [forecast.estimates[stage.name] for stage in forecast.stages]),
+            "edges": _with_estimates(forecast.edges, forecast.edge_estimates),
+            "placement": None if forecast.placement is None else dataclasses.asdict(forecast.placement),
+        }
+    )
+
+
+def _with_estimates(parts: Sequence[Any], estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Stages or edges, each with its estimate, as plain data."""
+    return [
+        {**dataclasses.asdict(part), "estimate": dataclasses.asdict(estimate)}
+        for part, estimate in zip(parts, estimates, strict=True)
+    ]
 
 
 def schema() -> dict[str, Any]:
@@ -122,3 +154,53 @@ def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def document(data: dict[str, Any]) -> str:
+    """`data` as strict JSON in ASCII, without the secrets of its configuration.
+
+    Numbers that JSON lacks (NaN, infinities) are null, enums are their values, bytes a Python literal (`b'\\xff'`).
+    """
+    tree: dict[str, Any] = jsonable(data)
+    return _dumped({**tree, "config": without_secrets(tree["config"])})
+
+
+def _dumped(value: Any, indent: str = "") -> str:
+    """JSON with each value that fits on one line, and each list of numbers, on one line."""
+    compact = json.dumps(value, allow_nan=False)
+    if len(indent) + len(compact) <= _LINE_COLUMNS or not value or not isinstance(value, (dict, list)):
+        return compact
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        items = [f"{deeper}{json.dumps(name)}: {_dumped(item, deeper)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if all(isinstance(item, (int, float)) for item in value):
+        return compact
+    return "[\n" + ",\n".join(deeper + _dumped(item, deeper) for item in value) + f"\n{indent}]"
+
+
+def jsonable(value: Any) -> Any:
+    """`value` in JSON's types alone: docs/report.md, "How values are written", states the rule for each other type."""
+    if isinstance(value, Enum):
+        return jsonable(value.value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates are no Unicode text
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return repr(bytes(value))
+    if isinstance(value, Mapping):
+        return {_name(name): jsonable(item) for name, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((jsonable(item) for item in value), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        return jsonable(value.item())
+    return str(value)  # a path, a date, a decimal
+
+
+def _name(name: Any) -> str:
+    return str(jsonable(name)) if isinstance(name, str) else key_text(name)

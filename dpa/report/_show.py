@@ -1,8 +1,8 @@
-"""The final table of a run on the terminal: its stages, the facts of the run, and where the result is.
+"""What the terminal shows of a plan, and at the end of a run: its stages, its facts, and where the result is.
 
-Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that a script
-can read it; only the error of a failed job comes below it. Of the smallest graph the tasks, redistributions and hot
-keys of its only operator stage are there too, of any other those of each with `verbose`.
+The last line of a run is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that
+a script can read it; only the error of a failed job comes below it. Of the smallest graph the tasks, redistributions
+and hot keys of its only operator stage are there too, of any other those of each with `verbose`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
+from dpa._util.as_yaml import as_yaml
 from dpa.result import Report, epoch_content, run_content, stage_content
 from dpa.result.content import Fact, Table
 from dpa.result.text import key_text, lines, one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from dpa.driver.forecast_stages import Forecast
 
 _MAX_DIFFERENCES = 20
 _MAX_ROWS, _MAX_COLUMNS, _MAX_CELL = 10, 8, 60
@@ -101,6 +104,31 @@ def _parts(
     yield Text(f"reference: {stage_content.compared(report.reference).value}{why_not}")
     if report.error is not None:
         yield Text("\n" + "\n".join(lines(report.error)), BAD)
+
+
+def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None). Characters that the
+    stream's encoding lacks are escaped."""
+    from dpa.report._terminal import print_parts
+
+    print_parts(lambda console: _plan_parts(forecast, console), stream, width)
+
+
+def _plan_parts(forecast: Forecast, console: Console) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from dpa.report._plan_content import placement, tasks
+    from dpa.report._terminal import FAINT, table, trees
+
+    yield Text("resolved job", "bold")
+    yield "".join(f"  {line}\n" for line in as_yaml(forecast.config, width=console.width).splitlines())
+    yield from trees(forecast, console.width)
+    for found in (found for stage in forecast.stages for found in tasks(stage)):
+        yield from table(found, console, f"\n{found.title}")
+    for found in placement(forecast.placement) if forecast.placement is not None else ():
+        yield from table(found, console, f"\n{found.title}")
+    if forecast.placement is not None and len(forecast.placement.nodes) == 1:
+        yield Text("one node bears all tasks; declare placement.nodes, or name a cluster, to see them placed", FAINT)
 
 
 def _first_rows(key: str, result: pa.Table) -> Table:

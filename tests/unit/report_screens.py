@@ -23,7 +23,7 @@ from rich.text import Text
 
 import dpa.report
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.report._data import jsonable
+from dpa.report._files import jsonable
 from dpa.report._panel import Panel, RichProgress
 from dpa.result import Report
 from dpa.telemetry.observers import Unobserved

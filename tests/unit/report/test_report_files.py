@@ -21,7 +21,7 @@ from dpa._secrets import without_secrets
 from dpa.balance.decision import Outcome
 from dpa.errors import ConfigError, DpaError
 from dpa.report import ReportError, check_directory, schema, to_json, write
-from dpa.report._data import jsonable
+from dpa.report._files import jsonable
 from dpa.result import Report, SkewReport
 
 

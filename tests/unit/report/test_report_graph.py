@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, PathPatch
 
-from dpa.report._graph import picture
+from dpa.report._pictures import picture
 from dpa.report.plots import COLOURS
 from dpa.result import Report
 

@@ -16,9 +16,8 @@ from dpa.job import Job
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.report import MODES, make_progress
-from dpa.report._live import NoProgress
 from dpa.report._panel import RichProgress
-from dpa.report._plain import REDISTRIBUTION_LINES, PlainProgress
+from dpa.report._progress import REDISTRIBUTION_LINES, NoProgress, PlainProgress
 from dpa.telemetry.tracker import RunTracker
 from dpa.testing import LocalBackend
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dpa.report import schema
-from dpa.report._data import jsonable
+from dpa.report._files import jsonable
 from dpa.result import Report
 
 NAMES = Path(__file__).with_name("report_names.txt")

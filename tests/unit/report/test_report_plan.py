@@ -12,7 +12,7 @@ from report_samples import NASTY_KEYS
 
 from dpa.driver.forecast_stages import Forecast
 from dpa.report import plan_json, show_plan
-from dpa.report._plan_tables import MAX_TASKS
+from dpa.report._plan_content import MAX_TASKS
 
 SAMPLES = {**samples.SAMPLES, "chain of 40": lambda: samples.chain(40), "no stages": lambda: samples.forecast([])}
 

@@ -18,8 +18,8 @@ from matplotlib.patches import FancyBboxPatch, PathPatch
 
 from dpa.driver.forecast_stages import Forecast
 from dpa.report import ReportError, draw_plan
-from dpa.report._plan_picture import LEVEL_COLOURS, _figure, _sharpness
-from dpa.report._plan_words import Level
+from dpa.report._pictures import LEVEL_COLOURS, _figure, _sharpness
+from dpa.report._plan_content import Level
 from dpa.report.plots import GRID, settings
 
 

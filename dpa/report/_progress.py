@@ -1,13 +1,24 @@
-"""Log lines of a running job, for where no panel can be drawn: few, so that logs of a batch system stay short."""
+"""Progress of a running job on the terminal, fed with snapshots by the driver.
+
+`make_progress` chooses the view: a live panel on a terminal (`_panel.py`), otherwise log lines, few, so that logs of a
+batch system stay short. Views write to stderr and leave stdout to the result. Nothing here polls the job, decides
+anything, or raises on a stream that has been closed.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Protocol, TextIO
 
+from dpa.errors import ConfigError
 from dpa.result.text import one_line, outcomes, percent, plural, short
+from dpa.telemetry.observers import Observer, Unobserved
 from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
+
+MODES = ("auto", "rich", "plain", "none")
 
 MIN_LINE_SECONDS = 1.0
 """Progress lines of the plain view are at least this far apart."""
@@ -15,6 +26,63 @@ MAX_LINE_SECONDS = 30.0
 """While records are read or processed, a progress line comes at least this often."""
 REDISTRIBUTION_LINES = 20
 """Redistributions that the plain view names; later ones are only counted."""
+
+
+class ProgressDisplay(Observer, Protocol):
+    """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, report the run's
+    status, leave it. It can show ten snapshots a second.
+
+    The last snapshot of a phase comes before the next phase is announced. A view that an exception leaves needs no
+    status.
+    """
+
+    def __enter__(self) -> ProgressDisplay: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None: ...
+
+    def ended(self, status: str) -> None:
+        """The run has ended: `ok`, `failed` or `mismatch`, as in `Report.status`."""
+
+
+def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> ProgressDisplay:
+    """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`.
+
+    `auto` is `rich` if the stream is a UTF-8 terminal that can move its cursor, else `plain`.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"progress {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if mode == "none":
+        return NoProgress()
+    if mode == "rich" or (mode == "auto" and _can_draw(sys.stderr if stream is None else stream)):
+        from dpa.report._panel import RichProgress  # it imports rich
+
+        return RichProgress(stream, name)
+    return PlainProgress(sys.stderr if stream is None else stream, name)
+
+
+def _can_draw(stream: TextIO) -> bool:
+    try:
+        terminal = stream.isatty()
+    except ValueError:  # closed
+        return False
+    utf = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+    return terminal and utf and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+class NoProgress(Unobserved):
+    """Shows nothing."""
+
+    def __enter__(self) -> NoProgress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        return None
+
+    def ended(self, status: str) -> None:
+        return None
 
 
 class PlainProgress:
@@ -47,14 +115,12 @@ class PlainProgress:
             self._write("done" if self._status == "ok" else "done, but the result differs from the reference")
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Write that the phase `name` begins, and the counts of the stream if it is the phase that ends."""
         self._end_phase()
         self._phase = one_line(name)
         self._last_line = self._clock()
         self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        """Write a line if one is due."""
         for found in snapshot.news:
             _, whose, why = happened(found)
             line = f"{whose}: {one_line(why)}"
@@ -74,11 +140,9 @@ class PlainProgress:
             self._write(f"{self._phase or 'stream'}: {_progress(totals)}")
 
     def ended(self, status: str) -> None:
-        """Note the status for the last line."""
         self._status = status
 
     def warn(self, message: str) -> None:
-        """Write a line."""
         self._write(f"warning: {one_line(message)}")
 
     def _end_phase(self) -> None:
@@ -87,7 +151,7 @@ class PlainProgress:
         totals = self._totals
         # No duration and no rate: this clock sees the end one poll late, and the table has the exact ones.
         self._write(
-            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed, "
+            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.handled, 'record')} processed, "
             f"{plural(totals.redistributions, 'redistribution')}"
         )
         if decided := outcomes(totals.decisions):
@@ -102,12 +166,12 @@ class PlainProgress:
             text = f"[{self._clock() - self._began:7.1f} s] {self._name}: {line}\n"
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._stream.flush()
-        except (OSError, ValueError):  # the reader has gone; the job goes on
+        except (OSError, ValueError):  # without a reader the job continues
             self._stream = None
 
 
 def happened(found: News, limit: int = 500) -> tuple[float, str, str]:
-    """When something happened, in seconds of the stream, to whom, in up to `limit` characters, and why."""
+    """The seconds of the stream at which something happened, to whom, in up to `limit` characters, and why."""
     whose = one_line(found.stage, limit)
     if isinstance(found, Redistribution):
         return found.decision.at, f"{whose} {found.decision.reducer}", found.decision.reason
@@ -117,7 +181,7 @@ def happened(found: News, limit: int = 500) -> tuple[float, str, str]:
 def _progress(totals: Totals) -> str:
     share = totals.share_read
     read = f"{short(totals.read)} rows" if share is None else f"{percent(share)} of {plural(totals.rows, 'row')}"
-    processed = f"{short(totals.processed)} of {short(totals.emitted)} emitted records processed"
+    processed = f"{short(totals.handled)} of {short(totals.emitted)} emitted records processed"
     parts = [f"{read} read", f"{processed} ({short(totals.processed_rate)}/s)"]
     if totals.longest is not None:
         parts.append(f"longest queue {short(totals.longest.queue)} ({totals.longest.stage} {totals.longest.index})")

@@ -1,5 +1,10 @@
-"""The picture of a plan: its stages as boxes in the colour of how even they are, and arrows as wide as the sample's
-records on them, labelled with the operators and the records; below it, where the tasks are placed."""
+"""The graph of a run, and that of a plan, as pictures.
+
+Of a run, one look finds the stage that limits it: a stage is filled from the left by its busy share, and the one that
+limits the run has a heavy frame. An arrow is as wide as its share of the records, and in the warning colour if its
+sender was blocked because of it. Of a plan, a box has the colour of how even its stage is, arrows are labelled with
+operators and records of the sample, and tables below say where tasks are placed.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpa._util.disk import is_full
+from dpa.driver.forecast_stages import EdgeForecast, Estimate, Forecast, StageForecast
+from dpa.measure.bottleneck import BLOCKED
 from dpa.report._drawing import DPI, Arrow, Box, draw, wrapped
 from dpa.report._files import ReportError, write_file
-from dpa.report._plan_tables import placement
-from dpa.report._plan_words import Level, facts, level, verdict, volume
+from dpa.report._plan_content import Level, facts, level, placement, verdict, volume
 from dpa.report.plots import COLOURS, GRID, settings
-from dpa.result.text import one_line
+from dpa.result import Report, StageReport
+from dpa.result.text import one_line, plural, short, skew
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dpa.driver.forecast_stages import EdgeForecast, Estimate, Forecast, StageForecast
-
+_WARNING = COLOURS[5]
 LEVEL_COLOURS = {Level.EVEN: COLOURS[2], Level.SLIGHTLY_UNEVEN: COLOURS[1], Level.UNEVEN: COLOURS[5]}
 
 _SHARPNESS = 2.0
@@ -30,6 +36,36 @@ _SHARPNESS = 2.0
 _MAX_SIDE, _MAX_PIXELS = 32_000, 40_000_000
 _BOX_CHARACTERS, _LABEL_CHARACTERS = 26, 24
 """Where lines are broken."""
+
+
+def picture(report: Report) -> Figure:
+    """The graph of a report that has stages."""
+    boxes = {stage.name: _box(stage, limits=stage.name == report.bottleneck.stage) for stage in report.stages}
+    arrows = [
+        Arrow(edge.source, edge.target, [short(edge.records)], edge.records, _WARNING if edge.blocked else COLOURS[0])
+        for edge in report.edges
+    ]
+    with settings({}):
+        return draw(boxes, arrows)
+
+
+def _box(stage: StageReport, *, limits: bool) -> Box:
+    load, blocked = stage.load, f"blocked {stage.load.blocked:.0%}"
+    warned = [blocked] if load.blocked >= BLOCKED else []
+    lines = wrapped([one_line(stage.name)], 26) + list(_facts(stage, blocked))
+    return Box(lines, _WARNING if limits else COLOURS[0], load.busy, 3.0 if limits else 1.0, warned)
+
+
+def _facts(stage: StageReport, blocked: str) -> Iterator[str]:
+    load = stage.load
+    rows = f", {short(stage.records.read)} rows" if stage.kind == "source" else ""
+    if stage.skew is not None and stage.records.processed:
+        rows = f", S {skew(stage.skew.dpa)}"
+    yield f"{plural(stage.present, 'task')}{rows}"
+    yield f"busy {load.busy:.0%}, busiest {load.busiest:.0%}"
+    yield blocked
+    if stage.kind == "operator":
+        yield f"queue {short(load.mean_queue)}, peak {short(load.peak_queue)}"
 
 
 def draw_plan(forecast: Forecast, path: str | Path) -> None:
@@ -51,9 +87,9 @@ def draw_plan(forecast: Forecast, path: str | Path) -> None:
 
 
 def _figure(forecast: Forecast) -> Figure:
-    boxes = {stage.name: _box(stage, forecast) for stage in forecast.stages}
+    boxes = {stage.name: _plan_box(stage, forecast) for stage in forecast.stages}
     arrows = [
-        Arrow(edge.source, edge.target, wrapped(_label(edge, estimate), _LABEL_CHARACTERS), edge.records)
+        Arrow(edge.source, edge.target, wrapped(_plan_label(edge, estimate), _LABEL_CHARACTERS), edge.records)
         for edge, estimate in zip(forecast.edges, forecast.edge_estimates, strict=True)
     ]
     name = forecast.config.get("name")
@@ -62,13 +98,13 @@ def _figure(forecast: Forecast) -> Figure:
     return draw(boxes, arrows, title, tables)
 
 
-def _box(stage: StageForecast, forecast: Forecast) -> Box:
+def _plan_box(stage: StageForecast, forecast: Forecast) -> Box:
     found = level(stage)
     said = [one_line(stage.name), one_line(stage.does), ", ".join(facts(stage, forecast)), *verdict(stage)]
     return Box(wrapped(said, _BOX_CHARACTERS), GRID if found is None else LEVEL_COLOURS[found])
 
 
-def _label(edge: EdgeForecast, estimate: Estimate) -> Iterator[str]:
+def _plan_label(edge: EdgeForecast, estimate: Estimate) -> Iterator[str]:
     yield from map(one_line, edge.operators)
     yield volume(estimate)
 
