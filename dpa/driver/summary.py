@@ -55,16 +55,8 @@ N = TypeVar("N", int, Fraction)
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What is known of a stage besides its statistics.
-
-    Attributes:
-        grouping: by which records find its tasks.
-        shares: of the result, one a task; none if the job failed before it had them.
-        spark_skew: the skew of Spark's hash partitioning of its records, or None if it was not asked for.
-        reference: the comparison of its result.
-        output: where its result is, or None if it is not wanted.
-        first_table: what its first routing table was planned from, or why it was the ring's; None if nobody asked.
-    """
+    """What is known of a stage besides its statistics: `shares` of the result, one a task, are empty if the job failed
+    before it had them; `grouping` is its kind. All else is as in `dpa.result.StageReport`."""
 
     grouping: str = RING
     shares: Sequence[TaskOutput] = ()
@@ -169,7 +161,7 @@ def _shared(kind: type, *records: Any) -> dict[str, Any]:
 
 
 def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequence[N]) -> list[N]:
-    """A number of each task, such as its records; those of one that moved together, wherever it was."""
+    """A number of each task, such as its records; a task that moved is one with the task it was before."""
     found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
     for step in steps:
         if step.stage == stage.name:
@@ -219,13 +211,12 @@ def _tasks(
 
 
 def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:
-    """The most frequent keys. Their counts are exact, so both bounds equal them."""
+    # The counts are exact, so both bounds equal them.
     named = stats.top[:_HOT_KEYS]
     return tuple(HotKey(key, count, count / stats.mapped, count, count) for key, count in named)
 
 
 def latency(sketch: LatencySketch | None) -> LatencyReport | None:
-    """The latencies in a sketch; None if there are none."""
     if sketch is None or not sketch.records:
         return None
     p50, p95, p99 = (sketch.quantile(share) for share in (0.5, 0.95, 0.99))
@@ -233,7 +224,7 @@ def latency(sketch: LatencySketch | None) -> LatencyReport | None:
 
 
 def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:
-    """Where the time of its records went, for which senders waited these seconds for credit, all together."""
+    """`credit_seconds`: for which senders of its records waited, all together."""
     whole, own = stage.latency, stage.stage_latency
     if whole is None or own is None or not whole.records:
         return None
@@ -243,7 +234,7 @@ def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | 
 
 
 def _credit_seconds(name: str, snapshot: Snapshot) -> float:
-    """For which all records emitted to a stage have waited at their senders."""
+    """For which records emitted to a stage waited at their senders, all together."""
     seconds = 0.0
     for sender in dict.fromkeys(source for source, target in snapshot.edges if target == name):
         targets = [target for source, target in snapshot.edges if source == sender]
@@ -253,16 +244,16 @@ def _credit_seconds(name: str, snapshot: Snapshot) -> float:
 
 
 def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:
-    """The mean number of reducers that held a key. Unknown after a round of aggregation, which moves states, so that
-    the number of states that a reducer holds says nothing about it; and where windows were closed, as they are gone."""
+    """The mean number of tasks that held a key; None where it is unknown."""
+    # Partial results move states between tasks, and closed windows are gone: states left say nothing about a key.
     epochs = stage.aggregation.epochs if stage.aggregation else 0
     moved = epochs or (stage.event_time is not None and stage.event_time.closed is not None)
     return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not moved else None
 
 
 def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple[TrafficReport, ...]:
-    """What the tasks of each pair of stages sent, in the order of stages. Those that are forgotten, of which the
-    snapshot has no statistics, are in the sums alone."""
+    """What the tasks of each pair of stages sent, in the order of stages. Forgotten tasks, which the snapshot has no
+    statistics of, are only in the sums."""
     tasks = {stage.name: [task.index for task in stage.tasks] for stage in snapshot.stages}
     totals: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
     for address, used in use.items():
@@ -280,7 +271,6 @@ def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -291,7 +281,7 @@ def versions() -> dict[str, str]:
 
 
 def _edges(snapshot: Snapshot, blocked: Sequence[bool]) -> tuple[EdgeReport, ...]:
-    """The edges with their records, which senders count by the position of an edge among those that leave them."""
+    # Senders count records by the position of an edge among those that leave them.
     made: list[EdgeReport] = []
     for (source, target), is_blocked in zip(snapshot.edges, blocked, strict=True):
         position = sum(edge.source == source for edge in made)

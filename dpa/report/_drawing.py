@@ -32,8 +32,8 @@ _TIED = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Box:
-    """A stage: its lines, of which the first is bold and those of `warned` stand out, its colour, the part
-    (0 to 1) of it that is filled from the left, and the width of its frame in points."""
+    """A stage: its lines, the first of them bold and those of `warned` in another colour; the part (0 to 1) of it that
+    is filled from the left, and the width of its frame in points."""
 
     lines: Sequence[str]
     colour: str
@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """An edge between two stages: the lines of its label, its records, and its colour."""
+    """An edge between two stages with the lines of its label; it is drawn wider the more records it has."""
 
     source: str
     target: str
@@ -55,7 +55,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class _Words:
-    """Lines of text in a font; of a box the first is bold."""
+    """Lines of text in a font of `size` points, the first bold if they are headed."""
 
     lines: Sequence[str]
     size: float
@@ -75,7 +75,7 @@ class _Words:
         return len(self.lines) * self.size * _LEADING * DPI / 72
 
     def draw(self, axes: Axes, x: float, y: float, warned: Sequence[str] = (), **style: Any) -> None:
-        """Write the lines around the height `y`; `x` is where they begin, or what `ha` says."""
+        """Write the lines around the height `y`, from `x` on or as `ha` of `style` aligns them."""
         for place, line in enumerate(self.lines):
             middle = y + ((place + 0.5) / len(self.lines) - 0.5) * self.height
             look: dict[str, Any] = {
@@ -87,7 +87,7 @@ class _Words:
 
 
 def wrapped(said: Iterable[str], characters: int) -> list[str]:
-    """Lines of at most that number of characters; parts between commas are broken only if they do not fit."""
+    """Lines of at most `characters`; a part between commas is broken only if it does not fit on a line."""
     lines = []
     for each in said:
         parts = (part.replace(" ", _TIED) if len(part) < characters else part for part in each.split(", "))
@@ -96,7 +96,7 @@ def wrapped(said: Iterable[str], characters: int) -> list[str]:
 
 
 def draw(boxes: dict[str, Box], arrows: Sequence[Arrow], title: str = "", tables: Sequence[Table] = ()) -> Figure:
-    """The picture of a graph: its stages by name, in an order in which each comes after those that feed it."""
+    """The picture of a graph; each of `boxes` comes after those that feed it."""
     from matplotlib.figure import Figure
 
     words = {name: _Words(box.lines, _BOX_FONT, is_headed=True) for name, box in boxes.items()}
@@ -185,7 +185,6 @@ class _TablePicture:
         self.height = _ROW * (len(self._rows) + 2)
 
     def draw(self, axes: Axes, x: float, y: float) -> None:
-        """Draw it below and to the right of a point."""
         self._title.draw(axes, x, y + _ROW / 2, alpha=0.7)
         for place, row in enumerate(self._rows, start=1):
             left, middle = x, y + (place + 0.5) * _ROW

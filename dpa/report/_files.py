@@ -39,8 +39,8 @@ class ReportError(DpaError):
 
 
 def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
-    """Check, before a job runs, that its report can be written into `directory`; `taken` are the directories of its
-    results and partial results, by the key that names each. Leaves nothing behind.
+    """Check, before a job runs, that its report can be written into `directory`. `taken` are the directories of its
+    results and partial results, by the key that names each. Nothing is left behind.
 
     Raises:
         ConfigError: the directory cannot be created or written to, or lies in one of the others.
@@ -62,14 +62,9 @@ def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
 
 def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = None) -> list[Path]:
     """Write the report into `directory`, which is created if it does not exist; return the files' paths, the page last.
+    `events` are files by name for the directory `events` in it; those of an earlier job are removed.
 
-    A file appears complete or not at all, and replaces an older one of its name. The data is written first, so
-    that it exists even if a picture cannot be drawn.
-
-    Args:
-        report: what is written.
-        directory: where to.
-        events: files of events by name, for the directory `events` in it; those of an earlier job are removed.
+    A file appears complete or not at all, and replaces an older one of its name.
 
     Raises:
         ReportError: the directory cannot be created or written to.
@@ -79,6 +74,7 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
     directory = Path(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        # The data first, so that it exists even if a picture cannot be drawn.
         data = write_file(directory / "report.json", to_json(report) + "\n")
         resolved = write_file(directory / "resolved.yaml", as_yaml(report.config, width=120))
         recorded = _write_events(directory / "events", events or {})
@@ -89,12 +85,12 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
 
 
 def to_json(report: Report) -> str:
-    """The report as strict JSON in ASCII, fit for any pipe; docs/report.md describes each field."""
+    """Strict JSON in ASCII, fit for any pipe; docs/report.md describes each field."""
     return document(report.to_dict())
 
 
 def plan_json(forecast: Forecast) -> str:
-    """A forecast as strict JSON in ASCII, as docs/report.md describes it."""
+    """Strict JSON in ASCII; docs/report.md describes each field."""
     return document(
         {
             "schema": "dpa-plan-2",
@@ -107,7 +103,6 @@ def plan_json(forecast: Forecast) -> str:
 
 
 def _with_estimates(parts: Sequence[Any], estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """Stages or edges, each with its estimate, as plain data."""
     return [
         {**dataclasses.asdict(part), "estimate": dataclasses.asdict(estimate)}
         for part, estimate in zip(parts, estimates, strict=True)
@@ -124,7 +119,7 @@ def schema() -> dict[str, Any]:
 
 
 def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
-    """Leave these files of events in a directory, and no others; no directory for none."""
+    """Leave these files of events in a directory, and no others. Without any, no empty directory is left."""
     for old in directory.glob("*.events"):
         old.unlink()
     if events:
@@ -137,8 +132,7 @@ def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
 
 
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
-    """Write a file, which appears complete or not at all; returns its path. `mode`: who may read it, if the umask lets
-    them.
+    """Write a file, which appears complete or not at all; returns its path. The umask restricts `mode`.
 
     Raises:
         OSError: it cannot be written.

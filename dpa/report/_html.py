@@ -12,7 +12,7 @@ from html import escape
 from dpa._util.as_yaml import as_yaml
 from dpa.report import plots
 from dpa.report._pictures import picture
-from dpa.result import Report, StageReport, epoch_content, run_content, stage_content
+from dpa.result import Report, StageReport, run_content, stage_content
 from dpa.result.content import Cell, Fact, Table
 from dpa.result.text import lines, one_line, seconds
 
@@ -24,7 +24,6 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render(report: Report) -> str:
-    """The page of `report`, a complete HTML document."""
     name = escape(one_line(report.name))
     body = "\n".join(_body(report))
     return f"""<!doctype html>
@@ -71,8 +70,8 @@ def _body(report: Report) -> Iterator[str]:
     if report.seconds.first_record is not None:
         yield _note(f"First record processed {seconds(report.seconds.first_record)} after the start of the job.")
     if report.epochs.phases:
-        found = epoch_content.phases(report.epochs)
-        yield _heading(f"Epochs: {found.title}") + _table(found) + _note(epoch_content.NOTE)
+        found = run_content.epochs(report.epochs)
+        yield _heading(f"Epochs: {found.title}") + _table(found) + _note(run_content.EPOCHS_NOTE)
     if report.recoveries:
         yield _heading("Recoveries") + _table(run_content.recoveries(report))
     if report.errors:
@@ -103,7 +102,6 @@ def _cards(facts: Iterable[Fact]) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table, folded away if it has many rows, cut at `MAX_ROWS`."""
     if not table.rows:
         return _note(table.absent) if table.absent else ""
     kinds = [' class="n"' if title.startswith("#") else "" for title in table.head]
@@ -139,7 +137,6 @@ def _note(text: str) -> str:
 
 
 def _block(found: Iterable[str], *, bad: bool = False) -> str:
-    """Lines as they stand, marked if they are `bad` news."""
     kind = ' class="bad"' if bad else ""
     return f"<pre{kind}>{escape(chr(10).join(found))}</pre>"
 

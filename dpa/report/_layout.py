@@ -1,8 +1,8 @@
 """Where the stages of a graph, its edges and their labels are drawn: arithmetic only, in pixels.
 
 The usual layered drawing (Sugiyama, Tagawa and Toda 1981): a stage lies one layer to the right of the last that feeds
-it; an edge that passes layers has a slot of its own in each; slots of a layer are ordered by the mean position of what
-they are joined to, to the left and to the right in turn. So nothing is drawn over a stage.
+it. An edge has a slot in each layer that it passes, so it is never drawn over a stage. Slots of a layer are ordered by
+the mean position of their neighbours to the left and to the right in turn.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ class Sizes:
     space: float = 24.0
 
     def left(self, layer: int) -> float:
-        """The left edge of a layer's stages."""
         return self.space + layer * (self.width + self.gap)
 
     def tall(self, slot: str | Pass) -> float:
-        """The height of a slot."""
         return self.height if isinstance(slot, str) else 0.0
 
 
@@ -68,7 +66,7 @@ class Layout:
 
 
 def layers_of(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each stage; `stages` are in an order in which each comes after those that feed it."""
+    """The layer of each stage; each of `stages` comes after those that feed it."""
     layers: dict[str, int] = {}
     for stage in stages:
         layers[stage] = max((layers[source] + 1 for source, target in edges if target == stage), default=0)
@@ -76,7 +74,7 @@ def layers_of(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[s
 
 
 def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes) -> Layout:
-    """The drawing of a graph, of which `stages` are in an order in which each comes after those that feed it."""
+    """The drawing of a graph; each of `stages` comes after those that feed it."""
     layers = layers_of(stages, edges)
     columns: list[list[str | Pass]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
     for stage in stages:
@@ -99,8 +97,8 @@ def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes
 
 
 def bends(path: Sequence[Point], gap: float, arrow: float) -> list[Bend]:
-    """A path as curves that are level where they leave and enter a layer. The last one ends where an arrowhead, `arrow`
-    long, begins."""
+    """A path as curves that are level where they leave and enter a layer. The last one leaves room for an arrowhead of
+    the length `arrow`."""
     (end, level) = path[-1]
     return [
         ((x + gap / 2, y), (right - gap / 2, below), (right, below))
@@ -109,7 +107,6 @@ def bends(path: Sequence[Point], gap: float, arrow: float) -> list[Bend]:
 
 
 def _order(columns: list[list[str | Pass]], chains: Sequence[Sequence[str | Pass]]) -> None:
-    """Order the slots of each layer by the mean position of their neighbours to the left and to the right in turn."""
     before: dict[str | Pass, list[str | Pass]] = {}
     after: dict[str | Pass, list[str | Pass]] = {}
     for chain in chains:
@@ -130,7 +127,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def _middles(columns: Sequence[Sequence[str | Pass]], sizes: Sizes) -> dict[str | Pass, float]:
-    """The vertical middle of each slot; every layer is centred."""
+    """The vertical middle of each slot. Layers are centred."""
     heights = [sum(sizes.tall(slot) + sizes.space for slot in column) - sizes.space for column in columns]
     tallest, found = max(heights, default=0.0), {}
     for column, height in zip(columns, heights, strict=True):
@@ -149,7 +146,7 @@ def _path(
     middles: dict[str | Pass, float],
     sizes: Sizes,
 ) -> tuple[Point, ...]:
-    """The points of an edge, which leaves and enters stages at ports, ordered so that edges do not cross there."""
+    """The points of an edge. The ports at which edges leave and enter a stage are ordered, so that none cross there."""
     source, target = chain[0], chain[-1]
     assert isinstance(source, str) and isinstance(target, str)
     leaving = sorted((middles[other[1]], each) for each, other in enumerate(chains) if other[0] == source)
@@ -162,14 +159,14 @@ def _path(
 
 
 def _port(number: int, ordered: Sequence[tuple[float, int]], sizes: Sizes) -> float:
-    """How far from the middle of a stage an edge is joined to it."""
+    """The distance of an edge's port from the middle of its stage."""
     place = [each for _, each in ordered].index(number)
     step = min(sizes.port, sizes.height / (len(ordered) + 1))
     return (place - (len(ordered) - 1) / 2) * step
 
 
 def _labels(paths: Sequence[Sequence[Point]], height: float) -> tuple[Point, ...]:
-    """The middle of the gap that an edge passes first; labels of one gap are moved apart, each as little as can be."""
+    """In the middle of the first gap of each edge. Labels of one gap are moved apart, each as little as can be."""
     middles = [((path[0][0] + path[1][0]) / 2, (path[0][1] + path[1][1]) / 2) for path in paths]
     found = list(middles)
     for gap in {x for x, _ in middles}:

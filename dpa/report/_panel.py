@@ -207,7 +207,6 @@ class Panel:
         )
 
     def _bar(self, name: str, share: float, words: str) -> RenderableType:
-        """A line with a bar for the progress of the run, and the estimated time left."""
         row = Grid.grid(padding=(0, 2, 0, 0), expand=True, pad_edge=False)
         row.add_column(min_width=7)
         row.add_column(ratio=1)
@@ -225,7 +224,7 @@ class Panel:
         return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
 
     def _reasons(self, console: Console, width: int, height: int) -> list[Text]:
-        """The newest redistributions and changes of tasks in at most `height` lines, wrapped, the oldest first."""
+        """The newest redistributions and changes of tasks in at most `height` lines, the oldest first."""
         shown: list[Text] = []
         for found in reversed(self._state.latest):
             head, reason = _told(found)
@@ -237,7 +236,7 @@ class Panel:
 
 
 def _wrapped(head: Text, words: str, console: Console, width: int, height: int) -> list[Text]:
-    """Words beside a head in at most `height` lines; where there are more, an ellipsis follows the last whole word."""
+    """Words beside a head in at most `height` lines; an ellipsis follows the last whole word of more."""
     text, room = one_line(words, 300), max(width - len(head), 20)
     lines = Text(text).wrap(console, room)
     while len(lines) > height and " " in text:
@@ -247,8 +246,7 @@ def _wrapped(head: Text, words: str, console: Console, width: int, height: int) 
 
 
 def _stages(totals: Totals, height: int) -> Table:
-    """The stages, in at most `height` lines below a heading: if there are more, the one that limits the run and those
-    that do the most."""
+    """The stages in at most `height` lines below a heading: of more, the one that limits the run and the busiest."""
     stages, limit = list(totals.stages), totals.bottleneck.stage
     is_cut = len(stages) > height
     if is_cut:
@@ -272,7 +270,7 @@ def _stages(totals: Totals, height: int) -> Table:
 
 
 def _windows(snapshot: Snapshot, console: Console, width: int) -> list[Text]:
-    """Of the stage whose windows are open for longest, why they are; nothing where none is open."""
+    """What holds the windows of the stage that has been open for longest; empty where none is open."""
     found = [stage for stage in snapshot.stages if stage.event_time is not None and stage.event_time.opens is not None]
     first = min(found, key=_opens, default=None)
     if first is None or first.event_time is None:
@@ -295,8 +293,8 @@ def _told(found: News) -> tuple[Text, str]:
 
 @dataclass(frozen=True)
 class Queues:
-    """Tasks to be drawn in at most `height` lines below a heading that begins with `name`; `rounds` counts
-    redistributions by task."""
+    """Draws tasks in at most `height` lines below a heading that begins with `name`; `rounds` are redistributions by
+    task."""
 
     tasks: Sequence[TaskStats]
     rounds: Mapping[int, int]
@@ -321,7 +319,7 @@ class Queues:
         return Group(self._grid(shown, _FOLDED, columns), rest)
 
     def _grid(self, tasks: Sequence[TaskStats], titles: Sequence[str], columns: int = 1) -> Grid:
-        """Tasks in columns, read downwards, with the cells of these titles each."""
+        """Tasks in columns, read downwards, each with the cells of these titles."""
         is_folded = titles is _FOLDED
         head = (list(titles) * columns)[: -1 if is_folded else None]
         grid = Grid.grid(padding=(0, 1 if is_folded else 2, 0, 0), expand=True, pad_edge=False)

@@ -39,7 +39,6 @@ _BOX_CHARACTERS, _LABEL_CHARACTERS = 26, 24
 
 
 def picture(report: Report) -> Figure:
-    """The graph of a report that has stages."""
     boxes = {stage.name: _box(stage, limits=stage.name == report.bottleneck.stage) for stage in report.stages}
     arrows = [
         Arrow(edge.source, edge.target, [short(edge.records)], edge.records, _WARNING if edge.blocked else COLOURS[0])
@@ -69,7 +68,7 @@ def _facts(stage: StageReport, blocked: str) -> Iterator[str]:
 
 
 def draw_plan(forecast: Forecast, path: str | Path) -> None:
-    """Draw the graph of a forecast as a PNG file, which appears complete or not at all and replaces an older one.
+    """Draw the graph of a forecast as a PNG file, which appears complete or not at all, and replaces an older one.
 
     Raises:
         ReportError: the file cannot be written.
@@ -110,5 +109,5 @@ def _plan_label(edge: EdgeForecast, estimate: Estimate) -> Iterator[str]:
 
 
 def _sharpness(width: float, height: float) -> float:
-    """Pixels of the file for each of the layout, so that a very large graph is coarse and not too large to draw."""
+    """Pixels of the file for each of the layout: a very large graph is coarse, rather than too large to draw."""
     return min(_SHARPNESS, _MAX_SIDE / max(width, height), math.sqrt(_MAX_PIXELS / (width * height)))

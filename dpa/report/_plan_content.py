@@ -23,7 +23,7 @@ _KEY_CHARACTERS = 24
 
 
 class Level(Enum):
-    """How even the tasks of a stage are; the value is the word for it."""
+    """How even the tasks of a stage are, in words."""
 
     EVEN = "even"
     SLIGHTLY_UNEVEN = "slightly uneven"
@@ -31,7 +31,7 @@ class Level(Enum):
 
 
 def level(stage: StageForecast) -> Level | None:
-    """How even a stage is; None if nothing can be uneven: it has one task, or receives no records, or none by key."""
+    """None if nothing can be uneven: the stage has one task, or receives no records, or none by key."""
     if stage.skew is None or stage.tasks < 2 or not any(stage.loads):
         return None
     if stage.skew < _EVEN:
@@ -40,8 +40,8 @@ def level(stage: StageForecast) -> Level | None:
 
 
 def verdict(stage: StageForecast) -> Iterator[str]:
-    """S of a stage with a word for it, `S 0.512: uneven`, and the key that alone is too much for a task, `hot key the`;
-    nothing where nothing can be uneven."""
+    """S of a stage with a word for it, `S 0.512: uneven`, and the key that alone is too much for a task, `hot key the`.
+    Empty where nothing can be uneven."""
     found, hot = level(stage), _too_hot(stage)
     if found is not None:
         yield f"S {skew(stage.skew)}: {found.value}"
@@ -50,7 +50,7 @@ def verdict(stage: StageForecast) -> Iterator[str]:
 
 
 def advice(stage: StageForecast) -> str:
-    """What S of a stage means, and what helps against it, as a sentence; empty where nothing can be uneven."""
+    """What S of a stage means, and what helps against it. Empty where nothing can be uneven."""
     found = level(stage)
     hot = _too_hot(stage)
     if found is None:
@@ -69,7 +69,6 @@ def advice(stage: StageForecast) -> str:
 
 
 def facts(stage: StageForecast, forecast: Forecast) -> Iterator[str]:
-    """The tasks of a stage, and its records, a few words each."""
     yield plural(stage.tasks, "task")
     if stage.kind != "source":
         yield volume(forecast.estimates[stage.name])
@@ -83,7 +82,7 @@ def facts(stage: StageForecast, forecast: Forecast) -> Iterator[str]:
 
 
 def volume(estimate: Estimate) -> str:
-    """An estimate, marked as one: `~12.3k records/s`, `~24.0M records`, `1,234 records`, `sample: 260 records`."""
+    """`~12.3k records/s` (an estimate), `~24.0M records`, `1,234 records` or `sample: 260 records`."""
     about = "" if estimate.exact else "~"
     if estimate.basis is Basis.PER_SECOND:
         return f"{about}{short(estimate.amount)} records/s"
@@ -101,7 +100,7 @@ def _too_hot(stage: StageForecast) -> HotKey | None:
 
 
 def tasks(stage: StageForecast) -> Iterator[Table]:
-    """The skew of a stage with its tasks, and its hot keys; nothing if none of its tasks can have more than another."""
+    """The skew of a stage with its tasks, and its hot keys. Empty where nothing can be uneven."""
     if level(stage) is None:
         return
     is_ring = stage.grouping == RING
@@ -123,7 +122,6 @@ def tasks(stage: StageForecast) -> Iterator[Table]:
 
 
 def placement(found: PlacementForecast) -> Iterator[Table]:
-    """What is placed where, and what other allocators would give."""
     nodes = []
     for node in found.nodes:
         names = ", ".join(f"{number} {one_line(stage, 30)}" for stage, number in node.tasks.items()) or "none"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from dpa._util.as_yaml import as_yaml
-from dpa.result import Report, epoch_content, run_content, stage_content
+from dpa.result import Report, run_content, stage_content
 from dpa.result.content import Fact, Table
 from dpa.result.text import key_text, lines, one_line, plural
 
@@ -40,12 +40,12 @@ def show(
 ) -> None:
     """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
 
-    Of a graph of several stages it has one line for each; with `verbose` also the tasks, redistributions and facts of
-    each, and where the time of epochs went.
+    A graph of several stages has one line for each; with `verbose` also the tasks, redistributions and facts of each,
+    and where the time of epochs went.
 
     `files` are the report's files, as `dpa.report.write` returned them. `result` is a table that is written nowhere,
-    whose first rows are shown, with the key of the job that would have it written. Characters that the stream's
-    encoding lacks are escaped.
+    with the key of the job that would have it written; its first rows are shown. Characters that the stream's encoding
+    lacks are escaped.
     """
     from dpa.report._terminal import print_parts
 
@@ -80,7 +80,7 @@ def _parts(
             yield Text(f"\n{name}")
             yield facts(stage_content.facts(stage, report.status), ascii_only)
     if verbose:
-        found = epoch_content.phases(report.epochs)
+        found = run_content.epochs(report.epochs)
         yield from table(found, console, f"\n{found.title}")
     yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
     yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
@@ -107,8 +107,7 @@ def _parts(
 
 
 def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:
-    """Print a forecast on `stream`, in `width` columns (the terminal's if None). Characters that the
-    stream's encoding lacks are escaped."""
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None)."""
     from dpa.report._terminal import print_parts
 
     print_parts(lambda console: _plan_parts(forecast, console), stream, width)
@@ -148,7 +147,6 @@ def _first_rows(key: str, result: pa.Table) -> Table:
 
 
 def _report_files(files: Sequence[Path]) -> Fact:
-    """The page, and the names of the files beside it."""
     page = next((path for path in files if path.suffix == ".html"), files[0])
     beside = [one_line(path.name if path.parent == page.parent else str(path)) for path in files if path != page]
     return Fact("report", one_line(str(page)), f"and {', '.join(beside)}" if beside else "")

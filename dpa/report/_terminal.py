@@ -34,8 +34,8 @@ _MIN_WIDTH = 40
 
 
 def print_parts(parts: Callable[[Console], Iterable[RenderableType]], stream: TextIO, width: int | None) -> None:
-    """Print what `parts` makes for a console on `stream`, in `width` columns (the terminal's if None), in colours that
-    it can show. Characters that its encoding lacks are escaped."""
+    """Print what `parts` makes for a console on `stream`, in `width` columns (the terminal's if None). Characters that
+    its encoding lacks are escaped."""
     console = Console(file=stream, width=width, force_jupyter=False, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:  # rich ends the process when the reader of the stream has gone
         for part in parts(console):
@@ -47,18 +47,16 @@ def print_parts(parts: Callable[[Console], Iterable[RenderableType]], stream: Te
 
 
 def tied(text: str) -> str:
-    """`text`, in which lines break after commas and semicolons, and inside of long parts alone."""
+    """`text` whose lines break after commas and semicolons, and elsewhere only in long parts."""
     parts = re.split(r"(?<=[,;]) ", text)
     return " ".join(part if len(part) > _MAX_TIED else unbroken(part) for part in parts)
 
 
 def unbroken(text: str) -> str:
-    """`text` on one line."""
     return text.replace(" ", _TIED)
 
 
 def facts(found: Iterable[Fact], ascii_only: bool) -> Grid:
-    """Facts, one below the other."""
     grid = Grid.grid(padding=(0, 2, 0, 0))
     grid.add_column(style=FAINT, no_wrap=True)
     grid.add_column()
@@ -75,7 +73,7 @@ def facts(found: Iterable[Fact], ascii_only: bool) -> Grid:
 
 
 def table(found: Table, console: Console, title: str = "") -> Iterator[RenderableType]:
-    """A table below a title; nothing if it has no rows, or no columns on a terminal."""
+    """Empty if a table has no rows, or no columns on a terminal."""
     shown = found.narrow if console.width < WIDE or found.wide is None else found.wide
     if not found.rows or shown == 0:
         return
@@ -100,7 +98,7 @@ def table(found: Table, console: Console, title: str = "") -> Iterator[Renderabl
 
 
 def _cell(cell: Cell, name: str, wraps: bool, ascii_only: bool) -> RenderableType:
-    """Words break lines if they may, and are cut else; bars are cropped."""
+    """Words break lines if the table wraps, else they are cut; bars are cropped."""
     if isinstance(cell, Bar):
         width = max(len(name), _BAR_COLUMNS)
         if cell.first is None:
@@ -112,7 +110,6 @@ def _cell(cell: Cell, name: str, wraps: bool, ascii_only: bool) -> RenderableTyp
 
 
 def trees(forecast: Forecast, width: int) -> Iterator[RenderableType]:
-    """The trees of a forecast, in `width` columns."""
     drawn = _Trees(forecast, width)
     for stage in forecast.stages:
         if not forecast.into(stage.name):
@@ -136,13 +133,11 @@ class _Trees:
         self._drawn: set[str] = set()
 
     def tree(self, stage: StageForecast) -> Tree:
-        """The tree that begins with a stage."""
         tree = Tree(self._stage(stage), guide_style=FAINT)
         self._grow(tree, stage, 1)
         return tree
 
     def _grow(self, tree: Tree, stage: StageForecast, depth: int) -> None:
-        """Add what a stage feeds below its node."""
         self._drawn.add(stage.name)
         for number in self._forecast.out_of(stage.name):
             target = self._stages[self._forecast.edges[number].target]
@@ -158,7 +153,7 @@ class _Trees:
                 self._grow(tree.add(Group(edge, drawn) if len(edge) > len("->") else drawn), target, depth + 1)
 
     def _edge(self, number: int, arrow: str) -> Text:
-        """What is done on an edge, how many records it carries if others enter its target too, and where it leads."""
+        """The operators on an edge, its records if other edges enter its target too, and an arrow."""
         edge = self._forecast.edges[number]
         said = ", ".join(map(one_line, edge.operators))
         if len(self._forecast.into(edge.target)) > 1:
@@ -166,7 +161,6 @@ class _Trees:
         return Text(f"{said} {unbroken(arrow)}".lstrip(), FAINT)
 
     def _stage(self, stage: StageForecast) -> Grid:
-        """A stage: its name, and beside it what there is to say."""
         said = Text(f"{one_line(stage.does)}, {tied(', '.join(facts_of(stage, self._forecast)))}")
         found = level(stage)
         if found is not None:

@@ -171,7 +171,7 @@ def svg(figure: Figure, name: str) -> str:
 
 @contextmanager
 def settings(changes: dict[Any, Any]) -> Iterator[None]:
-    """matplotlib's defaults with `changes`, whatever the user's own style, which is restored afterwards."""
+    """matplotlib's defaults with `changes`; the user's own style is restored afterwards."""
     import matplotlib
     from matplotlib.rcsetup import cycler
 
@@ -192,7 +192,7 @@ def _figure() -> Iterator[tuple[Figure, Axes]]:
 
 
 def _thousands(value: float, position: float | None = None) -> str:
-    """An axis label: `0`, `0.5`, `20k`, `3.5M`."""
+    """`0`, `0.5`, `20k`, `3.5M`."""
     if value < 1000:
         return f"{value:g}"
     number, unit = short(value)[:-1], short(value)[-1]
@@ -200,7 +200,6 @@ def _thousands(value: float, position: float | None = None) -> str:
 
 
 def _nothing(figure: Figure, axes: Axes, why: str) -> Figure:
-    """A low figure with `why`, the reason that there is nothing to draw."""
     figure.set_size_inches(SIZE[0], 0.4)
     axes.set_axis_off()
     axes.text(0, 0.5, why, transform=axes.transAxes, va="center")
@@ -214,7 +213,7 @@ def _legend(axes: Axes, title: str | None) -> None:
 
 
 def _bars(axes: Axes, tasks: Sequence[int], records: Sequence[int]) -> None:
-    """A bar for each task; if they are few, with its count at its foot, clear of the line of the even share."""
+    """A bar for each task. Few bars have their counts, at the foot, clear of the line of the even share."""
     places = np.arange(len(records))
     axes.bar(places, records, width=0.72, color=COLOURS[0])
     step = math.ceil(len(records) / 32)
@@ -234,7 +233,7 @@ def _bars(axes: Axes, tasks: Sequence[int], records: Sequence[int]) -> None:
 
 
 def _even_shares(axes: Axes, tasks: Sequence[TaskReport]) -> float:
-    """A line at the even share of all bars, or one at that of each; returns the greatest."""
+    """One line at the even share of all bars, or one for each if shares differ; returns the greatest."""
     total = sum(task.processed for task in tasks)
     shares = [task.even_share * total for task in tasks]
     top, what = max(shares), "even share"
@@ -259,7 +258,7 @@ def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float
 
 
 def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
-    """A dashed line at each redistribution under a triangle, labelled with the task's number if they are few."""
+    """A dashed line under a triangle at each redistribution. Few of them have the task's number."""
     if not redistributions:
         return
     few = len(redistributions) <= MAX_MARKS
@@ -279,7 +278,6 @@ def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
 
 
 def _name_hot_keys(axes: Axes, found: KeyDistribution, hot_keys: Sequence[HotKey]) -> None:
-    """Numbered dots on the curve for the most frequent keys, and their names in the legend."""
     ordered = sorted(hot_keys, key=lambda hot: -hot.records)[:MAX_NAMED_KEYS]
     for rank, hot in enumerate(ordered, start=1):
         share = float(np.interp(math.log(rank), np.log(found.ranks), found.cumulative_share))

@@ -123,7 +123,7 @@ class Report:
         """The stage of a name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no stage has it.
         """
         try:
             return next(found for found in self.stages if found.name == stage)
@@ -148,29 +148,27 @@ class Report:
 
     @property
     def sources(self) -> tuple[StageReport, ...]:
-        """The stages that read the input."""
         return tuple(stage for stage in self.stages if stage.kind == "source")
 
     @property
     def operators(self) -> tuple[StageReport, ...]:
-        """The stages that take records from queues."""
         return tuple(stage for stage in self.stages if stage.kind == "operator")
 
     @property
     def main(self) -> StageReport:
-        """The last operator stage; of a job with one mapper and one reducer, the reducer's. An empty one if nothing is
-        known of any."""
+        """The last operator stage: of a job with one mapper and one reducer, the reducer's. An empty one if none is
+        known."""
         return next(reversed(self.operators), StageReport("", "operator"))
 
     @property
     def is_graph(self) -> bool:
-        """Whether there is more than one source and one operator stage, so that screens show a line a stage."""
+        # More than one source and one operator: screens then show a line for each stage.
         return len(self.stages) > 2
 
     @property
     def is_stale(self) -> bool:
-        """Whether each task reported its counts at a different moment: the job failed while records were on their way,
-        so more may have been read and processed, and more be processed than emitted."""
+        """Whether tasks reported their counts at different moments, as the job failed while records were on their way.
+        Then more may have been read and processed, and more may seem processed than emitted."""
         records = self.records
         return self.status == "failed" and records.processed + records.dead != records.emitted
 

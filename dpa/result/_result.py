@@ -19,8 +19,8 @@ from dpa.sinks.sink import Sink
 
 
 def when_written(output: OutputReport) -> tuple[int, ...] | None:
-    """When each file of a result was written, in nanoseconds, as a later one in the same directory is another; None if
-    they are not all there."""
+    """When each file of a result was written, in nanoseconds: a later result in the same directory has other times.
+    None if files are missing."""
     try:
         return tuple((Path(output.path or "") / name).stat().st_mtime_ns for name in output.files)
     except OSError:
@@ -31,7 +31,7 @@ def _read(output: OutputReport, sink: Sink | None) -> pa.Table:
     """The rows of a directory, or of the object storage that a sink knows.
 
     Raises:
-        TableError: they were given to a sink that names no files.
+        TableError: the sink that took them names no files.
     """
     import pyarrow.parquet as pq
 
@@ -44,10 +44,9 @@ def _read(output: OutputReport, sink: Sink | None) -> pa.Table:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished job: `table()` is a result, `report` says how it came about. `_tables` are the results that stayed in
-    memory, by stage; `_written` is what `when_written` returned at the end for those that were written; `events` are
-    those of a failed job, as `JobFailedError` has them; `_keys` are those that say where each goes, and `_sinks` are
-    those of object storage."""
+    """A finished job: `table()` is a result, `report` says how it came about, and `events` are those of a failed job,
+    as `JobFailedError` has them. By stage: `_tables` stayed in memory, `_written` is what `when_written` returned at
+    the end, `_keys` name the key that says where a result goes, and `_sinks` are those of object storage."""
 
     report: Report
     _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
@@ -58,20 +57,21 @@ class Result:
 
     @property
     def unsaved(self) -> tuple[str, pa.Table] | None:
-        """The last of the results that are lost with this object, as they were written nowhere, with the key of the job
-        that would have it written; None if none is."""
+        """The last result that is written nowhere, so is lost with this object, with the key of the job that would have
+        it written. None if all are written."""
         if self.report.status == "failed" or not self._tables:
             return None
         stage, table = list(self._tables.items())[-1]
         return self._keys[stage], table
 
     def table(self, stage: str | None = None) -> pa.Table:
-        """The result of a stage, by default of the only one that has one, as one Arrow table; read from its directory
-        if it was written there.
+        """The result of a stage as one Arrow table, read from its directory if it was written there. Without a name, of
+        the only stage that has a result.
 
         Raises:
             JobFailedError: the job failed, so there is no result.
-            TableError: the result is no longer in its directory, the stage has none, or none is named of several.
+            TableError: the result is no longer in its directory, the stage has none, or there are several and none is
+                named.
         """
         report = self.report
         if report.status == "failed":

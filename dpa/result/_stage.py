@@ -68,7 +68,7 @@ class TaskReport:
 
     @property
     def busy(self) -> float:
-        """The part of the time in which it took part that it was in user code, 0 to 1."""
+        """The part (0 to 1) of its time in which it was in user code."""
         return part_of(self.busy_seconds, self.lived_seconds)
 
 
@@ -215,12 +215,12 @@ _NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
 
 
 def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...]:
-    """Those of the most frequent keys that make a task uneven. `distinct` keys are there in all; `even`: a task's even
-    share of the records, 0 to 1.
+    """Those of the most frequent `keys` that make a task uneven. There are `distinct` keys in all; `even` is a task's
+    even share of the records, 0 to 1.
 
-    Either a key has more records than a task's even share, so that no routing of whole keys is even; or it has a
-    tenth of that share and three times the records of the mean key. Keys of equal frequency are not hot, unless
-    there are fewer of them than tasks.
+    A key is hot if it has more records than a task's even share, so that no routing of whole keys is even; or if it has
+    a tenth of that share and three times the records of the mean key. Keys of equal frequency are not hot, unless there
+    are fewer of them than tasks.
     """
     mean = 1 / distinct if distinct else 0.0
     return tuple(
@@ -325,7 +325,7 @@ class StageReport:
 
     @property
     def peak_memory(self) -> int:
-        """The largest resident set of a task's process, in bytes; 0 where tasks are no processes."""
+        """The greatest of a task, in bytes; 0 where tasks are no processes."""
         return max((task.peak_memory for task in self.tasks), default=0)
 
     @property
@@ -340,8 +340,8 @@ class StageReport:
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
-        """Those of `hot_keys` that make a task uneven, by the rule of `hot`: what screens show. The even share is the
-        greatest of a task: of one that took part throughout, if there is one."""
+        """Those of `hot_keys` that make a task uneven, by the rule of `hot`: what screens show."""
+        # The greatest even share is that of a task that took part throughout, if there is one.
         even = max((task.even_share for task in self.tasks), default=0.0) or 1.0
         return hot(self.hot_keys, self.key_distribution.distinct, even)
 

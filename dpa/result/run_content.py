@@ -1,11 +1,12 @@
-"""What is said of a whole run: facts, and tables of its stages, its time, and the looks at its placement."""
+"""What is said of a whole run: facts, and tables of its stages, its time, its epochs, and looks at its placement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpa.protocol.wire.epochs import EpochPhase, EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats
-from dpa.result import epoch_content, stage_content
+from dpa.result import stage_content
 from dpa.result._report import Report
 from dpa.result._stage import StageReport
 from dpa.result.content import Bar, Cell, Fact, Table
@@ -34,8 +35,28 @@ _PHASES = {
 }
 
 
+EPOCHS_NOTE = (
+    "a row: from its reading on, in the mean of all rows that readers see; an epoch: in the mean of those that had the "
+    "phase. What a row waits for before it is read is not known."
+)
+_EPOCH_PHASES = {
+    EpochPhase.WAITING: "for the epoch's end to be due",
+    EpochPhase.LATE: "until it began to end",
+    EpochPhase.SOURCES: "stop, and push what waits",
+    EpochPhase.QUEUES: "run empty",
+    EpochPhase.TABLES: "are settled and frozen",
+    EpochPhase.WINDOWS: "are closed",
+    EpochPhase.RESULTS: "are exchanged and staged",
+    EpochPhase.SNAPSHOTS: "of states are taken",
+    EpochPhase.CHECKPOINT: "is written, sources go on",
+    EpochPhase.COMMIT: "until readers see it",
+}
+_LEAST_PART = 0.005
+"""Of the time of a row: shorter phases are left out of the sentence."""
+
+
 def facts(report: Report) -> Iterator[Fact]:
-    """What is known of the run; of the smallest graph, of its only operator stage too."""
+    """Of the run; and of the smallest graph, those of its only operator stage."""
     records = report.records
     stages = () if report.is_graph else report.operators
     found = {fact.name: fact for stage in stages for fact in stage_content.facts(stage, report.status)}
@@ -50,7 +71,7 @@ def facts(report: Report) -> Iterator[Fact]:
         found["checkpoints"] = _checkpoints(report.checkpoints, report.seconds.stream)
     if report.errors:
         found["left out"] = _left_out(report)
-    found |= {fact.name: fact for fact in epoch_content.facts(report.epochs)}
+    found |= {fact.name: fact for fact in _epochs(report.epochs)}
     found["reference"] = stage_content.compared(report.reference)
     return iter(found.values())
 
@@ -70,8 +91,25 @@ def _left_out(report: Report) -> Fact:
     return Fact("left out", count(kept + skipped), "; ".join(filter(None, parts)))
 
 
+def _epochs(ended: EpochStats) -> Iterator[Fact]:
+    if not ended.number:
+        return
+    words = [f"sources waited {seconds(ended.seconds / ended.number)} each, {seconds(ended.longest)} at most"]
+    if ended.waited_for is not None:
+        words.append(f"then until {ended.waited_for.task} had {ended.waited_for.what}")
+    yield Fact("epochs", f"{ended.number} ended", ", ".join(words))
+    after = ended.visible_after
+    if after is not None:
+        parts = [
+            f"{latency(ended.of_row(found))} {found.phase.value}"
+            for found in ended.phases
+            if ended.of_row(found) >= _LEAST_PART * after
+        ]
+        yield Fact("visible", f"{latency(after)} after a row was read", ", ".join(parts))
+
+
 def brief(report: Report) -> Iterator[Fact]:
-    """The facts of the stages of a graph that its run is judged by; the latency is that of the last."""
+    """The facts of stages that the run of a graph is judged by; the latency is the last stage's."""
     for stage in report.operators:
         for fact in stage_content.facts(stage, report.status):
             wanted = fact.value != "0" and (fact.name != "latency p99" or stage is report.main)
@@ -80,7 +118,6 @@ def brief(report: Report) -> Iterator[Fact]:
 
 
 def times(report: Report) -> Fact:
-    """The seconds of all phases, and until the first record."""
     spent = report.seconds
     parts = [f"{phase} {seconds(getattr(spent, phase))}" for phase in _PHASES if getattr(spent, phase)]
     if spent.first_record is not None:
@@ -89,7 +126,6 @@ def times(report: Report) -> Fact:
 
 
 def phases(report: Report) -> Table:
-    """The time of each phase, drawn as a part of all."""
     spent = report.seconds
     total = spent.total or sum(getattr(spent, name) for name in _PHASES) or 1.0
     rows = [
@@ -98,9 +134,25 @@ def phases(report: Report) -> Table:
     return Table("phases", ("phase", "what", "#time", ""), rows, total=("total", "", seconds(spent.total), ""))
 
 
+def epochs(ended: EpochStats) -> Table:
+    """The phases of a row and of an epoch, drawn as parts of the time of a row."""
+    after = ended.visible_after
+    rows: list[tuple[Cell, ...]] = []
+    passed = 0.0
+    for found in ended.phases:
+        own = ended.of_row(found)
+        bar: Cell = Bar((passed + own) / after, passed / after) if after and own else ""
+        passed += own
+        spent = latency(own) if own else ""
+        rows.append(
+            (found.phase.value, _EPOCH_PHASES[found.phase], spent, latency(found.mean), latency(found.longest), bar)
+        )
+    title = "until readers see what a row has changed" if after is not None else "the ends of epochs"
+    total = ("visible", "", latency(after), "", "", "") if after is not None else ()
+    return Table(title, ("phase", "what", "#a row", "#an epoch", "#longest", ""), rows, narrow=5, wide=6, total=total)
+
+
 def stages(report: Report) -> Table:
-    """What came into each stage and went out, what its tasks did with their time, what waited, how much memory a task
-    took, and when in the stream it processed."""
     whole, names = report.seconds.stream, [stage.name for stage in report.stages]
 
     def row(stage: StageReport) -> tuple[Cell, ...]:
@@ -137,7 +189,6 @@ def stages(report: Report) -> Table:
 
 
 def recoveries(report: Report) -> Table:
-    """Which deaths the job has survived, and what each cost."""
     rows = [
         (
             seconds(found.at),
@@ -154,7 +205,6 @@ def recoveries(report: Report) -> Table:
 
 
 def errors(report: Report) -> Table:
-    """On which records user code has failed that were left out, and an example of each kind."""
     rows = [
         (
             one_line(found.step),
@@ -169,7 +219,6 @@ def errors(report: Report) -> Table:
 
 
 def looks(report: Report) -> Table:
-    """What each look at the placement found, and did."""
     rows = [
         (f"{look.at:.1f}", percent(look.busiest), megabytes(look.crossing), str(look.moves), one_line(look.reason))
         for look in report.placement_looks
@@ -179,6 +228,5 @@ def looks(report: Report) -> Table:
 
 
 def _tasks(stage: StageReport) -> str:
-    """How many there were at the end, and at the beginning if that was another number."""
     first = len(stage.tasks) - sum(len(step.started) for step in stage.changes)
     return str(first) if first == stage.present else f"{first}→{stage.present}"

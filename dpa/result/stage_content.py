@@ -30,7 +30,7 @@ from dpa.result.text import (
 from dpa.routing.groupings.options import RING
 
 _MAX_LOADS = 8
-"""A decision's loads are listed for up to this many tasks, and summed up for more."""
+"""A decision's loads are listed up to this number of tasks, and summed up beyond it."""
 
 
 class Detail(NamedTuple):
@@ -62,7 +62,6 @@ class StageSection(NamedTuple):
 
 
 def sections(stage: StageReport, detail: Detail) -> Iterator[StageSection]:
-    """All that is said of a stage besides facts."""
     if stage.kind == "source":
         yield StageSection("Tasks", [_source_tasks(stage)])
         return
@@ -81,7 +80,7 @@ def sections(stage: StageReport, detail: Detail) -> Iterator[StageSection]:
 
 
 def facts(stage: StageReport, status: str) -> Iterator[Fact]:
-    """What is known of an operator stage of a job that ended with a status."""
+    """Of an operator stage of a job that ended with a status."""
     if stage.records.processed:
         run = None if stage.skew is None else stage.skew.dpa
         yield _skew("skew S", run, "this run; 0 is even, 1 is all on one task")
@@ -122,12 +121,10 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
 
 
 def forwards(records: RecordCounts) -> Fact:
-    """How many there were, and for each record."""
     return Fact("forwards", count(records.forwarded), per_record(records.forwarded, records.processed))
 
 
 def compared(reference: ReferenceReport) -> Fact:
-    """The verdict, and what was compared."""
     words = {None: "not checked", True: "match", False: "MISMATCH"}
     rows = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
     verdict = words[reference.matches if reference.checked else None]

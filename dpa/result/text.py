@@ -25,12 +25,12 @@ plural = words.plural
 
 
 def count(number: float) -> str:
-    """A count in full: `24,000,000`."""
+    """In full: `24,000,000`."""
     return f"{number:,.0f}" if math.isfinite(number) else "n/a"
 
 
 def short(number: float) -> str:
-    """A count in three digits and a unit, at most five characters below 1e15: `999`, `1.23k`, `24.0M`."""
+    """In three digits and a unit, at most five characters below 1e15: `999`, `1.23k`, `24.0M`."""
     if not math.isfinite(number):
         return "n/a"
     for unit in ("", "k", "M", "G", "T"):
@@ -44,30 +44,28 @@ def short(number: float) -> str:
 
 
 def megabytes(size: float) -> str:
-    """Bytes as megabytes, without the unit."""
+    """Of bytes, without the unit."""
     count = size / 1e6
     return short(count) if count >= 10 else f"{count:.2f}"
 
 
 def mebibytes(size: float) -> str:
-    """Bytes as MiB, without the unit; empty for 0, which means that they were not measured."""
+    """Of bytes, without the unit; empty for 0, which means that they were not measured."""
     return f"{size / 2**20:,.0f}" if size else ""
 
 
 def percent(share: float) -> str:
-    """A share of 1 as `25.4%`."""
     return f"{share:.1%}" if math.isfinite(share) else "n/a"
 
 
 def skew(value: float | None, absent: str = "not asked for") -> str:
-    """A skew S as `0.034`, or `absent` for None."""
     if value is None:
         return absent
     return f"{value:.3f}" if math.isfinite(value) else "n/a"
 
 
 def seconds(duration: float | None, absent: str = "n/a") -> str:
-    """A duration in seconds as `0.31 s`, `12.3 s` or, from two minutes on, `2:05` and `1:00:00`."""
+    """`0.31 s`, `12.3 s` or, from two minutes on, `2:05` and `1:00:00`."""
     if duration is None or not math.isfinite(duration):
         return absent
     if duration < 9.995:
@@ -76,14 +74,14 @@ def seconds(duration: float | None, absent: str = "n/a") -> str:
 
 
 def latency(duration: float | None) -> str:
-    """A duration in seconds like `seconds`, but below a tenth of a second as `3.12 ms`; `n/a` for None."""
+    """As `seconds`, but below a tenth of a second as `3.12 ms`; `n/a` for None."""
     if duration is None or not math.isfinite(duration) or duration >= 0.0995:
         return seconds(duration)
     return f"{1000 * duration:.3g} ms"
 
 
 def clock(duration: float) -> str:
-    """A duration in seconds as `0:12` or `1:02:03`."""
+    """Of seconds: `0:12` or `1:02:03`."""
     minutes, second = divmod(int(duration), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
@@ -96,10 +94,8 @@ def instant(micros: int) -> str:
 
 
 def per_record(number: int, processed: int) -> str:
-    """A number of events divided by the records processed: `0.0021 per record`; empty if there were none.
-
-    Not a percentage: a record may be forwarded several times, and 502% would read as a wrong count.
-    """
+    """A number of events divided by the records processed: `0.0021 per record`; empty if there were none."""
+    # Not a percentage: a record may be forwarded several times, and 502% would read as a wrong count.
     if not number or not processed:
         return ""
     each = number / processed
@@ -132,8 +128,8 @@ def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
 
 
 def span(first: float, last: float, width: int, *, ascii_only: bool = False) -> str:
-    """A line of `width` characters, filled from the part `first` (0 to 1) of it to the part `last`; what is filled is
-    visible however short it is."""
+    """A line of `width` characters, filled from the part `first` (0 to 1) of it to the part `last`, at least one
+    character."""
     full, rest = ("#", ".") if ascii_only else ("█", "·")
     first, last = min(first, 1.0) * width, min(last, 1.0) * width
     start = min(int(first), width - 1)
@@ -173,7 +169,7 @@ def key_text(key: object, limit: int = 60) -> str:
 
 
 def _component_text(key: object, limit: int, reserved: str = "") -> str:
-    """As `key_text`, of a key that is not composite; text with one of the `reserved` characters is quoted."""
+    """As `key_text`, of a part of a key; text with one of the `reserved` characters is quoted."""
     if key is None:
         return "null"
     if isinstance(key, bool):

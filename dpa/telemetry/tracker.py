@@ -63,13 +63,12 @@ class Totals(RecordCounts):
 
     @property
     def is_graph(self) -> bool:
-        """Whether there is more than one source and one operator stage."""
         return len(self.stages) > 2
 
     @property
     def focus(self) -> str | None:
-        """The operator stage whose queues are worth a look: the one that limits the run, else the one with the most
-        records queued; None if there is none."""
+        """The operator stage whose queues are shown: the one that limits the run, else the one with the most records
+        queued; None if there is none."""
         if self.bottleneck.kind == "stage":
             return self.bottleneck.stage
         operators = [stage for stage in self.stages if not stage.is_source]
@@ -77,26 +76,26 @@ class Totals(RecordCounts):
 
     @property
     def share_read(self) -> float | None:
-        """The share of the input rows that have been read (0 to 1); None while their number is unknown."""
+        """Of the input rows (0 to 1); None while their number is unknown."""
         return min(self.read / self.rows, 1.0) if self.rows else None
 
     @property
     def all_read(self) -> bool:
-        """Whether all input has been read; False while its size is unknown."""
+        """False while the number of input rows is unknown."""
         return 0 < self.rows <= self.read
 
     @property
     def share_processed(self) -> float:
-        """The share of the records emitted so far that have been processed (0 to 1)."""
+        """Of the records emitted so far (0 to 1)."""
         return min(self.handled / self.emitted, 1.0) if self.emitted else 0.0
 
     @property
     def seconds_left(self) -> float | None:
         """Estimated seconds until all records are processed; None before there is an estimate.
 
-        The longer of two times: that of the rows left at the mean rate of reading, and that of the records left
-        (those of unread rows included) at the latest rate of processing. With several operator stages nobody knows how
-        many records the later ones will get, so the time is that of reading alone.
+        The longer of two times: of the rows left at the mean rate of reading, and of the records left (with those of
+        unread rows) at the latest rate of processing. With several operator stages it is the time of reading alone: how
+        many records later stages will get is not known.
         """
         share = self.share_read
         if not share or self.at < 1 or not self.processed_rate:
@@ -109,7 +108,6 @@ class Totals(RecordCounts):
 
     @property
     def in_flight(self) -> int:
-        """Records emitted and not yet processed."""
         return max(self.emitted - self.handled, 0)
 
 
@@ -141,7 +139,6 @@ class RunTracker:
         self._history: deque[TrackedSnapshot] = deque()
 
     def update(self, snapshot: Snapshot) -> TrackedSnapshot:
-        """Take in a snapshot; returns it with what follows from it."""
         news: list[News] = []
         news += [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
         news += [step for step in snapshot.steps if step.number > self._steps]
@@ -211,8 +208,8 @@ def _rate(more: int, elapsed: float, last: float) -> float:
 
 
 def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
-    """The load in a stream of `seconds` seconds, of all tasks that there have been; those that are forgotten count as
-    one, which is not named as the busiest."""
+    """The load in a stream of `seconds` seconds, of all tasks that there have been. Forgotten tasks count as one, which
+    is not named as the busiest."""
     lived = [stage.life(task.index).seconds(seconds) for task in stage.tasks]
     if stage.forgotten is not None:
         lived.append(stage.forgotten.seconds)
@@ -220,14 +217,8 @@ def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
 
 
 def load_since(stage: StageSnapshot, before: StageSnapshot | None, at: float, elapsed: float) -> StageLoad:
-    """The load in the last `elapsed` seconds, of the tasks that there are.
-
-    Args:
-        stage: `at` seconds after the stream began.
-        before: `elapsed` seconds earlier; None: nothing had been done.
-        at: in seconds.
-        elapsed: in seconds.
-    """
+    """The load in the last `elapsed` seconds of the tasks that there are, `at` seconds after the stream began. `before`
+    is the stage `elapsed` seconds earlier; None: nothing had been done."""
     known = {} if before is None else {task.index: task for task in before.tasks}
     tasks = [_since(task, known.get(task.index)) for task in stage.tasks if task.index in stage.present]
     lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
@@ -235,7 +226,6 @@ def load_since(stage: StageSnapshot, before: StageSnapshot | None, at: float, el
 
 
 def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
-    """With the time that was spent since an earlier moment."""
     if before is None:
         return task
     names = ("busy_seconds", "blocked_seconds", "waiting_seconds")
@@ -243,8 +233,7 @@ def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
 
 
 def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:
-    """The load of a stage whose tasks took part for `lived` of `seconds` seconds; of the first `named` of them one is
-    named as the busiest."""
+    """The load of tasks that took part for `lived` of `seconds` seconds. The busiest is one of the first `named`."""
     busy = [task.busy_seconds for task in tasks]
     parts = list(map(part_of, busy, lived))
     return StageLoad(

@@ -49,33 +49,25 @@ class RecordCounts:
 
 @dataclass(frozen=True)
 class TaskStats:
-    """One task so far. A source has no queue; a task of the last stage emits nothing.
+    """One task so far. A source has no queue; a task of the last stage emits nothing. What `dpa.result.TaskReport` has
+    by the same name means the same there.
 
     Attributes:
         stage, index: which task.
-        read: rows read: of the input, or of the stage's own result, as far as stages follow.
-        mapped: records that the operators behind the task made of them, before any combiner.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
         credit_seconds: for which these waited for credit, on each edge, all records together.
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
-        peak_queue: the longest that the queue has been, in records.
-        processed: records processed here, those too that were left out.
-        dead: those of them that were left out, as user code raised on them.
-        forwarded: records passed on to the task that owns them now.
-        busy_seconds: time spent in user code, and in reading its input.
+        processed: records processed here, including those that were left out.
+        dead: records that were left out, as user code raised on them.
         work_seconds: of the quanta in which records were processed, for each record those of its own, all together.
         ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
         running_seconds: time of user code on a processor.
-        blocked_seconds: time without work because records wait for credit downstream.
-        waiting_seconds: time in which a source waits for its input: for more to come, or for a place to answer.
         supply: records a second that it makes of rows while nothing holds it back; None before that is known.
         version: of the routing table held.
-        latency_p99: seconds from source to processed that 99 % of the records processed here did not exceed; None
-            before the first.
         event_time: the greatest of the rows that a source has read of its split, in microseconds since 1970; None:
             there is none.
-        opens: the end of the first of its windows that are open, in microseconds since 1970; None: none is.
+        opens: the end of its first open window, in microseconds since 1970; None: none is open.
     """
 
     stage: str
@@ -108,7 +100,7 @@ class TaskStats:
         return RecordCounts(self.read, self.mapped, sum(self.emitted), done, self.forwarded, self.dead)
 
     def plus(self, other: TaskStats) -> TaskStats:
-        """Both tasks as one: sums, the longer of two queues and latencies, and the newer of two tables."""
+        """Both tasks as one: sums, but the longer of two queues and latencies, and the newer of two tables."""
         latencies = [found for found in (self.latency_p99, other.latency_p99) if found is not None]
         return replace(
             self,
@@ -131,13 +123,8 @@ _SUMMED = (
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What is left of tasks that are gone and not kept one by one any more.
-
-    Attributes:
-        tasks: how many they were.
-        stats: their statistics as those of one task.
-        seconds: in which they took part, all together.
-    """
+    """Tasks that went long ago, and are no longer kept one by one: how many they were, their statistics as those of one
+    task, and the seconds in which they took part, all together."""
 
     tasks: int
     stats: TaskStats
@@ -199,7 +186,6 @@ class EventTimeStats:
 
     @property
     def holder(self) -> str:
-        """What holds it, in a few words."""
         if self.source is None:
             return "nothing that comes holds it"
         channel = f", channel {self.channel}" if self.channel else ""
@@ -227,7 +213,7 @@ class CheckpointStats:
     read_before: int = 0
 
     def __add__(self, later: CheckpointStats) -> CheckpointStats:
-        """The sums with those of the next generation."""
+        """With those of the next generation."""
         return CheckpointStats(
             self.written + later.written,
             self.failed + later.failed,
@@ -299,29 +285,21 @@ class PlacementLook:
 
 @dataclass(frozen=True)
 class StageSnapshot:
-    """What is known of a stage.
+    """What is known of a stage. What `dpa.result.StageReport` has by the same name means the same there.
 
     Attributes:
-        name: of the stage.
         phase: of the stage, by the name of a `StagePhase`.
         tasks: statistics of each task that there is or has been, by number; not of those that are forgotten.
-        members: the numbers of those that there are, of a running change those that there will be; empty: all.
+        members: the numbers of the tasks that there are, or will be after the change that runs; empty: all.
         lives: when each of `tasks` took part; empty: all of them throughout.
-        began, ended: seconds from the begin of the stream until the first record was known to be processed, and until
-            all were; of a source until the first row was read, and until all records were emitted; None before.
-        scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
-        forgotten: what is left of tasks that went before the oldest change that is kept; None: there are none.
+        forgotten: of the tasks that went before the oldest change that is kept; None: there are none.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
-        decision_counts: decisions by outcome, all of them.
-        samples: queue lengths over time, thinned to a bounded number.
         latency: seconds from source to processed of all records of the tasks that have finished; None if it was left
             out.
         stage_latency: the same from emitted to processed.
-        initial_load: of the processed records, how many each task would have had by the plain ring; empty
-            until the stage has finished.
-        aggregation: its partial results so far; None if it has none.
-        event_time: how far it has come; None if it has none.
+        initial_load: how many of the processed records each task would have had by the plain ring; empty until the
+            stage has finished.
     """
 
     name: str
@@ -354,11 +332,9 @@ class StageSnapshot:
 
     @property
     def present(self) -> tuple[int, ...]:
-        """The numbers of the tasks that there are: all, where none came or went."""
         return self.members or tuple(task.index for task in self.tasks)
 
     def life(self, index: int) -> Life:
-        """When the task of a number took part."""
         return self._lives.get(index, Life())
 
     @cached_property
@@ -368,7 +344,8 @@ class StageSnapshot:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the coordinator knows now; the live view and the report are drawn from it.
+    """What the coordinator knows now: the live view and the report are drawn from it. What `dpa.result.Report` has by
+    the same name means the same there.
 
     Attributes:
         phase: `startup`, `stream`, `merge` (all records are processed), `done` or `failed`.
@@ -376,14 +353,10 @@ class Snapshot:
         rows: input rows in all; 0 if that is not known, as more may come, or might have.
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
-        use: what tasks have last said that they have used; empty if it was left out.
+        use: what tasks have last reported of their use of machines; empty if it was left out.
         steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
-        placement_counts: how often no task was moved, by reason.
         generation: which life of the graph this is; all numbers begin again with it.
-        checkpoints: those of the job; None: it has none.
-        errors: of user code, that end no job.
-        epochs: those of the stream that cuts have ended.
         is_open: whether more input may come than has come.
     """
 
