@@ -1,7 +1,7 @@
 """Keeps passwords, keys and tokens out of whatever is written or shown (docs/security.md).
 
-There are two ways to know one: by the name or the URI in which it stands, and, anywhere in a text, by its value, once
-`learn` has seen it in a configuration or in the environment.
+A secret is recognised by the name or the URI around it. Once `learn` has seen it in a configuration or in the
+environment, it is also recognised by its value in any text.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _IN_TEXT = re.compile(
 _IN_URI = re.compile(rf"(?i)[?&;](?:{_NAMED})=([^&;]+)")
 
 _LONG = 8
-"""Characters from which on a known secret is hidden inside of other words too."""
+"""From this length on, a known secret is also hidden inside other words."""
 
 _SHORTEST = 6
-"""Characters of a secret that is hidden by its value: a shorter one would hide too much else."""
+"""Shorter secrets are not hidden by value: that would hide too much else."""
 
 _NONE = frozenset({"disabled", "enabled", "default", "required", "optional", "password", "secret", HIDDEN})
-"""What options with such names may say that is no secret."""
+"""Harmless values of options with such names."""
 
 
 class _Known:
-    """What is known by its value in this process, and the expression that finds it."""
+    """The secrets that this process knows by value, and the expression that finds them."""
 
     def __init__(self) -> None:
         self.secrets: set[str] = set()
@@ -54,12 +54,11 @@ _KNOWN = _Known()
 
 
 def learn(value: Any, name: str = "") -> None:
-    """Note what looks like a secret in a configuration or an environment: `hidden` hides it in this process."""
+    """Note the secrets of a configuration or an environment, for `hidden`."""
     know(_found(value, name))
 
 
 def know(secrets: Iterable[str]) -> None:
-    """Note secrets that another process has learned."""
     new = {secret for secret in secrets if len(secret) >= _SHORTEST} - _KNOWN.secrets - _NONE
     if new:
         _KNOWN.secrets |= new
@@ -68,17 +67,17 @@ def know(secrets: Iterable[str]) -> None:
 
 
 def known() -> tuple[str, ...]:
-    """The secrets that this process knows, for another one to know."""
+    """The secrets that this process knows, to pass on to another."""
     return tuple(_KNOWN.secrets)
 
 
 def hidden(text: str) -> str:
-    """A text without the secrets that are known, and without what looks like one by what stands before it."""
+    """A text with its secrets replaced: those known by value, and those that the words before them show."""
     return _IN_TEXT.sub(lambda found: found["before"] + HIDDEN, _KNOWN.pattern.sub(HIDDEN, text))
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """A configuration with what is a password, key or token, by its name or as `hidden` knows it, replaced."""
+    """A configuration with its secrets replaced, whether its names or `hidden` show them."""
     if value and _SECRET_NAME.search(name):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -89,12 +88,11 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 
 def has_secret(name: str, value: str) -> bool:
-    """Whether an option is not to be shown to others."""
     return bool(without_secrets(value, name) != value)
 
 
 def _found(value: Any, name: str) -> Iterator[str]:
-    """The secrets of a configuration, in each form in which a text may have them."""
+    """The secrets of a configuration, in every form that a text may have."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _found(item, name if _SECRET_NAME.search(name) else str(key))
@@ -115,5 +113,5 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _anywhere(secret: str) -> str:
-    """The expression that finds a secret; a short one only as a word of its own."""
+    """The expression for a secret; a short one only matches as a word."""
     return re.escape(secret) if len(secret) >= _LONG else rf"(?<!\w){re.escape(secret)}(?!\w)"

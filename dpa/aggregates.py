@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa._util.inference import no_rows
-from dpa._util.remedies import converted
+from dpa._util.words import converted
 from dpa.errors import ConfigError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact
 

@@ -1,24 +1,33 @@
-"""The columns that a step declares its rows to have: what user code gives is checked against them, and an empty result
-has them."""
+"""Arrow types by the names that Arrow prints (`int64`, `timestamp[us, tz=UTC]`, `list<item: string>`), and the columns
+that a step declares with them: user code's rows are checked against these, and an empty result has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpa._util._arrow_types import type_named
 from dpa._util.inference import lossless
 from dpa.errors import ExecutorError
+
+_NESTED: dict[str, Callable[..., pa.DataType]] = {
+    "list": pa.list_,
+    "large_list": pa.large_list,
+    "map": pa.map_,
+}
+_SIZED = re.compile(r"(decimal128|decimal256)\((\d+), ?(-?\d+)\)|fixed_size_binary\[(\d+)\]")
+_MOMENT = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=([^\]]+)\]")
+_BRACKETS = {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}
 
 
 @dataclass(frozen=True)
 class Declared:
-    """Columns that a step's rows are declared to have.
+    """The columns that a step declares.
 
     Attributes:
-        place: the key path at which they are declared, for messages; it names the step.
+        place: the key path of the declaration, for messages; it names the step.
         schema: the columns, in order.
     """
 
@@ -26,12 +35,11 @@ class Declared:
     schema: pa.Schema
 
     def conformed(self, rows: pa.RecordBatch, giver: str, key: Sequence[str] = ()) -> pa.RecordBatch:
-        """Rows of user code with these columns.
+        """Cast rows from user code to these columns.
 
         Args:
-            rows: the rows.
-            giver: the method that gave them, for messages.
-            key: the key columns of the rows. They come first; those that are not declared stay as they are.
+            giver: the method that returned the rows, for messages.
+            key: the rows' key columns. They come first; undeclared ones stay as they are.
 
         Raises:
             ExecutorError: the rows have other columns, or a value would change in the declared type.
@@ -61,14 +69,13 @@ class Declared:
 
 
 def type_names(schema: object) -> dict[str, str]:
-    """The columns of a schema, each with the name of its type.
+    """The name of each column's type.
 
     Args:
-        schema: a mapping of columns to Arrow types or their names, or an Arrow schema. Whether a column may be null is
-            not kept.
+        schema: an Arrow schema, or a mapping of columns to Arrow types or their names. Nullability is dropped.
 
     Raises:
-        ValueError: it is none, has no column, one twice, or a type that has no name.
+        ValueError: it is neither, has no column, a column twice, or a type without a name.
     """
     if isinstance(schema, pa.Schema):
         items = list(zip(schema.names, schema.types, strict=True))
@@ -83,5 +90,47 @@ def type_names(schema: object) -> dict[str, str]:
 
 
 def schema_named(types: Mapping[str, str]) -> pa.Schema:
-    """The schema of columns, each with the name of its type."""
     return pa.schema([(name, type_named(kind)) for name, kind in types.items()])
+
+
+def type_named(name: str) -> pa.DataType:
+    """The Arrow type of a name; list and map elements may be named: `list<int64>`, `list<item: int64>`.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    name = name.strip()
+    outer, opened, inner = name.partition("<")
+    if opened and inner.endswith(">"):
+        parts = _parts(inner[:-1])
+        if outer == "struct":
+            fields = [part.partition(":") for part in parts]
+            return pa.struct([(field.strip(), type_named(kind)) for field, _, kind in fields])
+        if outer in _NESTED and len(parts) == (2 if outer == "map" else 1):
+            return _NESTED[outer](*(type_named(_without_name(part)) for part in parts))
+    if sized := _SIZED.fullmatch(name):
+        decimal, digits, scale, width = sized.groups()
+        return pa.binary(int(width)) if width else getattr(pa, decimal)(int(digits), int(scale))
+    if moment := _MOMENT.fullmatch(name):
+        return pa.timestamp(*moment.groups())
+    try:
+        return pa.type_for_alias(name)
+    except ValueError:
+        examples = "`int64`, `double`, `string`, `date32`, `timestamp[us]`, `decimal128(10, 2)`, `list<string>`"
+        raise ValueError(f"{name!r} is no Arrow type: give one such as {examples}") from None
+
+
+def _parts(inner: str) -> list[str]:
+    """The parts between the outermost commas."""
+    parts, depth = [""], 0
+    for character in inner:
+        depth += _BRACKETS.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part.strip()]
+
+
+def _without_name(part: str) -> str:
+    return re.sub(r"^\s*\w+:\s*", "", part)

@@ -1,4 +1,4 @@
-"""Durations of options: seconds, or a text with a unit as `500ms`, `1s`, `2m`, `1h`."""
+"""Numbers in options: durations are seconds, or text with a unit such as `500ms`, `1s`, `2m`, `1h`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge
 
-from dpa._util.bounds import FINITE
-
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 
 
 MOST_SECONDS = 1_000 * 366 * 86_400
-"""Of a duration: behind or ahead of a time from 1 to 9999 by it is within 64 bits of microseconds."""
+"""The longest duration: added to any time from year 1 to 9999 it still fits 64 bits of microseconds."""
 
 
 def as_seconds(value: Any) -> Any:
-    """The seconds of a text with a unit; any other value as it is.
+    """Parse text with a unit; return any other value unchanged.
 
     Raises:
-        ValueError: the text is no duration, or it is longer than any.
+        ValueError: the text is no duration, or it is too long.
     """
     if isinstance(value, int | float) and value > MOST_SECONDS:
         raise ValueError(f"a duration is at most {MOST_SECONDS:,} seconds")
@@ -34,8 +32,17 @@ def as_seconds(value: Any) -> Any:
     return as_seconds(float(found.group(1)) * _UNITS[found.group(2)])
 
 
+class _Finite:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
+        return {**handler(source), "allow_inf_nan": False}
+
+
+FINITE = _Finite()
+"""Neither infinite nor no number."""
+
+
 class _WithUnit:
-    """Takes a text with a unit, too. Without pydantic, which tasks do not import."""
+    """Also accepts text with a unit. Does not need pydantic, which tasks do not import."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
         function = {"type": "no-info", "function": as_seconds}

@@ -1,8 +1,7 @@
-"""Arrow arrays of Python objects, and the one type of several: neither depends on which values came together.
+"""Arrow arrays of Python objects, and the common type of several arrays. Neither depends on which values came together.
 
-Arrow's own inference does depend on it. Beside a date it makes a date of a timestamp, whose time is lost; beside a
-decimal it makes one of an integer, for which the type of a whole column of integers and another of decimals has too few
-digits; and it knows no integer beyond int64 beside one that is not.
+Arrow's own inference does. Next to a date, a timestamp becomes a date and loses its time. Next to a decimal, an integer
+gets too few digits for a whole column of integers. And integers beyond int64 fail next to smaller ones.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _DIGITS = {
     **{pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19},
     **{pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20},
 }
-"""Decimal digits that integers of a type have at most."""
+"""The most decimal digits of an integer type."""
 
 
 def array_of(values: Sequence[Any]) -> pa.Array:
-    """Values as an array, of the type that `promoted` gives of those that each has.
+    """Make an array of the common type of all values, as `promoted` finds it.
 
     Raises:
-        pa.ArrowInvalid: they are not of one type.
+        pa.ArrowInvalid: there is no common type.
         pa.ArrowException, OverflowError, TypeError, UnicodeError: no Arrow type holds a value.
     """
     kinds = set(map(type, values)) - {type(None)}
@@ -59,10 +58,10 @@ def one_type(kinds: Iterable[pa.DataType]) -> pa.DataType:
 
 
 def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type to which Arrow promotes two others, nested ones too; None if there is none.
+    """The common type of two, nested ones too; None if there is none.
 
-    Decimals hold any integer beside them and do not become binary fractions; signed integers beside unsigned ones are
-    taken as such, as among keys; moments of different time zones are in UTC.
+    A decimal widens to hold the integers beside it, and never becomes a float. Signed beside unsigned integers become
+    unsigned, as keys do. Moments of different time zones become UTC.
     """
     if left == right:
         return left
@@ -82,8 +81,8 @@ def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def as_type(column: ArrayT, kind: pa.DataType) -> ArrayT:
-    """A column as one of another type. One that has the type already stays as it is: Arrow's cast of a list to its own
-    type breaks it where it has nested nulls.
+    """Cast a column, unless it has the type already: Arrow breaks a list with nested nulls when it casts it to its own
+    type.
 
     Raises:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a value does not fit.
@@ -92,12 +91,12 @@ def as_type(column: ArrayT, kind: pa.DataType) -> ArrayT:
 
 
 def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as one of another type that holds the very same values: integers and floats as one another, integers as
-    decimals, dates and timestamps as one another, text and bytes in another layout, nested types element by element,
-    and nulls as anything.
+    """Cast a column to a type that holds the very same values: between integers and floats, integers to decimals,
+    between dates and timestamps, between layouts of text or bytes, element by element in nested types, and nulls to
+    anything.
 
     Raises:
-        pa.ArrowInvalid: values of the column's type are of another kind, or one would change.
+        pa.ArrowInvalid: the types are of different kinds, or a value would change.
     """
     if column.type == kind:
         return column
@@ -111,10 +110,10 @@ def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _require_the_same(column: pa.Array, kind: pa.DataType) -> None:
-    """Check that a column can be cast to a type, and no value changes.
+    """Check that a cast changes no value.
 
     Raises:
-        pa.ArrowInvalid, pa.ArrowNotImplementedError: it cannot, or one does.
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: it does, or it is impossible.
     """
     found = column.type
     if found == kind or pat.is_null(found):
@@ -150,11 +149,10 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
     (pat.is_time,),
     (pat.is_duration,),
 )
-"""Types of one row may hold each other's values."""
+"""Types in one row can hold each other's values."""
 
 
 def _may_hold(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether values of two types are of one kind."""
     return any(all(any(fits(kind) for fits in row) for kind in (left, right)) for row in _KINDS)
 
 
@@ -163,7 +161,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A safe cast; of integers to decimals of any precision that holds the values, not only all of the type."""
+    """Cast safely. Integers may become decimals of fewer digits than their type's, if the values fit."""
     if pat.is_decimal(kind) and column.type in _DIGITS:
         column = column.cast(pa.decimal128(_DIGITS[column.type], 0)).cast(pa.decimal256(76, max(kind.scale, 0)))
     return column.cast(kind)
@@ -177,7 +175,6 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def _kind(value: Any) -> Any:
-    """What values have in common of which Arrow makes one type."""
     return (type(value), value.tzinfo) if isinstance(value, datetime) else type(value)
 
 
@@ -189,5 +186,5 @@ def _of_one_kind(values: Sequence[Any]) -> pa.Array:
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows, of types of which Arrow makes no array of Python objects, too: dictionaries of times."""
+    """An empty batch, of any types: Arrow makes no array of Python objects for dictionaries of times."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)

@@ -1,6 +1,5 @@
-"""Keeps pyarrow from importing pandas for nothing. Where pandas is installed, pyarrow imports it with the first array
-that it makes, to recognise pandas' objects: a quarter of a second of the start of
-the command and of each actor."""
+"""Keeps pyarrow from importing pandas needlessly: with its first array, it imports an installed pandas to recognise
+pandas' objects. That costs a quarter of a second at the start of the command and of each actor."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ import pyarrow as pa
 
 
 def import_pandas_late() -> None:
-    """Have pyarrow take note of pandas when somebody imports it: before that there are no objects of pandas'.
+    """Have pyarrow look for pandas when something else imports it: there are no pandas objects before that.
 
-    To be called in a process in which nothing else runs yet. A pyarrow that is built differently does as it would.
+    Call it before anything else runs in the process. A pyarrow that is built differently is left as it is.
     """
     is_done = "pandas" in sys.modules or any(isinstance(finder, _PandasFinder) for finder in sys.meta_path)
     if is_done or not hasattr(type(getattr(pa.lib, "_pandas_api", None)), "pd"):
@@ -30,11 +29,8 @@ def import_pandas_late() -> None:
 
 
 class _PandasFinder(MetaPathFinder):
-    """Finds pandas as the other finders do, and has pyarrow look for it again when it has been imported.
-
-    Attributes:
-        finds: whether it finds any.
-    """
+    """Finds pandas as the other finders do, and has pyarrow look again once it is imported. Finds none before `finds`
+    is set."""
 
     def __init__(self) -> None:
         self.finds = False

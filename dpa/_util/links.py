@@ -1,4 +1,5 @@
-"""Paths with links, a loop of which `Path.resolve` refuses before Python 3.13, and `Path.exists` takes for nothing."""
+"""Paths with links. Before Python 3.13 `Path.resolve` fails on a loop of links, and `Path.exists` says that nothing is
+there."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from pathlib import Path
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything at a path, links followed.
+    """Whether a path, with links followed, leads to anything.
 
     Raises:
-        OSError: it cannot be found out, for a loop of links or lack of permission.
+        OSError: a loop of links or a missing permission hides it.
         ValueError: the path has a null character.
     """
     try:
@@ -21,12 +22,11 @@ def is_there(path: Path) -> bool:
 
 
 def without_links(path: str | Path) -> Path:
-    """The absolute path without links, except for those that form a loop."""
+    """The absolute path with links resolved, except for those that form a loop."""
     return Path(os.path.realpath(path))
 
 
 def is_of_file_system(entry: Path) -> bool:
-    """Whether an entry of a directory belongs to the file system and to no user: `lost+found` at the root of a
-    volume."""
+    """Whether a directory's entry belongs to the file system: `lost+found` at the root of a volume."""
     is_named = entry.name == "lost+found" and entry.is_dir() and not entry.is_symlink()
     return is_named and entry.parent.resolve().is_mount()

@@ -1,8 +1,7 @@
-"""What dpa logs, and where it goes: to the loggers below `dpa`, and nowhere unless somebody asks for it.
+"""What dpa logs, and where to: loggers below `dpa`, silent unless the application configures them.
 
-Every module that logs has `logging.getLogger(__name__)`. An application configures these loggers as any others;
-`log_to_stderr` is for processes of dpa's own: the command line, and the actors of a run whose driver has set a level.
-Phases, starts, ends and decisions are logged, never a record or a block.
+`log_to_stderr` is for dpa's own processes: the command line, and the actors of a run whose driver has set a level.
+Phases, starts, ends and decisions are logged, never records or blocks.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ _FORMAT = "%(asctime)s %(levelname)-7s %(task)s %(name)s: %(message)s"
 
 
 def quiet_by_default() -> None:
-    """Keep Python from writing warnings of these loggers to standard error where no logging is configured."""
+    """Keep Python from printing these loggers' warnings where logging is not configured."""
     logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 
 
 def log_to_stderr(level: int | str, task: str) -> None:
-    """Write what is logged in this process to standard error from now on, a line a record with the task's name; a
-    second call replaces the first.
+    """Write this process's log to standard error, in place of an earlier call's.
 
     Args:
-        level: the least that is written: a name such as `info`, or a number of `logging`.
-        task: the name of what this process does, such as `driver` or `reducer 3`.
+        level: the least level to write: a name such as `info`, or a number of `logging`.
+        task: names the process in each line, such as `driver` or `reducer 3`.
     """
     logger = logging.getLogger(_ROOT)
     for handler in [handler for handler in logger.handlers if isinstance(handler, _StderrHandler)]:
@@ -41,8 +39,8 @@ def log_to_stderr(level: int | str, task: str) -> None:
 
 @contextmanager
 def root_left_alone() -> Iterator[None]:
-    """A block in which nobody gives the root logger a handler by the way, as the functions of `logging` do where it has
-    none, which libraries call. What is logged meanwhile is written as if it had none."""
+    """Keep libraries in this block from giving the root logger a handler, as the functions of `logging` do where there
+    is none. Records are written as if it had none."""
     root, handler = logging.getLogger(), _AsWithout()
     if root.handlers:
         yield
@@ -55,15 +53,14 @@ def root_left_alone() -> Iterator[None]:
 
 
 def chosen_level() -> int | None:
-    """The level that was set for the loggers of dpa, at which the tasks of a run log too; None if none was set."""
+    """The level set for dpa's loggers, which a run's tasks use too; None if none is set."""
     return logging.getLogger(_ROOT).level or None
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to what is standard error at that moment: a live display may have put itself in its place."""
+    """Writes to the current standard error, which a live display may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
         try:
             say(self.format(record))
         except Exception:
@@ -71,7 +68,7 @@ class _StderrHandler(logging.Handler):
 
 
 class _AsWithout(logging.Handler):
-    """Of the root logger: does what Python does where there is no handler."""
+    """Makes the root logger behave as without a handler."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a warning to standard error, but none of dpa's, which has a handler."""

@@ -1,4 +1,5 @@
-"""What a process does where a place outside the job does not answer: it asks again until it does, and says so."""
+"""How a process survives a storage or broker that does not answer: it retries until there is an answer, and reports
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _SAID = re.compile(
     r"|[Cc]onnection (?:refused|reset|closed|aborted|error)|[Tt]imed out|[Cc]ould not connect"
     r"|Temporary failure in name resolution"
 )
-"""What messages of libraries say of a place that does not answer, in which their errors have no number."""
+"""Messages by which libraries report an outage, where their errors have no number."""
 
 _OF_LIBRARIES = ("pyarrow", "deltalake", "_internal", "botocore", "pyiceberg")
 _KINDS = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"}
@@ -33,14 +34,14 @@ _KINDS = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 _SAID_AFTER = (0.0, 10.0, 60.0, 600.0)
 _SAID_EVERY = 3600.0
-"""Seconds of an outage after which it is said that it lasts."""
+"""When to report a lasting outage, in seconds since it began."""
 
 
 def may_pass(error: BaseException, *, full: bool = True) -> bool:
-    """Whether an error, or what it was made of, says that a place does not answer; it may when it is asked again.
+    """Whether an error, or its cause, is an outage that a retry may outlast.
 
     Args:
-        full: whether that a disk is full counts too.
+        full: whether a full disk counts too.
     """
     inner: BaseException | None = error
     while inner is not None and not _passes(inner, full):
@@ -66,12 +67,12 @@ def _passes(error: BaseException, full: bool) -> bool:
 
 
 class Outages:
-    """How a process bears outages. Until `begin` it bears none: what is asked before a job begins is to fail at once.
+    """How a process bears outages. Until `begin` it bears none: what fails before a job begins must fail at once.
 
-    Used by any thread.
+    Thread-safe.
 
     Attributes:
-        awaited: seconds that it has waited for places in all, those without outages too.
+        awaited: total seconds spent waiting for places, whether or not there was an outage.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,6 @@ class Outages:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A block that waits for a place."""
         began = self._clock()
         try:
             yield
@@ -94,31 +94,29 @@ class Outages:
         is_over: Callable[[float], bool],
         clock: Callable[[], float],
     ) -> None:
-        """Bear outages from here on.
+        """Bear outages from now on.
 
         Args:
-            patience: most seconds of one; None: any.
-            warn: is given what there is to say of one.
-            is_over: waits for these seconds, or until the process is to end; whether it is.
+            patience: the longest outage, in seconds; None: any.
+            warn: receives each report.
+            is_over: waits for some seconds, or until the process must end; returns whether it must.
             clock: gives seconds.
         """
         self._patience, self._warn, self._is_over, self._clock = patience, warn, is_over, clock
 
     def end(self) -> None:
-        """Bear none any more."""
         self.begin(0.0, lambda words: None, lambda seconds: True, lambda: 0.0)
 
     def bear(self, action: Callable[[], T], *, what: str = "", patience: float | None = None, full: bool = True) -> T:
-        """What an action returns, which is done again while it fails as a place does not answer: so doing it twice must
-        be as doing it once.
+        """Run an action, and retry while it fails by an outage. The action must be idempotent.
 
         Args:
-            what: is waited for, in words; by default the error says it.
-            patience: most seconds, in place of the process's.
-            full: whether a full disk is waited for.
+            what: the place in words; by default the error names it.
+            patience: seconds, instead of the process's.
+            full: whether to wait for a full disk too.
 
         Raises:
-            Exception: what the action raises, if it will not pass, the outage is too long, or the process is to end.
+            Exception: the action's error, if it is no outage, the outage is too long, or the process must end.
         """
         outage = self.outage(what, patience)
         while True:
@@ -132,7 +130,6 @@ class Outages:
                 return result
 
     def outage(self, what: str = "", patience: float | None = None) -> Outage:
-        """One that may come."""
         return Outage(self, what, self._patience if patience is None or self._patience == 0 else patience)
 
 
@@ -146,7 +143,7 @@ class Outage:
         self._began: float | None = None
 
     def lasts(self, error: object) -> bool:
-        """Wait for a moment after a failure, and say that, now and then; whether to try again."""
+        """After a failure, report it when due, and wait; returns whether to retry."""
         now = self._of._clock()
         if self._began is None:
             self._began, self._say_at = now, now + next(self._due)
@@ -162,7 +159,7 @@ class Outage:
             return not self._of._is_over(next(self._waits))
 
     def ends(self) -> None:
-        """What was asked for has come."""
+        """Note an answer."""
         if self._began is not None:
             what = self._what or "what did not answer"
             self._of._warn(f"goes on: {what} answers again, after {self._of._clock() - self._began:.0f} s")
@@ -185,4 +182,3 @@ def _moments() -> Iterator[float]:
 
 
 HERE = Outages()
-"""How this process bears them."""

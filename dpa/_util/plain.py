@@ -1,7 +1,6 @@
-"""What later versions are to read: builtin values, arrays, Arrow data, and *records*, which are the named fields of
-known classes. It is pickled without the name of any class, so reading it runs no code. What else there is comes from
-users, and goes along as a pickle of its own.
-"""
+"""Data that later versions can read: builtin values, arrays, Arrow data, and *records*, which are the named fields of
+known classes. The pickle names no class, so reading it runs no code. Anything else comes from users, and is nested as a
+pickle of its own."""
 
 from __future__ import annotations
 
@@ -17,22 +16,22 @@ import pyarrow as pa
 Dumps: TypeAlias = Callable[[object], bytes]
 
 _VALUES = frozenset({type(None), bool, int, float, str, bytes})
-"""Types of which a value stands for itself; lists do, too, and all else is a tuple that begins with what it is."""
+"""Types whose values stand for themselves, as lists do. Anything else is a tuple whose first item says what it is."""
 
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class PlainError(ValueError):
-    """What is read is no such data, or of records that are not known."""
+    """The data is not of this form, or has unknown records."""
 
 
 class Schema:
-    """The records that there are: dataclasses, whose fields are all written."""
+    """The known records: dataclasses, of which all fields are written."""
 
     def __init__(self, kinds: Mapping[str, str], derived: Iterable[str] = (), foreign: Iterable[str] = ()) -> None:
-        """The names of records by the module of their classes, which have the same names, unless it is `name=Class`.
-        Of fields, as `Record.field`, those `derived` are not written, as their defaults are right; lists in those
-        `foreign` hold what users bring, so that one pickle has all of it."""
+        """`kinds` maps a module to its records' names, as `name` or `name=Class`. Fields are named as `Record.field`.
+        Those in `derived` are not written: their defaults are right. Lists in `foreign` hold users' objects, and are
+        pickled whole."""
         pairs = ((module, *each.partition("=")[::2]) for module, names in kinds.items() for each in names.split())
         self.places = {name: (module, given or name) for module, name, given in pairs}
         self.derived, self.foreign = frozenset(derived), frozenset(foreign)
@@ -40,17 +39,17 @@ class Schema:
         self._fields: dict[str, Mapping[str, str]] = {}
 
     def name_of(self, kind: type) -> str | None:
-        """The record that a class is; None: it is none."""
+        """The record that a class is; None if it is none."""
         name = self._names.get(kind.__qualname__)
         return name if name is not None and self.kind(name) is kind else None
 
     def kind(self, name: str) -> Any:
-        """The class of a record, whose module is imported once it is asked for."""
+        """The class of a record. Imports its module on demand."""
         module, attribute = self.places[name]
         return getattr(import_module(module), attribute)
 
     def fields(self, name: str) -> Mapping[str, str]:
-        """The fields of a record, with the types that its class declares; none of one that is not known."""
+        """A record's fields with their declared types; empty for an unknown record."""
         if name not in self._fields and name in self.places:
             found = (field for field in fields(self.kind(name)) if field.init)
             written = {field.name: str(field.type) for field in found if f"{name}.{field.name}" not in self.derived}
@@ -58,14 +57,14 @@ class Schema:
         return self._fields.get(name, {})
 
     def dumps(self, thing: object, dumps: Dumps = pickle.dumps) -> bytes:
-        """A thing as bytes; `dumps` pickles what is foreign. An object of dpa that is no record is a `TypeError`."""
+        """Serialise a thing; `dumps` pickles users' objects. An object of dpa that is no record is a `TypeError`."""
         return pickle.dumps(_Writer(self, dumps).plain(thing), protocol=5)
 
     def load(self, file: BinaryIO) -> Any:
-        """The next thing in a file; arrays and Arrow data are read-only.
+        """Read the next thing of a file; arrays and Arrow data are read-only.
 
         Raises:
-            PlainError: it is none, or has records that are not known.
+            PlainError: it is not of this form, or has unknown records.
         """
         try:
             tree = _Builtins(file).load()

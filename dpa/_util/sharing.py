@@ -1,10 +1,11 @@
-"""Contexts and threads: a resource that jobs in several threads of one process share, of which the first starts it and
-the last ends it; and one that starts and ends while its job does something else."""
+"""Contexts, threads and the environment: a resource that jobs in several threads share, one that starts and ends in the
+background, and environment variables that only some child processes inherit."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager
 from queue import SimpleQueue
@@ -14,10 +15,11 @@ from dpa._util.signals import interrupts_held
 
 T = TypeVar("T")
 
+_TURN = threading.RLock()
+
 
 class Shared(Generic[T]):
-    """One context for any number of blocks, in any threads: it is entered with the first of them, and left with the
-    last."""
+    """One context for any number of blocks in any threads. The first block enters it, and the last one leaves it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,8 +29,8 @@ class Shared(Generic[T]):
 
     @contextmanager
     def use(self, context: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
-        """Yield the value of the context that is open, or else of a new one, which `context` makes. Callers wait
-        while it is being entered or left."""
+        """Yield the open context's value; without one, open what `context` makes. Callers wait while another enters or
+        leaves."""
         with self._lock:
             if self._users == 0:
                 self._context = context()
@@ -44,8 +46,8 @@ class Shared(Generic[T]):
 
 
 class _Worker:
-    """A thread that makes calls, one after the other, until it is closed. Unlike the thread of an executor of
-    `concurrent.futures` it does not end with the main thread, which a job in another thread may outlive."""
+    """A thread that makes calls in order until it is closed. The threads of `concurrent.futures` end with the main
+    thread, which a job in another thread may outlive."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -53,7 +55,6 @@ class _Worker:
         self._thread.start()
 
     def submit(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Have a call made; returns its future result."""
         future: Future[T] = Future()
 
         def make() -> None:
@@ -66,7 +67,6 @@ class _Worker:
         return future
 
     def close(self) -> None:
-        """Wait until all calls are made, and end the thread."""
         self._calls.put(None)
         self._thread.join()
 
@@ -77,8 +77,8 @@ class _Worker:
 
 @contextmanager
 def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
-    """Enter and leave a context in a thread that lasts as long as the block: on Linux, a child process that is to die
-    with its parent dies with the *thread* that started it. The main thread lasts long enough by itself."""
+    """Enter and leave a context in one thread that lasts as long as the block. On Linux, a child that shall die with
+    its parent dies with the *thread* that started it. The main thread lasts long enough."""
     if threading.current_thread() is threading.main_thread():
         with context as value:
             yield value
@@ -92,10 +92,8 @@ def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
 
 
 class Background(Generic[T]):
-    """A context that is entered and left in a thread of its own, while the block that it is used for goes on.
-
-    The block's end waits for both: what was entered is always left.
-    """
+    """Enters and leaves a context in a thread of its own, beside the block. The block's end waits for both, so an
+    entered context is always left."""
 
     def __init__(self, context: AbstractContextManager[T]) -> None:
         self._context = context
@@ -110,15 +108,15 @@ class Background(Generic[T]):
 
     @property
     def is_entered(self) -> bool:
-        """Whether the context has been entered, or could not be: `value` waits no longer."""
+        """Whether entering has ended, well or not, so that `value` does not wait."""
         return self._entered.done()
 
     def value(self) -> T:
-        """Wait until the context has been entered; returns its value, or raises what entering it raised."""
+        """Wait for the context's value, or raise what entering it raised."""
         return self._entered.result()
 
     def leave(self) -> None:
-        """Begin to leave the context before the block ends."""
+        """Start to leave the context before the block ends."""
         if self._left is None:
             self._left = self._worker.submit(self._leave)
 
@@ -131,3 +129,26 @@ class Background(Generic[T]):
     def _leave(self) -> None:
         if self._entered.exception() is None:
             self._context.__exit__(None, None, None)
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables in this block; no thread is in `own_environment` meanwhile."""
+    with _TURN:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+@contextmanager
+def own_environment() -> Iterator[None]:
+    """Start processes in this block that inherit nothing which another thread sets by `environment`."""
+    with _TURN:
+        yield

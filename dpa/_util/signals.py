@@ -1,5 +1,5 @@
-"""The signals that ask a job to end. They are held back while something is started or ended that must not be left half
-done, and kept from processes that this process itself ends."""
+"""The signals that end a job: held back while something starts or ends that must not be left half done, and kept from
+processes that this one ends itself."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP",
 """Ctrl-C, `kill`, a terminal that closes, and Ctrl-\\."""
 
 _OF_A_TERMINAL = {number for number in ENDING if number not in (signal.SIGINT, signal.SIGTERM)}
-"""What a terminal sends to all processes that were started in it, besides Ctrl-C, which Ray and Spark ignore."""
+"""What a terminal sends to all of its processes besides Ctrl-C, which Ray and Spark ignore."""
 
 
 def ending_handlers() -> dict[int, Any]:
-    """The handler of each signal that ends a job. What is ignored (as SIGHUP is under `nohup`) stays so and is left
-    out, and so are handlers that are not Python's."""
+    """The handlers of the signals that end a job. Leaves out ignored signals, as SIGHUP under `nohup`, and foreign
+    handlers."""
     handlers = {number: signal.getsignal(number) for number in ENDING}
     return {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
 
 
 @contextmanager
 def interrupts_held(hurry: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the signals back until the block has ended; a second Ctrl-C gets through. Outside of the main thread, the
-    block is not protected.
+    """Hold the signals back until the block ends; a second Ctrl-C gets through. Protects the main thread only.
 
     Args:
-        hurry: called when one is held back, to have the block end soon, if only by an error.
+        hurry: called when a signal is held back, to end the block soon, if only by an error.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -57,8 +56,8 @@ def interrupts_held(hurry: Callable[[], None] | None = None) -> Iterator[None]:
 
 @contextmanager
 def terminal_kept_away() -> Iterator[None]:
-    """Have the processes that are started in this block never receive what a terminal sends to all of its processes, so
-    that they do not end before, or beside, the one that started them."""
+    """Start processes in this block that ignore the terminal's signals, so that they do not end before the one that
+    started them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_A_TERMINAL)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Standard output and standard error that may be closed, full, or no longer read."""
+"""Standard output and standard error, which may be closed, full, or no longer read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dpa.errors import DpaError
 
 
 class OutputError(DpaError):
-    """What was asked for on standard output did not get there."""
+    """The output that was asked for could not be printed."""
 
 
 def open_closed() -> None:
-    """Open on the null device what this process was started without, so that no other code has to check for it, and no
-    file of the job's takes its place."""
+    """Open the standard streams that this process lacks on the null device, so that no other code has to check, and no
+    file of the job takes their numbers."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -25,18 +25,17 @@ def open_closed() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line without secrets on standard error, if it can be written to."""
+    """Print a line without secrets on standard error, if possible."""
     with suppress(OSError, ValueError):
         print(hidden(line), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def printing(what: str) -> Iterator[None]:
-    """Print in this block; standard output has it all when the block is left. A reader that goes away has what it
-    wanted.
+    """Print in this block, and flush at its end. A reader that closes the pipe has what it wanted.
 
     Raises:
-        OutputError: standard output cannot take it: the disk is full.
+        OutputError: the disk is full.
     """
     try:
         yield
@@ -50,7 +49,7 @@ def printing(what: str) -> Iterator[None]:
 
 @contextmanager
 def exiting() -> Iterator[None]:
-    """Have an error in this block end the command: said on standard error, with its exit status."""
+    """Turn an error in this block into a message on standard error and its exit status."""
     try:
         yield
     except DpaError as error:
@@ -59,7 +58,7 @@ def exiting() -> Iterator[None]:
 
 
 def _drop_the_rest() -> None:
-    """Have Python write what it still holds to the null device when it ends."""
+    """Send what Python still buffers to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

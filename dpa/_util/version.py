@@ -1,4 +1,4 @@
-"""The version of the package, read by its metadata and by reports, and a digest of its code."""
+"""The package's version, for its metadata and reports, and a digest of its code."""
 
 import hashlib
 from functools import cache
@@ -12,7 +12,7 @@ REPORT = "dpa-report-2"
 
 @cache
 def code_version() -> str:
-    """The version, and a digest of all modules: code may change while the version does not."""
+    """The version with a digest of all modules: code may change between versions."""
     package, found = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         found.update(f"{path.relative_to(package)} {path.stat().st_size}\n".encode() + path.read_bytes())

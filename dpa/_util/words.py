@@ -1,4 +1,4 @@
-"""Words of sentences."""
+"""Words that messages share."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def alternatives(names: Iterable[str]) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def converted(sql: str, python: str) -> str:
+    """How to derive a column: by SQL where Spark reads the input, or by Python for any row."""
+    return f"`{sql}` in the `select` of an input that Spark reads, or `{python}` in a function of a record"
+
+
+def as_text(column: str) -> str:
+    return converted(f"cast({column} AS string) AS {column}", f'str(row["{column}"])')

@@ -9,7 +9,7 @@ from itertools import combinations
 import pyarrow as pa
 
 from dpa._util.inference import as_type, promoted
-from dpa._util.remedies import as_text
+from dpa._util.words import as_text
 from dpa.errors import ConfigError, KeyTypeError
 from dpa.routing.keys import key_type, one_type
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from annotated_types import Ge, Gt
 
-from dpa._util.bounds import FINITE
-from dpa._util.durations import Duration
+from dpa._util.durations import FINITE, Duration
 from dpa._util.words import plural
 from dpa.execution.spill.room import Room
 from dpa.execution.trials import Trial

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.types as pat
 
-from dpa._util.remedies import as_text, converted
+from dpa._util.words import as_text, converted
 from dpa.errors import KeyTypeError
 
 Component: TypeAlias = str | int | bool | bytes | date | Decimal | None

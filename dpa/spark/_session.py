@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpa._secrets import has_secret
-from dpa._util.environment import environment
 from dpa._util.logs import root_left_alone
 from dpa._util.owned import temporary_directory
-from dpa._util.sharing import Shared
+from dpa._util.sharing import Shared, environment
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.spark import _leftovers

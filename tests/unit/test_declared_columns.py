@@ -13,7 +13,7 @@ import pytest
 
 import dpa
 from dpa import BatchMapper, BatchReducer, Flow, Job, Process, Reducer
-from dpa._util._arrow_types import type_named
+from dpa._util.declared import type_named
 from dpa._util.inference import lossless
 from dpa.aggregates import Count, Sum
 from dpa.config import parse

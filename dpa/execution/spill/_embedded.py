@@ -6,10 +6,11 @@ An entry has the states of all keys of one hash. They are here or in memory, nev
 
 from __future__ import annotations
 
+import gc
 import pickle
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, islice, pairwise, takewhile
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa._util.garbage import without_collections
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError
 from dpa.execution.spill._shelf import BIN_BITS, BINS, Shelf, bins_of
@@ -41,6 +41,19 @@ _FIELDS = 4
 """What an entry has of each of its keys, one behind the other: the key, its state, its records, its mapped records."""
 
 _BIG_ENDIAN = np.dtype(">u4")
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the cyclic garbage collector in a block that makes many objects without cycles: it would search in vain
+    again and again as they grow in number."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Embedded(Shelf):
@@ -73,7 +86,7 @@ class Embedded(Shelf):
             self._put(part.take(order[start:end]))
             start = end
 
-    @without_collections()
+    @_without_collections()
     def _put(self, part: StatePart) -> None:
         """Take in states in the order of their hashes, and all that there are of each."""
         assert isinstance(part.states, list) and part.hashes is not None
@@ -114,7 +127,7 @@ class Embedded(Shelf):
             names, values = zip(*some, strict=True)
             yield names, values
 
-    @without_collections()
+    @_without_collections()
     def recall(self, hashes: Hashes) -> StatePart | None:
         names = _names(np.unique(hashes))
         stored = [pair for pair in zip(names, self._store.get(names), strict=True) if pair[1] is not None]
@@ -157,7 +170,7 @@ class Embedded(Shelf):
         with self._room.writing(Exception):
             self._store.write(batch)
 
-    @without_collections()
+    @_without_collections()
     def _part(self, names: Sequence[bytes], values: Sequence[bytes]) -> StatePart:
         """The states in some entries."""
         entries = [pickle.loads(value) for value in values]

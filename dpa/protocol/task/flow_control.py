@@ -10,7 +10,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt
 
-from dpa._util.bounds import FINITE
+from dpa._util.durations import FINITE
 
 
 @dataclass(frozen=True, kw_only=True)

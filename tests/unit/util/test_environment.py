@@ -1,7 +1,7 @@
 import os
 import threading
 
-from dpa._util.environment import environment, own_environment
+from dpa._util.sharing import environment, own_environment
 
 
 def test_variables_are_set_for_the_block_and_are_then_what_they_were(monkeypatch) -> None:
