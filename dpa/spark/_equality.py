@@ -1,15 +1,18 @@
-"""When two columns hold the same values, whatever their physical types, and a form of values in which rows can be
-sorted and joined. Columns of different kinds are not compared."""
+"""When two columns hold equal values, whatever their physical types; a form of values in which rows can be sorted and
+joined; and where two values first differ. Columns of different kinds are not compared."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from polars.datatypes import DataType, DataTypeClass
+
+LONGEST = 80
 
 Kind = DataType | DataTypeClass
 
@@ -23,15 +26,14 @@ class IncomparableError(Exception):
 
 
 def series_of(table: pa.Table, name: str) -> pl.Series:
-    """A column of an Arrow table."""
     series = pl.from_arrow(table[name])
     assert isinstance(series, pl.Series)
     return series
 
 
 def common(left: Kind, right: Kind) -> Kind | None:
-    """The type in which values of two types are compared, or None if they are of different kinds. Of lists and structs
-    it says only that they are."""
+    """The type in which to compare values of two types; None if they are of different kinds. Lists and structs are not
+    looked into."""
     for belongs, kind in _KINDS:
         if belongs(left) and belongs(right):
             return kind(left, right)
@@ -39,7 +41,7 @@ def common(left: Kind, right: Kind) -> Kind | None:
 
 
 def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Cast two columns to the type in which they can be compared; what lists and structs hold is left as it is.
+    """Cast two columns to a common type, except for the content of lists and structs.
 
     Raises:
         IncomparableError: they are of different kinds.
@@ -56,10 +58,10 @@ def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl
 
 
 def equal(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
-    """Where two columns of the same length hold the same values: booleans without nulls.
+    """Where two columns of the same length hold equal values: booleans without nulls.
 
     Raises:
-        IncomparableError: they are of different kinds, or what they hold is.
+        IncomparableError: they, or what they hold, are of different kinds.
     """
     left, right = aligned(name, left, right)
     if isinstance(left.dtype, pl.List | pl.Array):
@@ -73,19 +75,18 @@ def equal(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.
 
 
 def digits_of(tolerance: float) -> int | None:
-    """The significant digits to which numbers are rounded, such that those of one form differ by about the relative
-    `tolerance` at most; None: they are not rounded."""
+    """The significant digits to round numbers to, so that those of one form differ by about `tolerance`, relatively;
+    None: do not round."""
     return math.ceil(-math.log10(min(tolerance, 1.0))) + 1 if tolerance else None
 
 
 def steady(values: pl.Expr, own: Kind, other: Kind, digits: int | None) -> pl.Expr:
-    """Values in their form for sorting and joining: one type on both sides, and numbers that a tolerance lets differ
-    are rounded. What is equal nearly always has one form; what has one form need not be equal.
+    """Values in their form for sorting and joining: of one type on both sides, and rounded to `digits_of` the
+    tolerance. Equal values nearly always have one form, but values of one form need not be equal.
 
     Args:
         values: of the type `own`.
-        other: the type of the column that they are compared with.
-        digits: as `digits_of` returns them.
+        other: the type of the column to compare with.
     """
     if own == pl.Null:
         values, own = values.cast(other), other
@@ -143,7 +144,6 @@ def _as(kind: Kind, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Se
 
 
 def _in_utc(series: pl.Series) -> pl.Series:
-    """Instants without their time zone; any other column as it is."""
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
         return series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     return series
@@ -175,5 +175,45 @@ _KINDS: tuple[tuple[Callable[[Kind], bool], Callable[[Kind, Kind], Kind]], ...] 
     (_of_class(pl.List, pl.Array), lambda left, right: pl.List),
     (_of_class(pl.Struct), lambda left, right: pl.Struct),
 )
-"""Kinds of values, and the type in which two columns of a kind are compared. The first holds. Lists and structs are
-compared as they are."""
+"""Kinds of values, and the type in which to compare two columns of a kind. The first that fits both counts."""
+
+
+def shown_value(value: Any) -> str:
+    """A value in a sentence, as Python shows it, cut to `LONGEST` characters."""
+    text = "null" if value is None else repr(value) if isinstance(value, str | bytes | list | dict) else str(value)
+    return cut(text, LONGEST)
+
+
+def cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def difference(subject: str, column: str, here: Any, there: Any) -> str:
+    return f"{subject}: {column} is {shown_value(here)}, but {shown_value(there)} in the reference"
+
+
+def divergence(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> tuple[str, Any, Any]:
+    """The path to the first difference of two values, such as `ranking[3].score`, and what is there. Null, and lists of
+    different lengths, are not looked into.
+
+    Args:
+        name: of the column.
+        left, right: series of one value each, of one kind and not equal.
+    """
+    parts = _parts(left, right)
+    for step, (one, other) in parts.items():
+        if not equal(name, one, other, tolerance)[0]:
+            return divergence(name + step, one, other, tolerance)
+    return name, left.to_list()[0], right.to_list()[0]
+
+
+def _parts(left: pl.Series, right: pl.Series) -> dict[str, tuple[pl.Series, pl.Series]]:
+    """The elements or fields of two values by the step to them."""
+    if left[0] is None or right[0] is None:
+        return {}
+    if isinstance(left.dtype, pl.Struct):
+        return {f".{field}": (left.struct.field(field), right.struct.field(field)) for field in left.struct.fields}
+    if isinstance(left.dtype, pl.List | pl.Array) and len(left[0]) == len(right[0]):
+        items = left.explode(), right.explode()
+        return {f"[{number}]": (items[0][[number]], items[1][[number]]) for number in range(len(left[0]))}
+    return {}

@@ -1,5 +1,5 @@
-"""Turns what Spark raises into a `TableError` of a line or two. Spark's own text carries plans, stack traces and a log
-entry of its own; none of that helps the author of a job file."""
+"""Turns Spark's exceptions into a `TableError` of a line or two. Their own text carries plans, stack traces and log
+entries, which do not help the author of a job file."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from dpa.errors import SparkLostError, TableError
 from dpa.sources.paths import without_file_scheme
 
 _SPARK_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Loggers on which pyspark prints each exception with its JVM stack trace, before it raises it."""
+"""Loggers on which pyspark prints each exception with its JVM stack trace before it raises it."""
 
 _READING = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.\s")
-"""Where Spark names the file that it could not read: around the cause, which does not name it."""
+"""Spark names a file that it cannot read around the cause, which does not name it."""
 
 _LONGEST = 400
-"""Characters of Spark's explanation that are kept."""
 
 
 _MEMORY = "give it more memory, such as `spark.conf: {spark.driver.memory: 4g}`"
 
 _STARVED = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "TaskResultLost")
-"""What Spark's text holds where its heap was too small."""
 
 
 @contextmanager
 def as_table_error(what: str, hint: str = "") -> Iterator[None]:
-    """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block; a
-    `SparkLostError` if its JVM has ended."""
+    """Turn an exception of Spark's in this block into a `TableError` that starts with `what` and ends with `hint`, or
+    into a `SparkLostError` if the JVM has ended."""
     try:
         from pyspark.logger import PySparkLogger
 
@@ -48,12 +46,12 @@ def as_table_error(what: str, hint: str = "") -> Iterator[None]:
 
 
 def tidying_up() -> AbstractContextManager[None]:
-    """Ignore in a block what Spark raises: where the JVM has ended, nothing is left to put in order."""
+    """Ignore Spark's exceptions in this block: if the JVM has ended, nothing needs cleaning."""
     return suppress(*_raised())
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What calls of Spark raise: pyspark's exceptions, and py4j's for what pyspark does not translate."""
+    """What Spark's calls raise: pyspark's exceptions, and py4j's where pyspark does not translate."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -61,17 +59,16 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def _raised() -> tuple[type[Exception], ...]:
-    """The same, and what calls raise besides once the JVM has ended."""
+    """These, and what calls raise once the JVM has ended."""
     return (*spark_errors(), ConnectionError, EOFError)
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether an error is about the connection to the JVM: neither from pyspark, nor with an exception of the JVM's."""
     return not type(error).__module__.startswith("pyspark") and not hasattr(error, "java_exception")
 
 
 def brief(text: str) -> str:
-    """The one line of an exception's text that says what is wrong, with the file if one could not be read."""
+    """The line of an exception's text that says what is wrong, with the file that could not be read."""
     causes = re.findall(r"^Caused by: (.+)$", text, flags=re.MULTILINE)
     python = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
     if "Traceback (most recent call last)" in text and python:
@@ -92,13 +89,13 @@ def brief(text: str) -> str:
 
 
 def quoted(column: str) -> str:
-    """A column's or view's name such that Spark SQL takes dots, blanks and backticks in it literally."""
+    """A name of a column or view in which Spark SQL takes dots, blanks and backticks literally."""
     return f"`{column.replace('`', '``')}`"
 
 
 @contextmanager
 def logging_only(loggers: Iterable[logging.Logger], wanted: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
-    """A block in which some loggers let only those records pass that are `wanted`."""
+    """Let loggers pass only `wanted` records in this block."""
     loggers = list(loggers)
     for logger in loggers:
         logger.addFilter(wanted)

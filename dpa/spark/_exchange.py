@@ -1,18 +1,24 @@
-"""Arrow tables handed to Spark and fetched from it through Parquet files, so that none has to fit into the heap of
-Spark's driver. Without a file go small tables, tables with types that Parquet would change, and all tables where no
-directory is known that this process shares with Spark's executors."""
+"""Arrow tables handed to Spark, fetched from it, or generated in it.
+
+Large tables travel through Parquet files, so that none has to fit the heap of Spark's driver. Small tables, types that
+Parquet would change, and clusters that share no directory with this process go without.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pat
 
+from dpa.execution.keys import uuid_texts
+from dpa.sources import memory
+from dpa.sources.generated import GeneratedTable
 from dpa.sources.paths import Location
-from dpa.spark._arrow import as_spark_has_it
 from dpa.spark._errors import as_table_error
 from dpa.spark._stage import new_stage, staged, uri_of
 
@@ -21,7 +27,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _SMALL_BYTES = 4 * 2**20
-"""Tables up to this size are handed to Spark directly, which takes less time than a file only for small ones."""
+"""Up to this size, handing a table over directly is faster than by file."""
+
+_PARTITION_ROWS = 500_000
+
+_BATCH_ROWS = 65_536
+
+_UNSIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
 
 
 @contextmanager
@@ -31,14 +48,14 @@ def in_spark(
     stage_dir: str | None = None,
     name: str = "the table in memory",
 ) -> Iterator[DataFrame]:
-    """Yield a table in memory as a DataFrame that can be used within the block; a DataFrame as it is.
+    """Yield a table as a DataFrame for this block; a DataFrame as it is.
 
     Args:
-        stage_dir: the directory to which a large table is written, as in `staged`.
-        name: what a message about a failure calls the table.
+        stage_dir: where to write a large table, as in `staged`.
+        name: the table's name in error messages.
 
     Raises:
-        TableError: Spark has no counterpart of one of the table's types.
+        TableError: Spark has no counterpart of a column's type.
     """
     if not isinstance(table, pa.Table):
         yield table
@@ -60,7 +77,6 @@ def in_spark(
 
 
 def is_small(table: pa.Table) -> bool:
-    """Whether a table is handed to Spark without a file."""
     return bool(table.nbytes <= _SMALL_BYTES)
 
 
@@ -76,8 +92,8 @@ def fetched(frame: DataFrame, stage_dir: str | None, what: str) -> pa.Table:
     """Compute a DataFrame and return its rows.
 
     Args:
-        stage_dir: the directory to which Spark writes them, as in `staged`.
-        what: how a message about a failure begins.
+        stage_dir: where Spark writes them, as in `staged`.
+        what: starts error messages.
 
     Raises:
         TableError: Spark cannot compute the rows.
@@ -93,19 +109,18 @@ def fetched(frame: DataFrame, stage_dir: str | None, what: str) -> pa.Table:
 
 
 def _shares_files(spark: SparkSession, stage_dir: str | None) -> bool:
-    """Whether Spark's executors and this process see the files of `stage_dir`, or of the temporary directory."""
+    """Whether Spark's executors see the files that this process writes to `stage_dir`, or to the temporary
+    directory."""
     return stage_dir is not None or str(spark.sparkContext.master).startswith("local")
 
 
 def _read_back(kind: DataType) -> bool:
-    """Whether Spark reads from a file of Arrow's what it would make of the table itself. (Timestamps it would move.)"""
     from pyspark.sql import types as t
 
     return _written(kind) and not isinstance(kind, t.TimestampType | t.TimestampNTZType) and not _parts(kind)
 
 
 def _written(kind: DataType) -> bool:
-    """Whether Spark writes values of a type such that Arrow reads the same; intervals and nulls of no type are not."""
     from pyspark.sql import types as t
 
     parts = _parts(kind)
@@ -125,7 +140,6 @@ def _written(kind: DataType) -> bool:
 
 
 def _parts(kind: DataType) -> list[DataType]:
-    """The types that a nested type is made of."""
     from pyspark.sql import types as t
 
     match kind:
@@ -136,3 +150,51 @@ def _parts(kind: DataType) -> list[DataType]:
         case t.StructType():
             return [field.dataType for field in kind.fields]
     return []
+
+
+def generated_frame(spark: SparkSession, table: GeneratedTable) -> DataFrame:
+    """A generated table as a DataFrame. Spark's Python workers generate the rows in each query over it, so on a cluster
+    they must be able to import dpa and the generator's module.
+
+    Raises:
+        TableError: the generator cannot be pickled, or Spark has no counterpart of a column's type.
+    """
+    splits, paths = table.splits(_PARTITION_ROWS), [path for path in sys.path if path]
+
+    def rows(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sys.path += [path for path in paths if path not in sys.path]
+        for batch in numbers:
+            for number in batch.column("id").to_pylist():
+                for part in splits[number].batches(_BATCH_ROWS):
+                    yield from as_spark_has_it(pa.Table.from_batches([part])).to_batches()
+
+    with as_table_error("the generated input"):
+        schema = spark.createDataFrame(as_spark_has_it(table.schema.empty_table())).schema
+        numbers = spark.range(0, len(splits), numPartitions=max(len(splits), 1))
+        return numbers.mapInArrow(rows, schema)
+
+
+def as_table(data: Any) -> pa.Table:
+    """Make an Arrow table of a Spark DataFrame, or of anything that `dpa.sources.memory.as_table` accepts.
+
+    Raises:
+        TableError: it is neither, Spark cannot compute it, two columns share a name, or a column mixes types.
+    """
+    if hasattr(data, "toArrow"):
+        with as_table_error("the Spark DataFrame"):
+            data = data.toArrow()
+    return memory.as_table(data)
+
+
+def as_spark_has_it(table: pa.Table) -> pa.Table:
+    """A table with the types that Spark reads from Parquet: wider integers for unsigned ones, text for UUIDs, days for
+    dates."""
+    return pa.table([_column(column) for column in table.columns], names=table.column_names)
+
+
+def _column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if getattr(column.type, "extension_name", "") == "arrow.uuid":
+        return pa.chunked_array([uuid_texts(chunk.storage) for chunk in column.chunks], pa.string())
+    if pat.is_date64(column.type):
+        return column.cast(pa.date32())
+    return column.cast(_UNSIGNED.get(column.type, column.type))

@@ -1,7 +1,7 @@
-"""Files that Spark stages, handed over to a job as Spark commits them, while it stages the rest.
+"""Hands staged files to a job as Spark commits them, while it stages the rest.
 
-Where all takes a moment only, the job waits for the whole table: it is counted then, and samples are drawn from all of
-it. Else the files that are there are listed beside them, batch by batch, for `dpa.sources.micro_batches` to read.
+A job waits a moment for the whole table, which can be counted and sampled fully. If that takes longer, the files that
+are there are listed beside them, batch by batch, for `dpa.sources.micro_batches` to read.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from dpa.spark._errors import as_table_error
 _log = logging.getLogger(__name__)
 
 WHOLE_SECONDS = 5.0
-"""How long a job waits for the whole table, before it begins with the files that are there."""
+"""How long a job waits for the whole table before it starts with some files."""
 
 _LOOK_SECONDS = 0.2
-"""How often to check for Ctrl-C, and for new files."""
+"""How often to look for Ctrl-C and for new files."""
 
 _LISTS = "_batches"
-"""The directory of the lists, beside the files."""
+"""The lists' directory, beside the files."""
 
 
 def is_complete(place: Location) -> bool:
-    """Whether Spark has staged all."""
     return bool(place.at(f"{place.path}/{COMPLETE}").kind != fs.FileType.NotFound)
 
 
 def is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> bool:
-    """Wait until Spark has staged all, or for `WHOLE_SECONDS` and a file, and say whether it is all."""
+    """Wait until Spark has staged everything, or for `WHOLE_SECONDS` and a first file; returns whether it is
+    everything."""
     until = time.monotonic() + WHOLE_SECONDS
     while not wait([writing], timeout=_LOOK_SECONDS).done:  # not one long wait: some libraries resume it after a signal
         if not wait_for_all and time.monotonic() >= until and _committed(place):
@@ -52,12 +52,12 @@ def is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> b
 
 @contextmanager
 def handed_over(writing: Future[None], place: Location, what: str) -> Iterator[MicroBatches]:
-    """Yield a feed of the files that Spark has staged, some, and goes on to stage, for as long as the block.
+    """Yield a feed of the files that Spark stages during this block; some are there.
 
     Args:
-        writing: is done when Spark is.
+        writing: done when Spark is.
         place: where the files are.
-        what: how a message about a failure of Spark's begins.
+        what: starts the message if Spark fails.
     """
     lists = _Lists(place)
     lists.extend()
@@ -73,10 +73,10 @@ def handed_over(writing: Future[None], place: Location, what: str) -> Iterator[M
 
 
 def again(place: Location) -> MicroBatches | None:
-    """The feed of what was staged for another process; None: it was handed over as a whole.
+    """The feed of what was staged for another process; None if it was handed over as a whole.
 
     Raises:
-        TableError: Spark had not staged all.
+        TableError: Spark had not staged everything.
     """
     lists = _Lists(place)
     if not lists.were_there:
@@ -89,7 +89,7 @@ def again(place: Location) -> MicroBatches | None:
 
 
 def _list_all(writing: Future[None], lists: _Lists, what: str, left: threading.Event) -> None:
-    """List files as they come, in a thread, and say of what Spark has failed, or nobody would know."""
+    """List files as they come, and report Spark's failure in the lists: nothing else in this thread could."""
     why = ""
     try:
         with as_table_error(what):
@@ -111,11 +111,7 @@ def _list_all(writing: Future[None], lists: _Lists, what: str, left: threading.E
 
 
 class _Lists:
-    """The lists of the files at a place.
-
-    Attributes:
-        were_there: whether some were there before.
-    """
+    """The lists of the files at a place. `were_there`: whether another process has made some."""
 
     def __init__(self, files: Location) -> None:
         self._files = files
@@ -133,7 +129,7 @@ class _Lists:
         return self._place.at(place_of_batch(self._place.path, self._number))
 
     def extend(self) -> None:
-        """List the files that are new."""
+        """List new files."""
         found = [name for name in _committed(self._files) if name not in self._listed]
         if found:
             self._place.filesystem.create_dir(self._place.path)
@@ -144,19 +140,14 @@ class _Lists:
             self._number += 1
 
     def end(self, why: str = "") -> None:
-        """Say that no file follows; `why`: of what Spark has failed."""
+        """Note that no file follows; `why`: Spark's failure, if any."""
         put(self._place.at(f"{self._place.path}/{ENDED}"), why)
 
     def feed(self) -> MicroBatches:
-        """The files as a feed.
-
-        Raises:
-            TableError: one cannot be read.
-        """
         return MicroBatches(self._place.name, parquet_table(self._listed[:1]).schema)
 
 
 def _committed(place: Location) -> list[str]:
-    """The files that are there as a whole, by name."""
+    """The names of complete files."""
     infos = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
     return sorted(place.at(info.path).name for info in infos if info.is_file and not is_hidden(info.base_name))

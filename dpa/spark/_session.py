@@ -1,7 +1,7 @@
-"""A quiet Spark session that leaves nothing behind: no process, no directory, no signal handler. If its process is
-killed, its directory is removed by the next session.
+"""A quiet Spark session that leaves nothing behind: no process, directory or signal handler. If its process is killed,
+the next session removes its directory.
 
-A session that the user has already started is used as it is and left running; nothing of it is reconfigured.
+A session that the user has started is used as it is and left running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpa._util.owned import temporary_directory
 from dpa._util.sharing import Shared, environment
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
-from dpa.spark import _leftovers
+from dpa.spark import _session_state
 from dpa.spark._errors import as_table_error, brief, logging_only, tidying_up
 from dpa.spark._java import archive_file, java_home, jvm_options
 
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 30
-"""How long Spark's JVM may take to end by itself before it is killed."""
+"""How long Spark's JVM may take to end before it is killed."""
 
 _CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
-"""Lines of a JVM's log that do not explain why it did not start."""
+"""Lines of a JVM's log that do not explain why it failed to start."""
 
 _OPEN_COST_BYTES = 256 * 1024
-"""What opening a file costs, in bytes that could have been read instead. On a local disk it is little, and with Spark's
-4 MiB a task would get only 32 files, however small: each task writes a file of its own."""
+"""The cost of opening a file, in bytes read instead. On a local disk it is small. With Spark's 4 MiB a task would get
+only 32 files, however small, and each task writes a file of its own."""
 
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 
 _PYTHON = "PYSPARK_PYTHON"
-"""The variable that names the Python in which Spark runs Python UDFs."""
+"""Names the Python for Spark's Python UDFs."""
 
 _PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
 
@@ -62,17 +62,17 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Yield the active Spark session, or start one and end it, with its JVM, however the block is left.
 
-    A session started here writes nothing to the terminal, has no UI, keeps its files in a temporary directory and its
-    session time zone is UTC. Ctrl-C raises KeyboardInterrupt at once, also while a Spark job runs. Blocks that run at
-    the same time, in threads of this process, share the session of the first, and the last of them ends it.
+    A session started here prints nothing, has no UI, keeps its files in a temporary directory and uses UTC. Ctrl-C
+    raises KeyboardInterrupt at once, even during a Spark job. Concurrent blocks in threads of this process share one
+    session, which the last of them ends.
 
     Args:
         name: the application's name.
-        master: Spark master URL. With a `local` one Spark listens on the loopback interface only.
+        master: Spark master URL. With a `local` one Spark only listens on the loopback interface.
         conf: further Spark configuration; overrides every default here.
-        stop_seconds: how long its JVM may take to end by itself before it is killed.
+        stop_seconds: how long the JVM may take to end before it is killed.
 
-    All four are ignored if a session is active.
+    A session that is active already ignores all four.
 
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
@@ -83,7 +83,6 @@ def spark_session(
 
 @contextmanager
 def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float) -> Iterator[SparkSession]:
-    """The active session, left as it is, or one that is started and ended."""
     active = _active()
     if active is not None:
         _log.debug("using the Spark session of this process")
@@ -95,7 +94,7 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float)
         scratch = stack.enter_context(temporary_directory("dpa-spark-"))
         stack.enter_context(root_left_alone())
         stack.enter_context(logging_only(map(logging.getLogger, _PY4J_LOGGERS), _is_news))
-        stack.callback(_leftovers.remove_all)
+        stack.callback(_session_state.remove_places)
         settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
         variables = _variables(scratch, local=local)
         gateway = stack.enter_context(_jvm(settings, variables, scratch / "jvm.log", stop_seconds))
@@ -141,7 +140,6 @@ def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
 
 
 def _variables(scratch: Path, *, local: bool) -> dict[str, str]:
-    """Environment variables that the JVM looks at when it starts."""
     variables = {"JAVA_HOME": str(java_home(scratch))}
     if local:
         variables[_PYTHON] = os.environ.get(_PYTHON, sys.executable)
@@ -152,9 +150,9 @@ def _variables(scratch: Path, *, local: bool) -> dict[str, str]:
 
 @contextmanager
 def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path, stop_seconds: float) -> Iterator[Any]:
-    """Start a JVM that writes to `log` instead of the terminal, yield pyspark's gateway to it, and end it.
+    """Start a JVM that logs to `log`, yield pyspark's gateway to it, and end it.
 
-    Yields None if the process has a JVM already, left by a session that the user has stopped: that one stays.
+    Yields None if the process has a JVM that a stopped session of the user's has left: that one stays.
     """
     from pyspark import SparkContext
 
@@ -174,7 +172,7 @@ def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path, s
 
 @contextmanager
 def _processes_noted() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes that pyspark starts in this block: it gives out none before its JVM is up, seconds later."""
+    """The processes that pyspark starts in this block: it returns none before its JVM is up, seconds later."""
     from pyspark import java_gateway
 
     started: list[subprocess.Popen[bytes]] = []
@@ -192,7 +190,7 @@ def _processes_noted() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _kill(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Kill processes that have sessions of their own, with what they have started."""
+    """Kill processes that lead sessions, with their children."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -217,7 +215,6 @@ def _launched(settings: Mapping[str, str], log: Path) -> Any:
 
 @contextmanager
 def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[SparkSession]:
-    """Start a session in the JVM behind `gateway`, and stop it."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -240,25 +237,24 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
 
 
 def _restore_interrupts(handler: Any) -> None:
-    """Set the handler of Ctrl-C to what `signal.getsignal` returned; nothing outside of the main thread."""
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False of what py4j logs, partly on the root logger: it raises that all the same, or it is over anyway."""
+    """False for what py4j logs, partly on the root logger: it also raises that, or the connection is over anyway."""
     return record.module not in ("java_gateway", "clientserver")
 
 
 def _complaint(log: Path) -> str:
-    """What a JVM's log ends with, without stack traces and the usual warnings."""
+    """The end of a JVM's log, without stack traces and the usual warnings."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     kept = [_PREFIX.sub("", line) for line in lines if line.strip() and not _CHATTER.search(line)]
     return brief("; ".join(kept[-3:]) or "nothing")
 
 
 def _stop() -> None:
-    """Stop the process's Spark session and context, also if they were only partly started or their JVM has died."""
+    """Stop the process's Spark session and context, even if half started or without their JVM."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -272,7 +268,7 @@ def _stop() -> None:
 
 
 def _end(gateway: Any, stop_seconds: float) -> None:
-    """End the JVM behind a gateway, and forget it, so that the next session starts a new one."""
+    """End a gateway's JVM, and forget it, so that the next session starts a new one."""
     from pyspark import SparkContext
 
     with tidying_up():

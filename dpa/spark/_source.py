@@ -1,7 +1,7 @@
 """What to read, in plain values, and how Spark reads it.
 
-The fields of `Source` and `RowSample` mean what the sections `input` and `sample` of a job file say. Nothing is
-computed here: `load` returns a DataFrame that Spark has checked against the columns there are, and not run.
+The fields of `Source` and `RowSample` are those of the sections `input` and `sample` of a job file. Nothing is computed
+here: Spark has only checked the DataFrame of `load` against the columns there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
-from dpa.sources.columns import listed
+from dpa.sources.columns import listed, require_columns
 from dpa.sources.paths import (
     Location,
     for_hadoop,
@@ -27,11 +27,11 @@ from dpa.sources.paths import (
     without_file_scheme,
 )
 from dpa.sources.text import large_text
-from dpa.spark._errors import as_table_error
-from dpa.spark._sample import RowSample, sampled
+from dpa.spark._errors import as_table_error, quoted
 from dpa.spark._session_state import SharedSetting, temporary_view
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _LISTED_BY_DRIVER = SharedSetting(
@@ -39,15 +39,17 @@ _LISTED_BY_DRIVER = SharedSetting(
 )
 
 _CSV = {"escape": '"'}
-"""CSV as it is read without Spark: a quote is doubled in quotes, and a backslash is a character as any other."""
+"""CSV as dpa reads it without Spark: quotes in quotes are doubled, and a backslash is an ordinary character."""
 
 FILE_FORMATS = ("parquet", "csv", "json", "text")
+
+_DRAW, _PART, _RANK = "_dpa_draw", "_dpa_part", "_dpa_rank"
 
 
 @dataclass(frozen=True)
 class Source:
-    """An input table, or files that an SQL query may name. Relative paths, those of `views` too, start at the directory
-    `base`; the rest is as in a job file."""
+    """An input table, or files for an SQL query. Relative paths, also those of `views`, start at the directory `base`;
+    the other fields are a job file's."""
 
     format: str
     path: str | Sequence[str] | None = None
@@ -64,7 +66,7 @@ class Source:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], base: str = ".") -> Source:
-        """Make a source of plain nested values, such as a job file's section `input`, of which it takes what it has."""
+        """Make a source of nested values, such as a job file's section `input`; other keys are ignored."""
         given = {option.name: values[option.name] for option in fields(cls) if option.name in values}
         views = {name: cls(**view) for name, view in values.get("views", {}).items()}
         return cls(**{**given, "views": views, "base": base})
@@ -84,11 +86,20 @@ class Source:
         return names.get(self.format, f"the table {self.table!r}")
 
 
+@dataclass(frozen=True)
+class RowSample:
+    """The share of rows to keep (`fraction`, above 0 and at most 1), within each value of `by` if given."""
+
+    fraction: float
+    by: str | None = None
+    seed: int = 0
+
+
 def require_paths(source: Source) -> None:
-    """Check, without Spark, that there is something at each local path of an input's files and of its query's views.
+    """Check without Spark that each local path of an input and its views leads to something.
 
     Raises:
-        TableError: names the first path at which there is nothing.
+        TableError: names the first path that leads to nothing.
     """
     for view in source.views.values():
         require_paths(replace(view, base=source.base))
@@ -98,16 +109,14 @@ def require_paths(source: Source) -> None:
 
 
 def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
-    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed.
-
-    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names.
-    """
+    """Whether the input is Parquet that pyarrow can read as it is, so that no Spark is needed. Partitioned directories
+    (`year=2024/...`) are Spark's: it makes columns of their names."""
     return source.format == "parquet" and _is_wanted_as_it_is(source, sample)
 
 
 def text_in_place(source: Source, sample: RowSample | None = None) -> list[Location]:
-    """The files of an input that is text, if it is wanted as it is, and as `dpa.sources.text.large_text` finds it worth
-    while; else none."""
+    """The files of a text input, if it is wanted as it is and `dpa.sources.text.large_text` finds reading in place
+    worthwhile; else none."""
     try:
         if source.format != "text" or not _is_wanted_as_it_is(source, sample):
             return []
@@ -137,7 +146,7 @@ def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -
 
 
 def narrowed(frame: DataFrame, where: str | None, select: Sequence[str]) -> DataFrame:
-    """The rows of a frame for which `where` holds, and of these what `select` names.
+    """Apply `where`, then `select`.
 
     Raises:
         TableError: a column is missing, or an expression is wrong.
@@ -181,8 +190,8 @@ def _read_files(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def csv_dialect(format: str, *, is_one: bool = False) -> dict[str, str]:
-    """What Spark is asked for where it reads a format; `is_one`: it reads one file. Of several files of CSV the headers
-    are compared, as else the columns of all are taken for those of the first, in its order."""
+    """Spark's options for a format; `is_one`: it reads one file. For several CSV files Spark compares the headers;
+    otherwise it would take all columns for those of the first file, in its order."""
     return {**_CSV, "enforceSchema": str(is_one).lower()} if format == "csv" else {}
 
 
@@ -191,8 +200,8 @@ def _is_file(path: str) -> bool:
 
 
 def _roots(source: Source) -> list[str]:
-    """The paths of an input's files as Spark takes them: without what is excluded, and none a glob that is the name of
-    something."""
+    """The paths as Spark takes them: without what is excluded, and with existing names escaped so that none is a
+    glob."""
     if not (source.exclude and source.paths):
         return [for_hadoop(path) if is_surely_local(path) and is_literal(path) else path for path in source.paths]
     if not all(map(is_readable_by_arrow, source.paths)):
@@ -201,3 +210,48 @@ def _roots(source: Source) -> list[str]:
     if not kept:
         raise TableError(f"{listed(source.paths)}: nothing is left without {listed(source.exclude)}")
     return kept
+
+
+def sampled(frame: DataFrame, sample: RowSample) -> DataFrame:
+    """Keep each row with the probability `sample.fraction`.
+
+    Without `by`, rows are drawn one by one (Bernoulli). With `by`, that would leave a value's share uncertain, so rows
+    are drawn in proportion: of the n rows of a value in a partition of the input, fraction * n are kept, rounded up or
+    down at random such that every row still has the same chance. Null counts as a value. This costs a shuffle and a
+    sort; a frequent value is ranked a partition at a time, never all in one task.
+
+    The same seed draws the same sample of the same files if Spark cuts them into the same partitions, which depends on
+    the number of its cores.
+
+    Raises:
+        TableError: there is no column `by`, it has no equality, or the fraction is out of range.
+    """
+    if not 0 < sample.fraction <= 1:
+        raise TableError(f"sample: the fraction must be above 0 and at most 1, not {sample.fraction}")
+    if sample.by is None:
+        return frame.sample(withReplacement=False, fraction=sample.fraction, seed=sample.seed)
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    require_columns(frame.columns, [sample.by], "sample: the input")
+    by = f.col(quoted(sample.by))
+    with as_table_error(f"sample: by {sample.by!r}"):
+        drawn = frame.withColumns({_DRAW: f.rand(sample.seed), _PART: f.spark_partition_id()})
+        cell = Window.partitionBy(by, _PART).orderBy(_DRAW)
+        # Rank i is kept where floor(i * fraction + offset) steps up; the offset, from 0 to 1, is the cell's own.
+        offset = f.pmod(f.xxhash64(by, f.col(_PART), f.lit(sample.seed)), f.lit(1 << 20)) / f.lit(1 << 20)
+        ranked = drawn.withColumn(_RANK, f.row_number().over(cell))
+        steps = f.floor(f.col(_RANK) * sample.fraction + offset)
+        before = f.floor((f.col(_RANK) - 1) * sample.fraction + offset)
+        return ranked.where(steps > before).drop(_DRAW, _PART, _RANK)
+
+
+def sample_rows(frame: DataFrame, max_rows: int, seed: int = 0) -> tuple[int, pa.Table]:
+    """The number of rows, and about `max_rows` of them drawn at random.
+
+    Raises:
+        TableError: Spark cannot compute the rows.
+    """
+    with as_table_error("drawing a sample of the input"):
+        rows = frame.count()
+        return rows, (frame if rows <= max_rows else frame.sample(False, max_rows / rows, seed)).toArrow()

@@ -1,9 +1,8 @@
-"""The input as Parquet that mappers read without Spark: in place if it is that already, else written by Spark; what
-takes long to write may be read meanwhile, as `dpa.spark._hand_over` has it.
+"""The input as Parquet that mappers read without Spark: in place if it is Parquet, else written by Spark. What takes
+long to write may be read meanwhile (`dpa.spark._hand_over`).
 
-Nothing outlives the context managers here, unless it is asked for: staged files are removed when the block is left, for
-whatever reason.
-What a process that was killed has staged on this machine is removed by the next one that stages in the same directory.
+Staged files are removed when the block is left, for whatever reason, unless the caller keeps them. What a killed
+process has staged on this machine is removed by the next one that stages in the same directory.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ from dpa.sources.micro_batches import MicroBatches
 from dpa.sources.parquet import ParquetTable, parquet_table
 from dpa.sources.paths import Location, for_hadoop, locate, resolved
 from dpa.sources.text import TextTable, text_table
-from dpa.spark import _hand_over, _leftovers
+from dpa.spark import _hand_over, _session_state
 from dpa.spark._errors import as_table_error, quoted, tidying_up
-from dpa.spark._sample import RowSample
 from dpa.spark._session_state import SharedSetting
-from dpa.spark._source import Source, load, reads_in_place, require_paths, text_in_place
+from dpa.spark._source import RowSample, Source, load, reads_in_place, require_paths, text_in_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX = "dpa-stage-"
 EXACT_TIMESTAMPS = SharedSetting("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS", default="INT96")
-"""Has Parquet keep the time zone of timestamps, which Spark's default loses."""
+"""Keeps the time zone of timestamps in Parquet, which Spark's default loses."""
 
 _CANCEL_SECONDS = 0.2
 """How often to cancel again: Spark forgets a cancellation before the job's first task."""
@@ -47,7 +45,7 @@ _CANCEL_SECONDS = 0.2
 ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
 _BY_TASK = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
-"""Has a task's file renamed when the task is committed, and not when the whole job is."""
+"""Renames a task's file when the task is committed, not when the whole job is."""
 
 
 @contextmanager
@@ -62,17 +60,17 @@ def input_table(
     look: Callable[[list[str]], None] | None = None,
     early: bool = False,
 ) -> Iterator[ParquetTable | TextTable | MicroBatches]:
-    """Yield the input as Parquet, or as text that is read in place, whose splits stay readable until the block is left.
+    """Yield the input as Parquet, or as text in place. Its splits stay readable until the block is left.
 
     Args:
-        spark: returns the session, and is called only if one is needed.
-        source: what to read. Parquet and large text without `select`, `where`, options or a sample are read in place.
-        split_rows: most rows in one row group of a staged file, so that splits can be as small.
+        spark: returns the session; called only if one is needed.
+        source: Parquet and large text without `select`, `where`, options or a sample are read in place.
+        split_rows: most rows in a row group of a staged file, so that splits can be that small.
         stage_dir: where to stage, as in `staged`.
-        kept: a place for what is staged to stay at; None: it goes with the block.
-        look: gets the names of the columns before anything is staged, and may raise what is wrong with them.
-        early: whether to yield what takes long to stage as a feed, of the files that Spark has committed. That needs a
-            Spark in this machine alone, which never repeats a task.
+        kept: where staged input stays; None: it goes with the block.
+        look: receives the column names before anything is staged, and may raise.
+        early: yield a feed of committed files if staging takes long. Only a Spark on this machine alone never repeats a
+            task, so others are waited for.
 
     Raises:
         TableError: the input cannot be read.
@@ -91,22 +89,23 @@ def input_table(
         look(frame.columns)
     what = f"staging {source.name} in {resolved(stage_dir or gettempdir(), '.')}"
     early = early and is_never_repeated(session.sparkContext.master or "")
-    with _place(stage_dir, kept) as place, _staged(frame, place, split_rows, what, early=early) as found:
+    making = new_stage(stage_dir) if kept is None else _kept(locate(kept.place))
+    with making as place, _staged(frame, place, split_rows, what, early=early) as found:
         yield found
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A place where staged input stays, for another process to go on with; `is_there`: it has been staged before."""
+    """A place where staged input stays for another process; `is_there`: it has been staged before."""
 
     place: str
     is_there: bool
 
     def staged(self) -> ParquetTable | MicroBatches:
-        """What was staged there; a feed, if it was one.
+        """What was staged there; a feed if it was one.
 
         Raises:
-            TableError: it is gone, or was not complete.
+            TableError: it is gone, or not complete.
         """
         place = locate(self.place)
         try:
@@ -116,14 +115,14 @@ class Kept:
 
     @property
     def is_complete(self) -> bool:
-        """Whether another process can go on with what is there."""
         return _hand_over.is_complete(locate(self.place))
 
 
 def _in_place(
     source: Source, sample: RowSample | None = None, stage_dir: str | None = None
 ) -> ParquetTable | TextTable | None:
-    """The input, if it is read in place. Text is not where there is a `stage_dir`: who sees that may not see it."""
+    """The input if it is read in place. Text is not if there is a `stage_dir`: machines that see that may not see the
+    text."""
     require_paths(source)
     if reads_in_place(source, sample):
         return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
@@ -139,7 +138,7 @@ def frame_of(spark: SparkSession, table: ParquetTable | TextTable) -> DataFrame:
 
 
 def _valid_text(frame: DataFrame) -> DataFrame:
-    """The frame with what is not UTF-8 in its strings replaced by U+FFFD: Spark passes such bytes on, Python cannot."""
+    """Replace what is not UTF-8 in strings by U+FFFD: Spark passes such bytes on, Python cannot."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 
@@ -154,16 +153,14 @@ def staged(
     *,
     row_group_rows: int = 1_000_000,
     what: str = "staging the input",
-    kept: Kept | None = None,
 ) -> Iterator[ParquetTable]:
     """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
 
     Args:
-        stage_dir: an existing or new directory or URI, which Spark's executors and the mappers' machines share; the
-            machine's temporary directory if None. The new directory is made inside it.
-        row_group_rows: most rows in one row group.
-        what: how a message about a failure begins.
-        kept: a directory to be made in place of that, which is not removed once it is written.
+        stage_dir: a directory or URI that Spark's executors and the mappers' machines share, made if need be; None: the
+            machine's temporary directory. The new directory is made inside it.
+        row_group_rows: most rows in a row group.
+        what: starts error messages.
 
     Raises:
         TableError: Spark cannot read, compute or write the rows.
@@ -171,13 +168,6 @@ def staged(
     with new_stage(stage_dir) as place, _staged(frame, place, row_group_rows, what) as table:
         assert isinstance(table, ParquetTable)
         yield table
-
-
-@contextmanager
-def _place(stage_dir: str | None, kept: Kept | None) -> Iterator[Location]:
-    """Where to stage: a place that stays once all is staged, or one that goes with the block."""
-    with new_stage(stage_dir) if kept is None else _kept(locate(kept.place)) as place:
-        yield place
 
 
 @contextmanager
@@ -196,40 +186,40 @@ def _staged(
 
 @contextmanager
 def new_stage(stage_dir: str | None) -> Iterator[Location]:
-    """Yield the place of a new directory inside `stage_dir`, yet to be made, and remove it. If the block is left by an
-    exception, tasks of Spark's may still write there, so it is removed once more when Spark has ended.
+    """Yield the place of a directory yet to be made inside `stage_dir`, and remove it. If the block fails, tasks of
+    Spark's may still write there, so it is removed again when Spark has ended.
 
     Raises:
         TableError: nothing can be made in `stage_dir`.
     """
     ours, place = _new_place(stage_dir)
-    _leftovers.add(ours)
+    _session_state.add_place(ours)
     good = False
     try:
         yield place
         good = True
     finally:
         with interrupts_held():
-            _leftovers.remove(ours, for_good=good)
+            _session_state.remove_place(ours, for_good=good)
 
 
 @contextmanager
 def _kept(place: Location) -> Iterator[Location]:
-    """Remove a place, as `new_stage` does, if the block is left before Spark has staged all."""
-    _leftovers.add(place)
+    """Yield a place, and remove it as `new_stage` does, unless Spark has staged everything."""
+    _session_state.add_place(place)
     try:
         yield place
     finally:
         with interrupts_held():
             if _hand_over.is_complete(place):
-                _leftovers.keep(place)
+                _session_state.keep_place(place)
             else:
-                _leftovers.remove(place, for_good=False)
+                _session_state.remove_place(place, for_good=False)
 
 
-def _new_place(stage_dir: str | None) -> tuple[_leftovers.Place, Location]:
-    """A directory of our own inside another one, and where Spark is to write. On this machine it has an owner; in the
-    temporary directory, where everybody can look, nobody else can enter it."""
+def _new_place(stage_dir: str | None) -> tuple[_session_state.Place, Location]:
+    """A directory to remove, and where Spark shall write. On this machine it has an owner; in the temporary directory,
+    which everybody can list, only that owner can enter it."""
     mode = 0o700 if stage_dir is None else 0o777
     stage_dir = stage_dir or gettempdir()
     parent = locate(resolved(stage_dir, "."))
@@ -245,19 +235,19 @@ def _new_place(stage_dir: str | None) -> tuple[_leftovers.Place, Location]:
 
 
 def uri_of(place: Location) -> str:
-    """The name under which Spark finds a place, whatever file system is its default."""
+    """The name by which Spark finds a place, whatever its default file system."""
     return place.name if "://" in place.name else Path(place.name).as_uri()
 
 
 def is_never_repeated(master: str) -> bool:
-    """Whether a Spark with such a master runs no task twice: what one has committed is never written again."""
+    """Whether a Spark with this master runs no task twice, so that a committed file never changes."""
     return re.fullmatch(r"local(\[[^,\]]*\])?", master) is not None
 
 
 @contextmanager
 def _writing(frame: DataFrame, place: Location, row_group_rows: int, *, early: bool) -> Iterator[Future[None]]:
-    """Have Spark write a DataFrame beside the block; if that is left before, cancel it, and return only when Spark has
-    stopped writing. `early`: each file comes to its place with the task that has written it."""
+    """Have Spark write a DataFrame beside this block. A block that is left early cancels it, and waits until Spark has
+    stopped. `early`: each task commits its own file."""
     spark, tag = frame.sparkSession, f"{_PREFIX}{uuid.uuid4().hex}"
     context = spark.sparkContext
     options = {ROW_GROUP_ROWS: str(row_group_rows), **(_BY_TASK if early else {})}
@@ -279,7 +269,7 @@ def _writing(frame: DataFrame, place: Location, row_group_rows: int, *, early: b
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
-    """The input's columns, as the mappers will see them; neither reads nor stages rows.
+    """The input's columns as mappers will see them; neither reads nor stages rows.
 
     Raises:
         TableError: the input cannot be read.

@@ -1,4 +1,4 @@
-"""A query of Structured Streaming whose micro-batches are staged, each once, for tasks to read without Spark."""
+"""A query of Structured Streaming whose micro-batches are staged once each, for tasks to read without Spark."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class StreamSource:
     """A stream that Spark reads.
 
     Attributes:
-        name: of the source, as `rate`, `socket`, `kafka`, or a format of files.
+        name: of the source, such as `rate`, `socket`, `kafka`, or a format of files.
         options: of the source.
         columns: in Spark's DDL, for sources that need them, such as files.
-        select, where: as of a table.
-        every: how often Spark makes a micro-batch, as `1 second`.
+        select, where: as for a table.
+        every: how often Spark makes a micro-batch, such as `1 second`.
     """
 
     name: str
@@ -44,22 +44,13 @@ class StreamSource:
 
 
 def stream_schema(spark: SparkSession, source: StreamSource) -> pa.Schema:
-    """The columns of a stream, of which nothing is read.
-
-    Raises:
-        TableError: as for `streamed`.
-    """
+    """The columns of a stream; reads nothing. Raises as `streamed`."""
     frame = _frame(spark, source)
     with as_table_error(f"the stream {source.name!r}"):
         return spark.createDataFrame([], frame.schema).toArrow().schema
 
 
 def _frame(spark: SparkSession, source: StreamSource) -> DataFrame:
-    """The stream as a DataFrame, which nothing reads yet.
-
-    Raises:
-        TableError: there is no such source, or a column or expression is wrong.
-    """
     with as_table_error(f"the stream {source.name!r}"):
         reader = spark.readStream.format(source.name).options(**{**csv_dialect(source.name), **source.options})
         frame = (reader if source.columns is None else reader.schema(source.columns)).load()
@@ -70,18 +61,16 @@ def _frame(spark: SparkSession, source: StreamSource) -> DataFrame:
 def streamed(
     spark: SparkSession, source: StreamSource, stage_dir: str | None, row_group_rows: int, kept: Kept | None = None
 ) -> Iterator[MicroBatches]:
-    """Run a query for as long as the block, and yield what it stages.
+    """Run a query during this block, and yield what it stages.
 
     Args:
-        spark: reads the stream.
-        source: what to read.
         stage_dir: where to stage, as in `staged`; all goes with the block.
-        row_group_rows: most rows in one row group.
-        kept: a place at which what is staged stays in its stead, and at which another process goes on: Spark behind
-            its own checkpoint, which lies there too, and with the same numbers of batches.
+        row_group_rows: most rows in a row group.
+        kept: where staged batches stay instead, so that another process continues them: Spark from its own checkpoint
+            there, with the same numbers of batches.
 
     Raises:
-        TableError: the stream cannot be read.
+        TableError: there is no such source, a column or expression is wrong, or the stream cannot be read.
     """
     frame = _frame(spark, source)
     with _staging(stage_dir, kept) as place:

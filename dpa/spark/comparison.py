@@ -1,8 +1,7 @@
-"""Compares a result with its reference, row by row, and says in words where they first differ.
+"""Compares a result with its reference and says in words where they first differ. Rows are matched by key here, and
+without a key by `dpa.spark._bags`.
 
-Rows are matched by key here; rows without a key are paired off in `dpa.spark._bags`.
-
-Whole columns are compared at a time (polars); values are looked at one by one only for the few rows that are shown.
+Polars compares whole columns. Only the few rows that are shown are looked at value by value.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ import pyarrow as pa
 
 from dpa.routing.keys import KeyName, in_words, names_of
 from dpa.spark._bags import Bags
-from dpa.spark._differences import LONGEST, difference, shown_value
-from dpa.spark._equality import IncomparableError, aligned, equal, series_of
+from dpa.spark._equality import LONGEST, IncomparableError, aligned, difference, equal, series_of, shown_value
 
 _SHOWN = 5
-"""For how many keys, in key order, or rows differences are put into words."""
+"""How many keys, in key order, or rows to describe."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`matches`: whether they agree. `rows`: rows of the reference. `differences`: the first few, a sentence each."""
+    """Whether the tables agree, the rows of the reference, and sentences on the first few differences."""
 
     matches: bool
     rows: int
@@ -33,19 +31,15 @@ class Comparison:
 
 
 def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float = 0.0) -> Comparison:
-    """Compare two tables that should have the same columns and the same rows, in any order: one row for each key or,
-    without a key, each row as often as in the other table.
+    """Compare two tables that should have the same columns and rows, in any order.
 
-    Null equals null, also as a key, and NaN equals NaN. The width of integers, the order of columns and how Arrow lays
-    strings out do not matter; lists and structs are compared by what they hold.
+    Null equals null, also as a key, and NaN equals NaN. The width of integers, the order of columns and the layout of
+    strings do not matter. Lists and structs are compared by content.
 
     Args:
-        result: the table to check.
-        reference: the table that it should equal.
-        key: the column that rows are matched by, or the columns of a composite key; `()`: rows have no key of their
-            own. Then tables match if their rows can be paired off such that each pair is equal, and a pair is found as
-            `dpa.spark._pairing.Pairing` says, which also says when it is not.
-        tolerance: greatest relative difference of two numbers, |a - b| / max(|a|, |b|), that still counts as equal.
+        key: the column that rows are matched by, or the columns of a composite key. `()`: no key; then rows are paired
+            off as `dpa.spark._bags.Bags` does, which also names its limit.
+        tolerance: the greatest relative difference of two equal numbers, |a - b| / max(|a|, |b|).
     """
     differences = _about_columns(result, reference, key)
     if not differences:
@@ -59,8 +53,7 @@ def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: floa
 
 
 class _Matching:
-    """The rows of two tables, matched by key, and where their values differ. A composite key is matched as a struct of
-    its columns."""
+    """The rows of two tables matched by key, a composite one as a struct."""
 
     def __init__(self, result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float) -> None:
         self._tables = {"result": result, "reference": reference}
@@ -86,8 +79,8 @@ class _Matching:
         self._odd = pl.concat([found.filter(~once), pairs.filter(differs)]).sort("key", nulls_last=False)
 
     def differences(self, shown: int) -> list[str]:
-        """What differs for the first `shown` keys that are not once in both tables with the same values, in order, null
-        first, and how many more there are."""
+        """Describe the first `shown` keys that do not have one equal row in each table, in order, null first; count the
+        others."""
         more = len(self._odd) - shown
         sentences = [
             sentence for found in self._odd.head(shown).iter_rows(named=True) for sentence in self._about(found)
@@ -116,7 +109,6 @@ class _Matching:
 
 
 def _about_columns(result: pa.Table, reference: pa.Table, key: KeyName) -> list[str]:
-    """What is wrong with the columns' names."""
     sentences = []
     for side, table in (("result", result), ("reference", reference)):
         twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})

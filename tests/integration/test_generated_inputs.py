@@ -53,7 +53,7 @@ def test_spark_writes_the_rows_that_tasks_generate(written: Any, table: Generate
 
 
 def test_rows_are_written_in_order_over_several_partitions(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.spark._generated._PARTITION_ROWS", 3_000)
+    monkeypatch.setattr("dpa.spark._exchange._PARTITION_ROWS", 3_000)
     found = written(GeneratedTable(Numbers(), 10_000))
     assert len(found.files) == 4
     assert found.read()["n"].to_pylist() == list(range(10_000))

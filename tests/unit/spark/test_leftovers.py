@@ -7,7 +7,7 @@ import pytest
 from pyarrow import fs
 
 from dpa.sources.paths import Location
-from dpa.spark import _leftovers
+from dpa.spark import _session_state as leftovers
 from dpa.spark._stage import new_stage
 
 
@@ -25,7 +25,7 @@ class Stubborn(Location):
 
 @pytest.fixture(autouse=True)
 def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_leftovers, "_PLACES", [])
+    monkeypatch.setattr(leftovers, "_PLACES", [])
 
 
 def stage(directory: Path, name: str, kind: type[Location] = Location) -> Location:
@@ -33,23 +33,23 @@ def stage(directory: Path, name: str, kind: type[Location] = Location) -> Locati
     (directory / name).mkdir()
     (directory / name / "part").touch()
     place = kind(fs.LocalFileSystem(), str(directory / name))
-    _leftovers.add(place)
+    leftovers.add_place(place)
     return place
 
 
 def test_a_directory_that_was_removed_for_good_is_forgotten(tmp_path: Path) -> None:
-    _leftovers.remove(stage(tmp_path, "one"), for_good=True)
+    leftovers.remove_place(stage(tmp_path, "one"), for_good=True)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "one").mkdir()  # somebody else's
-    _leftovers.remove_all()
+    leftovers.remove_places()
     assert list(tmp_path.iterdir()) == [tmp_path / "one"]
 
 
 def test_a_directory_that_may_be_made_again_is_removed_again(tmp_path: Path) -> None:
-    _leftovers.remove(stage(tmp_path, "one"), for_good=False)
+    leftovers.remove_place(stage(tmp_path, "one"), for_good=False)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "one").mkdir()
-    _leftovers.remove_all()
+    leftovers.remove_places()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -58,10 +58,10 @@ def test_one_that_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
 ) -> None:
     monkeypatch.setattr(Stubborn, "failures", 2)
     places = [stage(tmp_path, "one"), stage(tmp_path, "two", Stubborn), stage(tmp_path, "three")]
-    _leftovers.remove(places[1], for_good=True)
-    _leftovers.remove_all()
+    leftovers.remove_place(places[1], for_good=True)
+    leftovers.remove_places()
     assert list(tmp_path.iterdir()) == [tmp_path / "two"]
-    _leftovers.remove_all()
+    leftovers.remove_places()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,7 +69,7 @@ def test_what_is_left_in_the_end_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Stubborn, "failures", 1)
     stage(tmp_path, "one", Stubborn)
     with pytest.warns(RuntimeWarning, match="one, where input was staged, could not be removed"):
-        _leftovers._at_exit()
+        leftovers._at_exit()
 
 
 def test_a_forked_process_removes_nothing_of_its_parents(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_forked_process_removes_nothing_of_its_parents(tmp_path: Path) -> None
     child = os.fork()
     if not child:
         try:
-            _leftovers.remove_all()
+            leftovers.remove_places()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
