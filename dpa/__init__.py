@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dpa.sinks.reading import Results
     from dpa.sinks.sink import Sink
     from dpa.sources.feed import Feed, Page
+    from dpa.sources.foreign import Poller
     from dpa.sources.generated import Generator
-    from dpa.sources.poller import Poller
 
 quiet_by_default()
 
@@ -63,7 +63,7 @@ _LATER = {
     "Result": "dpa.result",
     "RunningJob": "dpa.driver.control",
     "Page": "dpa.sources.feed",
-    "Poller": "dpa.sources.poller",
+    "Poller": "dpa.sources.foreign",
     "Results": "dpa.sinks.reading",
     "Sink": "dpa.sinks.sink",
     "epochs": "dpa.sinks.epoch_log",

@@ -18,7 +18,7 @@ from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.plan import JobLimits
 from dpa.protocol.recovery import CheckpointOptions, RecoveryOptions
 from dpa.routing.groupings.options import RingOptions
-from dpa.sources.until import Until
+from dpa.sources.feed import Until
 from dpa.tolerance import OnError
 
 _NAME = r"^[A-Za-z0-9_.-]+$"

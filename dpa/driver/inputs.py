@@ -21,15 +21,13 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
-from dpa.sources.feed import Feed, NumberedFeed, all_splits, never, table_of
-from dpa.sources.foreign import ForeignFeed
+from dpa.sources.feed import Feed, NumberedFeed, Until, all_splits, never, table_of
+from dpa.sources.foreign import ForeignFeed, PolledRows, Poller
 from dpa.sources.generated import EndlessTable, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
 from dpa.sources.micro_batches import MicroBatches
 from dpa.sources.parquet import parquet_table
-from dpa.sources.poller import PolledRows, Poller
 from dpa.sources.splits import Split, total_rows, whole
-from dpa.sources.until import Until
 from dpa.spark import (
     Kept,
     RowSample,

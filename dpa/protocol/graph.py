@@ -24,9 +24,8 @@ from dpa.protocol.wire.instructions import Commit
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.event_time import SourceTime
-from dpa.sources.feed import Position
+from dpa.sources.feed import Position, Until
 from dpa.sources.splits import Split, total_rows
-from dpa.sources.until import Until
 from dpa.tolerance import NONE_FAILED, Failed
 
 _REPORTING_TASKS = 32

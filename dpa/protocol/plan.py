@@ -25,7 +25,7 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.sink import Sink
-from dpa.sources.feed import Feed, never, splits_so_far
+from dpa.sources.feed import Feed, all_splits, never
 from dpa.sources.splits import Split
 from dpa.tolerance import Letter
 
@@ -140,7 +140,7 @@ class RunPlan:
 
     def with_what_has_come(self) -> RunPlan:
         """The same plan with the open inputs as they are now: they end where nothing more has come."""
-        come = {name: tuple(splits_so_far(feed, self.limits.split_records)) for name, feed in self.feeds.items()}
+        come = {name: tuple(all_splits(feed, self.limits.split_records)) for name, feed in self.feeds.items()}
         stages = (
             replace(stage, splits=come[stage.name], position=None) if stage.name in come else stage
             for stage in self.graph.stages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import pyarrow as pa
 
@@ -39,6 +39,11 @@ def of_json(declared: pa.Schema) -> pa.Schema:
             mend = "declare a type that JSON has, such as `string`, and convert the column in a step"
             raise TableError(f"the column {field.name!r} is declared as {field.type}: {mend}") from None
     return declared
+
+
+def only(schema: pa.Schema, columns: Container[str] | None) -> pa.Schema:
+    """The names and types of some columns, in the schema's order; None: of all."""
+    return pa.schema([(field.name, field.type) for field in schema if columns is None or field.name in columns])
 
 
 def first_difference(expected: pa.Schema, found: pa.Schema) -> tuple[str, str, str] | None:

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge, Gt
 
+from dpa._util.durations import Duration
 from dpa.sources.splits import NumberedSplit, Split
 
 PAGE_SPLITS = 32
@@ -47,6 +49,20 @@ class Position:
     """
 
     value: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Until:
+    """When inputs that are open are closed: at the first of these that comes, or at Ctrl-C. What has come by then is
+    still processed."""
+
+    seconds: Annotated[Duration, Gt(0)] | None = None
+    """Seconds of the stream, or a text as `500ms`, `2m` or `1h`; null: any."""
+    records: Annotated[int, Ge(1)] | None = None
+    """Rows read of all inputs together, at least; null: any number. The split in which the last one is is read to its
+    end."""
+    idle: Annotated[Duration, Gt(0)] | None = None
+    """Seconds in which nothing has come while all that had come was read; null: the job waits however long it takes."""
 
 
 class Feed(ABC):
@@ -114,22 +130,12 @@ class Feed(ABC):
 
 
 def all_splits(feed: Feed, split_rows: int) -> Iterator[Split]:
-    """Poll a feed until it is closed."""
+    """Poll a feed until it is closed; an open one also until nothing more has come."""
     page = feed.poll(split_rows)
     yield from page.splits
-    while page.position is not None:
+    while page.position is not None and (page.splits or not feed.is_open):
         page = feed.poll(split_rows, page.position)
         yield from page.splits
-
-
-def splits_so_far(feed: Feed, split_rows: int) -> Iterator[Split]:
-    """Poll an open feed until it is closed, or nothing more has come."""
-    page = feed.poll(split_rows)
-    while page.splits:
-        yield from page.splits
-        if page.position is None:
-            return
-        page = feed.poll(split_rows, page.position)
 
 
 class NumberedFeed(Feed):

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import TableError
-from dpa.sources.columns import require_columns
+from dpa.sources.columns import only, require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page, never, table_of
 from dpa.sources.kafka_records import RecordFormat
 from dpa.sources.splits import Gaps
@@ -245,9 +245,7 @@ class KafkaFeed(Feed):
         splits = [split for split in self.poll(max_rows).splits if isinstance(split, KafkaSplit)]
         share = -(-max_rows // max(len(splits), 1))
         some = [replace(split, stop=min(split.stop, split.start + share)) for split in splits]
-        names = self.schema.names if self.columns is None else self.columns
-        read = pa.schema([field for field in self.schema if field.name in names])
-        return table_of(some, read).slice(0, max_rows)
+        return table_of(some, only(self.schema, self.columns)).slice(0, max_rows)
 
     @property
     def _settings(self) -> Settings:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
-from dpa.sources._line_format import parsed_objects
-from dpa.sources.records import Unread, Wrong, parsed, plain_object
+from dpa.sources.columns import only
+from dpa.sources.records import Unread, Wrong, parsed, parsed_objects, plain_object
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -66,9 +66,9 @@ class RecordFormat:
     def batch(self, messages: Sequence[Message], names: Sequence[str]) -> tuple[pa.RecordBatch, dict[int, Unread]]:
         """Records with the columns named; and those that are not encoded as they should be, which are left out, by
         their place."""
-        wanted = pa.schema([field for field in self.schema if field.name in names])
+        wanted = only(self.schema, names)
         read = self.schema if self.tolerates else wanted
-        fields = pa.schema([field for field in self.columns or () if field.name in read.names])
+        fields = only(self.columns or pa.schema([]), read.names)
         texts = [name for name in ("key", "value") if pa.field(name, pa.string()) in {*read} - {*fields}]
         found: list[pa.Table] = []
         wrong: Wrong = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -17,10 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import TableError
-from dpa.sources._line_format import TEXT, LineFormat, columns_shown
 from dpa.sources.columns import require_columns
 from dpa.sources.paths import Location, locate, prefix_of
-from dpa.sources.records import BOM, PIECE_BYTES, SPACES, LineBlock, Unread, Wrong, contents, ends_of, is_utf8
+from dpa.sources.records import (
+    BOM,
+    PIECE_BYTES,
+    SPACES,
+    TEXT,
+    LineBlock,
+    LineFormat,
+    Unread,
+    Wrong,
+    columns_shown,
+    contents,
+    ends_of,
+    is_utf8,
+)
 from dpa.sources.splits import Gaps, Split
 
 _SPLIT_BYTES = 8 * 2**20
@@ -151,13 +164,23 @@ class LinesFile:
             for at in range(start, self.size, _SPLIT_BYTES):
                 yield from self.cuts_within(at, min(at + _SPLIT_BYTES, self.size), split_rows)
             return
+        with self._opened() as file:
+            at = start
+            while at < self.size:
+                ends, records = _lines_from(file, at, self.size)
+                yield from _cuts(ends, records, split_rows)
+                at = int(ends[-1])
+
+    @contextmanager
+    def _opened(self) -> Iterator[pa.NativeFile]:
+        """The file, to be read in this block.
+
+        Raises:
+            TableError: it cannot be read.
+        """
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
-                at = start
-                while at < self.size:
-                    ends, records = _lines_from(file, at, self.size)
-                    yield from _cuts(ends, records, split_rows)
-                    at = int(ends[-1])
+                yield file
         except OSError as error:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
 
@@ -176,18 +199,15 @@ class LinesFile:
         cuts: list[tuple[int, int]] = []
         last = lines = 0  # where the last line ends, and how many there are behind the last cut
         step = PIECE_BYTES - 1
-        try:
-            with self.location.filesystem.open_input_file(self.location.path) as file:
-                for at in range(start, stop, step):
-                    end = min(at + step, stop)
-                    # A byte more: whether a return ends a line depends on what follows.
-                    data = _read(file, at, min(end + 1, self.size) - at, self.size)
-                    ends = at + ends_of(data, is_whole=at + data.size == self.size)
-                    ends = ends[: np.searchsorted(ends, end, side="right")]
-                    cuts += [(int(cut), split_rows) for cut in ends[split_rows - lines - 1 :: split_rows]]
-                    last, lines = int(ends[-1]) if len(ends) else last, (lines + len(ends)) % split_rows
-        except OSError as error:
-            raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
+        with self._opened() as file:
+            for at in range(start, stop, step):
+                end = min(at + step, stop)
+                # A byte more: whether a return ends a line depends on what follows.
+                data = _read(file, at, min(end + 1, self.size) - at, self.size)
+                ends = at + ends_of(data, is_whole=at + data.size == self.size)
+                ends = ends[: np.searchsorted(ends, end, side="right")]
+                cuts += [(int(cut), split_rows) for cut in ends[split_rows - lines - 1 :: split_rows]]
+                last, lines = int(ends[-1]) if len(ends) else last, (lines + len(ends)) % split_rows
         return [*cuts, (last, lines)] if lines else cuts
 
     def lines_within(self, start: int, most: int) -> pa.Table:
@@ -196,11 +216,8 @@ class LinesFile:
         Raises:
             TableError: it cannot be read.
         """
-        try:
-            with self.location.filesystem.open_input_file(self.location.path) as file:
-                data = _read(file, start, min(most, self.size - start), self.size)
-        except OSError as error:
-            raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
+        with self._opened() as file:
+            data = _read(file, start, min(most, self.size - start), self.size)
         ends = ends_of(data, is_whole=start + data.size == self.size)
         first = 0 if start <= self.begin else int(ends[0]) if len(ends) else data.size
         return _text(data[first : int(ends[-1]) if len(ends) else first])

@@ -31,9 +31,15 @@ def place_of_batch(place: str, number: int) -> str:
     return f"{place}/{number:010d}"
 
 
-def listed_batch(paths: Sequence[str]) -> str:
-    """What the list of a batch holds, whose files lie at these paths."""
-    return json.dumps(paths)
+def read_list(batch: Location) -> list[str]:
+    """Where the files of a batch lie that is listed."""
+    paths: list[str] = json.loads(_text(batch))
+    return paths
+
+
+def put_list(batch: Location, paths: Sequence[str]) -> None:
+    """List a batch whose files lie at these paths."""
+    put(batch, json.dumps(paths))
 
 
 def put(place: Location, text: str) -> None:
@@ -98,8 +104,7 @@ class MicroBatches(Feed):
         """Where a batch is; nowhere, if it is not complete."""
         batch = locate(place_of_batch(self.place, number))
         if batch.kind == fs.FileType.File:
-            paths: list[str] = json.loads(_text(batch))
-            return paths
+            return read_list(batch)
         return [] if batch.at(f"{batch.path}/{COMPLETE}").kind == fs.FileType.NotFound else [batch.name]
 
     def _ended(self) -> bool:

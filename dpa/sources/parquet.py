@@ -5,10 +5,11 @@ Partition columns in directory names (`year=2024/...`) are not read: `dpa.spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
-from dpa.sources.columns import first_difference, require_columns
+from dpa.sources.columns import first_difference, only, require_columns
 from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
-from dpa.sources.paths import Location, data_files, locate, resolved
+from dpa.sources.paths import Location, data_files, resolved
 from dpa.sources.splits import ParquetSplit
 
 _FOOTERS_AT_A_TIME = 16
@@ -40,6 +41,13 @@ class ParquetFile:
     schema: pa.Schema
     row_groups: tuple[int, ...]
     size: int
+
+    def splits(
+        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
+    ) -> Iterator[tuple[ParquetSplit, int]]:
+        """The splits from number `start` on, each with the number of the next."""
+        made = ParquetTable((self,), columns, dictionary).splits(split_rows)
+        yield from islice(((split, number) for number, split in enumerate(made, start=1)), start, None)
 
 
 @dataclass(frozen=True)
@@ -98,12 +106,16 @@ class ParquetTable(Feed):
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """Rows of `_SAMPLED_GROUPS` row groups at most, drawn at random: where equal rows lie side by side, a sample of
         a large table says less than one of all its row groups would."""
-        self._agreed()
+        read = self._agreed()
         random = np.random.default_rng(seed)
         groups = [(file, index) for file in self.files for index, rows in enumerate(file.row_groups) if rows]
         if len(groups) > _SAMPLED_GROUPS:
             groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
-        parts = [(file.row_groups[index], partial(_rows, file, index, self.columns)) for file, index in groups]
+        splits = [
+            ParquetSplit(file.path, (index,), file.row_groups[index], self.columns, (), read, file.size)
+            for file, index in groups
+        ]
+        parts = [(split.rows, partial(table_of, [split])) for split in splits]
         drawn = drawn_from(parts, max_rows, random, enough)
         return pa.concat_tables(drawn) if drawn else self.schema.empty_table()
 
@@ -114,9 +126,9 @@ class ParquetTable(Feed):
             TableError: the files do not agree on one of them.
         """
         first, *others = self.files
-        expected = self._read(first)
+        expected = only(first.schema, self.columns)
         for file in others:
-            found = self._read(file)
+            found = only(file.schema, self.columns)
             difference = first_difference(expected, found)
             if difference is not None:
                 name, there, here = difference
@@ -127,10 +139,6 @@ class ParquetTable(Feed):
                 continue
             raise TableError(f"{what}: all files of one input must have the same columns")
         return expected
-
-    def _read(self, file: ParquetFile) -> pa.Schema:
-        read = (field for field in file.schema if self.columns is None or field.name in self.columns)
-        return pa.schema([(field.name, field.type) for field in read])
 
 
 def parquet_table(
@@ -172,15 +180,6 @@ def parquet_file(location: Location) -> ParquetFile:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise TableError(f"{location.name}: not a Parquet file that can be read: {reason}") from None
-
-
-def _rows(file: ParquetFile, group: int, columns: Sequence[str] | None) -> pa.Table:
-    location = locate(file.path)
-    try:
-        with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as opened:
-            return opened.read_row_group(group, columns and list(columns))
-    except (pa.ArrowException, OSError) as error:
-        raise TableError(f"{file.path}: row group {group} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _packed(row_groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:

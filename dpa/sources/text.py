@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
-from dpa.sources._line_format import TEXT, LineFormat
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import Feed, Page, never
 from dpa.sources.lines import COMPRESSED, LinesFile, lines_file
 from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local
+from dpa.sources.records import TEXT, LineFormat
 from dpa.sources.splits import Split
 
 _LARGE_BYTES = 8 * 2**20

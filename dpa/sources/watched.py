@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
-from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
 
 from dpa.errors import TableError
-from dpa.sources._line_format import LineFormat
-from dpa.sources.columns import first_difference, listed, require_columns
+from dpa.sources.columns import first_difference, listed, only, require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page
-from dpa.sources.lines import lines_file
-from dpa.sources.parquet import ParquetFile, ParquetTable, parquet_file
+from dpa.sources.lines import LinesFile, lines_file
+from dpa.sources.parquet import ParquetFile, parquet_file
 from dpa.sources.paths import Location, is_below, is_hidden, locate, prefix_of
+from dpa.sources.records import LineFormat
 from dpa.sources.splits import Split
 
 _REMEMBERED = 4_096
@@ -62,38 +61,11 @@ class _File(NamedTuple):
     path: str
 
 
-class _Opened(Protocol):
-    """A file of which splits are made."""
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    def splits(
-        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
-    ) -> Iterator[tuple[Split, int]]: ...
-
-
 def line_format(name: str, options: Mapping[str, str], *, tolerates: bool = False) -> LineFormat | None:
     """How files of a format are encoded as lines, with options named as Spark's; None: they are Parquet. `tolerates` is
     the format's."""
     header, separator = options.get("header", "false").lower() == "true", options.get("sep", ",")
     return None if name == "parquet" else LineFormat(name, header, separator, tolerates)
-
-
-@dataclass(frozen=True)
-class _OpenedParquet:
-    file: ParquetFile
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.file.schema
-
-    def splits(
-        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
-    ) -> Iterator[tuple[Split, int]]:
-        """The splits from number `start` on, each with the number of the next."""
-        made = ParquetTable((self.file,), columns, dictionary).splits(split_rows)
-        yield from islice(((split, number) for number, split in enumerate(made, start=1)), start, None)
 
 
 @dataclass
@@ -238,7 +210,7 @@ class WatchedFiles(Feed):
             and (self.glob is None or fnmatchcase(name, self.glob))
         )
 
-    def _open(self, file: _File, schema: pa.Schema | None) -> _Opened | None:
+    def _open(self, file: _File, schema: pa.Schema | None) -> LinesFile | ParquetFile | None:
         """The file, looked at; None if it is not complete, or not there any more."""
         location = self._root.at(f"{self._root.path.rstrip('/')}/{file.path}")
         age = self.clock() - file.time / 1e9
@@ -247,7 +219,7 @@ class WatchedFiles(Feed):
                 if age < self.settle_seconds and location.filesystem.type_name not in _OBJECTS:
                     return None
                 return lines_file(location, self.format, schema)
-            return _OpenedParquet(parquet_file(location))
+            return parquet_file(location)
         except FileNotFoundError:
             return None
         except TableError:
@@ -255,7 +227,7 @@ class WatchedFiles(Feed):
                 raise
             return None
 
-    def _require_columns(self, file: _File, opened: _Opened) -> None:
+    def _require_columns(self, file: _File, opened: LinesFile | ParquetFile) -> None:
         """Check that a file has the columns that are read, as the feed has them.
 
         Raises:
@@ -263,10 +235,7 @@ class WatchedFiles(Feed):
         """
         require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self._shown}")
         read = self.schema.names if self.columns is None else self.columns
-        expected, found = (
-            pa.schema([(field.name, field.type) for field in schema if field.name in read])
-            for schema in (self.schema, opened.schema)
-        )
+        expected, found = only(self.schema, read), only(opened.schema, read)
         difference = first_difference(expected, found)
         if difference is not None:
             name, wanted, here = difference

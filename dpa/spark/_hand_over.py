@@ -6,7 +6,6 @@ are there are listed beside them, batch by batch, for `dpa.sources.micro_batches
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -18,7 +17,7 @@ from pyarrow import fs
 
 from dpa.errors import TableError
 from dpa.sources.feed import PAGE_SPLITS
-from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, listed_batch, place_of_batch, put
+from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put, put_list, read_list
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, is_hidden
 from dpa.spark._errors import as_table_error
@@ -119,8 +118,7 @@ class _Lists:
         self._listed: list[str] = []
         self._number = 0
         while (batch := self._next).kind != fs.FileType.NotFound:
-            with batch.filesystem.open_input_file(batch.path) as file:
-                self._listed += json.loads(file.read())
+            self._listed += read_list(batch)
             self._number += 1
         self.were_there = bool(self._listed)
 
@@ -135,7 +133,7 @@ class _Lists:
             self._place.filesystem.create_dir(self._place.path)
         for start in range(0, len(found), PAGE_SPLITS):  # their footers are read whenever a page begins among them
             some = found[start : start + PAGE_SPLITS]
-            put(self._next, listed_batch(some))
+            put_list(self._next, some)
             self._listed += some
             self._number += 1
 

@@ -15,10 +15,9 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CloseFeeds, PollDone, Tick
 from dpa.protocol.wire.instructions import Answer, Instruction, Poll
 from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest
-from dpa.sources.feed import Position
+from dpa.sources.feed import Position, Until
 from dpa.sources.generated import GeneratedTable, Generator
 from dpa.sources.splits import MemorySplit, Split
-from dpa.sources.until import Until
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import run_random_job
 from experiments.simulation.violation import InvariantViolationError

@@ -41,8 +41,8 @@ from dpa.protocol.wire.messages.splits import Begin, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import Snapshot, TaskChange
 from dpa.protocol.wire.use import TaskUse, with_sums
+from dpa.sources.feed import Until
 from dpa.sources.splits import Split
-from dpa.sources.until import Until
 from dpa.tolerance import Failed
 
 

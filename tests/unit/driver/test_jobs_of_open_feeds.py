@@ -11,7 +11,7 @@ from dpa import Feed, Job, Page
 from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.sources.feed import NumberedFeed, splits_so_far, table_of
+from dpa.sources.feed import NumberedFeed, all_splits, table_of
 from dpa.sources.splits import MemorySplit, NumberedSplit
 from dpa.testing import LocalBackend
 from experiments.simulation.backend import SimulatedBackend
@@ -64,7 +64,7 @@ def test_a_sample_of_an_open_input_is_of_its_first_page() -> None:
 
 def test_splits_of_an_open_input_are_numbered_from_its_beginning_wherever_a_poll_goes_on() -> None:
     feed = NumberedFeed(Threes(10))
-    splits = [*splits_so_far(feed, 1)]
+    splits = [*all_splits(feed, 1)]
     assert [split.number for split in splits if isinstance(split, NumberedSplit)] == [0, 1, 2, 3]
     assert table_of(splits)["key"].to_pylist() == [*range(10)]
     assert NumberedFeed(Threes(3, ends=True)).poll(1).position is None

@@ -12,7 +12,7 @@ from dpa import Job, Poller
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
 from dpa.sources.feed import table_of
-from dpa.sources.poller import PolledRows
+from dpa.sources.foreign import PolledRows
 from dpa.testing import LocalBackend
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])

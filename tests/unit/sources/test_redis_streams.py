@@ -16,7 +16,7 @@ from redis_server import installed, program, redis_server
 from dpa import Feed, Job
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
-from dpa.sources.feed import splits_so_far, table_of
+from dpa.sources.feed import all_splits, table_of
 from dpa.sources.foreign import ForeignFeed
 from dpa.testing import LocalBackend, check_feed
 
@@ -61,7 +61,7 @@ def visits(package: ModuleType, url: str, redis: Redis) -> Feed:
 
 
 def seconds(feed: Feed) -> list[int]:
-    return table_of([*splits_so_far(feed, 4)], feed.schema)["seconds"].to_pylist()
+    return table_of([*all_splits(feed, 4)], feed.schema)["seconds"].to_pylist()
 
 
 def test_it_keeps_what_every_feed_promises(package: ModuleType, url: str, redis: Redis) -> None:
