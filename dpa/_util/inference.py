@@ -110,11 +110,7 @@ def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _require_the_same(column: pa.Array, kind: pa.DataType) -> None:
-    """Check that a cast changes no value.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowNotImplementedError: it does, or it is impossible.
-    """
+    """Check that a cast changes no value."""
     found = column.type
     if found == kind or pat.is_null(found):
         return

@@ -1,4 +1,4 @@
-"""Checks of a table's columns, with messages that name what there is."""
+"""Columns of tables: checks, with messages that name the columns there are."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from dpa.errors import TableError
 
 
 def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -> None:
-    """Check that a table has some columns.
-
-    Raises:
-        TableError: names the first that is missing, a likely spelling, and the columns there are.
-    """
+    """Check that a table has some columns. Raises TableError that names the first missing one, a likely spelling, and
+    the columns there are."""
     present = list(present)
     for column in wanted:
         if column not in present:
@@ -25,11 +22,7 @@ def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -
 
 
 def of_json(declared: pa.Schema) -> pa.Schema:
-    """Columns that are declared of JSON.
-
-    Raises:
-        TableError: Arrow makes none of such a type of JSON.
-    """
+    """Check that Arrow can make the declared types of JSON. Raises TableError if not."""
     from pyarrow import json
 
     for field in declared:
@@ -47,8 +40,8 @@ def only(schema: pa.Schema, columns: Container[str] | None) -> pa.Schema:
 
 
 def first_difference(expected: pa.Schema, found: pa.Schema) -> tuple[str, str, str] | None:
-    """The first column that two schemas do not share: its name, and its type in each, or `missing`. None if they have
-    the same columns, in whatever order."""
+    """The first column that differs between schemas, in any order: its name, and its type in each, or `missing`. None
+    if there is none."""
     here, there = (dict(zip(schema.names, schema.types, strict=True)) for schema in (expected, found))
     for name in {**here, **there}:
         if here.get(name) != there.get(name):
@@ -57,6 +50,6 @@ def first_difference(expected: pa.Schema, found: pa.Schema) -> tuple[str, str, s
 
 
 def listed(names: Iterable[str], most: int = 30) -> str:
-    """Names for a message, the first `most` of them."""
+    """The first `most` names for a message."""
     names = list(names)
     return ", ".join(names[:most] or ["none"]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -14,21 +14,19 @@ Ranks = npt.NDArray[np.int64]
 
 
 def zipf(random: np.random.Generator, size: int | tuple[int, ...], keys: int, exponent: float) -> Ranks:
-    """Draw ranks 0 to `keys - 1`, rank r with a probability proportional to (r + 1) ** -exponent.
-
-    Numpy's own `zipf` has no bound on ranks, and needs an exponent above 1.
-    """
+    """Draw ranks 0 to `keys - 1`; rank r has a probability proportional to (r + 1) ** -exponent. (Numpy's `zipf` has no
+    greatest rank, and needs an exponent above 1.)"""
     return np.searchsorted(_cumulative(keys, exponent), random.random(size), side="right").astype(np.int64)
 
 
 def names(ranks: Ranks, keys: int) -> pa.Array:
-    """A name for each rank below `keys`, such as `c2`: the first letters come in turn, `a0`, `b1` ... `z25`, `a26`."""
+    """A name for each rank below `keys`, such as `c2`: first letters take turns, `a0`, `b1` ... `z25`, `a26`."""
     return _names(keys).take(pa.array(ranks))
 
 
 @lru_cache(maxsize=8)
 def _cumulative(keys: int, exponent: float) -> npt.NDArray[np.float64]:
-    """The probability of a rank up to each one, the last left out: what is drawn lies above all of them or below it."""
+    """The probability of a rank up to each one but the last, so that every draw finds a rank."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -exponent
     return cast("npt.NDArray[np.float64]", np.cumsum(weights / weights.sum())[:-1])
 

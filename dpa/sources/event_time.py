@@ -1,4 +1,4 @@
-"""How far the time of an input has come: what a source promises of the order of its rows, or that their time is when
+"""Time of a source's rows: event time that comes with them, in the order that the source promises, or the time at which
 they are read."""
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from dpa.windows.options import TimeOptions
 from dpa.windows.times import EventTime
 
 _SECOND = 1_000_000
-"""Microseconds."""
 
 _READ_AT = pa.timestamp("us", "UTC")
-"""The type of the column with processing time."""
+"""The type of the processing-time column."""
 
 
 @dataclass(frozen=True)
 class SourceTime:
-    """The time of the rows of a source. Event time comes with them. Processing time is when they are read, which is
-    said with each step of reading: never before the watermark of a cut behind which they are read, whatever clocks say,
-    so such rows are never late.
+    """The time of a source's rows. Processing time is when they are read, stamped at each step of reading. It is never
+    before the watermark of the cut that they follow, whatever clocks say, so such rows are never late.
 
     Attributes:
         time: which column has it.
-        is_added: whether it is processing time, and the column is added to the rows; the rest is of event time.
-        out_of_order: microseconds by which a row may be behind the latest one before it in its channel; None: 0 while
-            the input is open, and of one that is closed nobody knows, so that nothing is final before its end.
-        max_ahead: microseconds by which a row's time may be later than it is now; later ones are taken for wrong, and
-            say nothing of how far the input has come.
-        idle: seconds without rows after which nobody waits for a channel of which all is read; None: it is waited for.
-        clock: seconds since 1970 by which it is now; None: nobody looks, and any time will do.
+        is_added: whether it is processing time, whose column is added. The attributes below are for event time.
+        out_of_order: microseconds by which a row may be behind an earlier one of its channel. None: 0 while the input
+            is open; a closed input promises nothing, so nothing is final before its end.
+        max_ahead: microseconds by which a row's time may be ahead of the clock; later ones are taken for errors and do
+            not advance the watermark.
+        idle: seconds without rows after which a channel, all of which is read, is not waited for; None: it is.
+        clock: seconds since 1970; None: any time will do.
     """
 
     time: EventTime
@@ -44,11 +42,7 @@ class SourceTime:
     clock: Callable[[], float] | None = None
 
     def added_to(self, rows: pa.Schema) -> pa.Schema:
-        """The columns of rows with the one that is added.
-
-        Raises:
-            TableError: they have one of that name.
-        """
+        """The schema with the added column. Raises TableError if it has a column of that name."""
         name = self.time.column
         if name in rows.names:
             why = f"the input has a column {name!r}, and the time at which rows are read is added by that name"
@@ -56,13 +50,12 @@ class SourceTime:
         return rows.append(pa.field(name, _READ_AT))
 
     def stamped(self, rows: pa.RecordBatch, at: int) -> pa.RecordBatch:
-        """Rows that were read at a time, in microseconds since 1970, with it as their last column; raises as
-        `added_to`."""
+        """Append a time, in microseconds since 1970, as the rows' last column; raises as `added_to`."""
         times = pa.repeat(pa.scalar(at, _READ_AT), rows.num_rows)
         return pa.RecordBatch.from_arrays([*rows.columns, times], schema=self.added_to(rows.schema))
 
     def greatest(self, rows: pa.RecordBatch) -> int | None:
-        """The greatest event time of some rows, in microseconds since 1970; None: none of them has one that may be."""
+        """The greatest credible event time of some rows, in microseconds since 1970; None if there is none."""
         times, has = self.time.of(rows)
         found = times if has is None else times[has]
         greatest = int(found.max()) if len(found) else None
@@ -73,5 +66,5 @@ class SourceTime:
 
 
 def processing_time(options: TimeOptions | None) -> SourceTime | None:
-    """The time of an input whose rows have the time at which they are read; None: they have another, or none."""
+    """The time of an input whose rows get the time at which they are read; None for other inputs."""
     return SourceTime(EventTime(options.column), is_added=True) if options is not None and options.is_added else None

@@ -1,4 +1,4 @@
-"""Feeds: what a source gives a job to read. `dpa.sources.memory`, `parquet` and `generated` have the first ones."""
+"""Feeds: what a source gives a job to read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dpa._util.durations import Duration
 from dpa.sources.splits import NumberedSplit, Split
 
 PAGE_SPLITS = 32
-"""Most splits that an open feed gives at once: they wait in the coordinator, and lie in checkpoints."""
+"""Most splits in a page of an open feed: they wait in the coordinator, and are part of checkpoints."""
 
 _SPLIT_ROWS = 65_536
-"""Rows of a split, and of a batch of it, where a feed is read in this process."""
+"""Rows of a split, and of a batch, where this process reads a feed."""
 
 
 def never() -> bool:
@@ -29,11 +29,11 @@ def never() -> bool:
 
 @dataclass(frozen=True)
 class Page:
-    """What a poll of a feed gives.
+    """The answer to a poll.
 
     Attributes:
         splits: in the order of their rows.
-        position: where the next poll goes on, picklable; None: nothing comes after these splits, the feed is closed.
+        position: where the next poll continues, picklable; None: the feed is closed, and these are its last splits.
     """
 
     splits: Sequence[Split]
@@ -42,10 +42,10 @@ class Page:
 
 @dataclass(frozen=True)
 class Position:
-    """Where the next poll of an open feed goes on.
+    """Where the next poll of an open feed continues.
 
     Attributes:
-        value: what the last page gave, picklable; None before the first one.
+        value: what the last page gave, picklable; None before the first.
     """
 
     value: Any = None
@@ -68,14 +68,14 @@ class Until:
 class Feed(ABC):
     """An input that can be read: its columns, and its splits, page by page.
 
-    A feed does not note how far it has been read. That is a position, from which every feed of the same input goes on,
+    A feed does not note how far it has been read. That is a position, from which any feed of the same input continues,
     in another process too.
 
     Attributes:
-        is_open: whether more may come while the job runs: then it is polled meanwhile, again and again, and its
-            position is kept in checkpoints. All pages of a feed that is closed are polled before the job begins.
-        poll_seconds: how long to wait before an open feed is polled again that has given nothing.
-        patience: most seconds for which a running job waits for its place to answer; None: as the job says.
+        is_open: whether rows may come while the job runs. An open feed is polled again and again, and checkpoints hold
+            its position. All pages of a closed feed are polled before the job begins.
+        poll_seconds: how long to wait after an open feed has given nothing.
+        patience: how many seconds a running job waits if the input does not answer; None: as the job says.
     """
 
     is_open = False
@@ -93,11 +93,10 @@ class Feed(ABC):
 
     @abstractmethod
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        """The page that begins at a position, which an earlier page gave; None: the first one.
+        """The page at a position, which an earlier page gave; None: the first one.
 
-        The same position gives the same rows again. Nobody calls this of a feed that is closed. An open feed gives a
-        page without splits, with a position, where nothing has come yet; it answers within a second or so, with
-        `PAGE_SPLITS` at most, and may give more behind a position once more has come.
+        The same position gives the same rows again. A closed feed is not polled. An open feed gives a page without
+        splits, with a position, if nothing has come. It answers within a second or so, with `PAGE_SPLITS` at most.
 
         Args:
             split_rows: about how many rows a split should have.
@@ -107,18 +106,20 @@ class Feed(ABC):
         """
 
     def release(self, position: Any, unread: Sequence[Split]) -> None:
-        """A checkpoint has been written from which a job goes on behind a position, once the splits `unread` are read:
-        what was kept for anything else can go."""
+        """Forget what lies before a position, except for the splits `unread`: a checkpoint has been written from which
+        the job would continue so."""
         return
 
     def lag(self, position: Any) -> Mapping[str, int] | None:
-        """By channel of its splits, how many rows have come that lie behind a position; None: it does not know."""
+        """How many rows have come after a position, by channel of the splits; None: unknown."""
         return None
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """About `max_rows` rows drawn at random, in order; all if there are no more. Splits are read in random order
-        until `enough` says so: what has been read by then, and one split at least, is the sample. Of a feed that is
-        open, the first page is sampled.
+        """About `max_rows` rows drawn at random, in order; all if there are no more. Of an open feed, the first page is
+        sampled.
+
+        Args:
+            enough: says whether the splits read so far suffice. They are read in random order, one at least.
 
         Raises:
             TableError: the input cannot be read.
@@ -139,7 +140,7 @@ def all_splits(feed: Feed, split_rows: int) -> Iterator[Split]:
 
 
 class NumberedFeed(Feed):
-    """Gives the splits of an open feed with their numbers."""
+    """Numbers the splits of an open feed."""
 
     is_open = True
 
@@ -165,7 +166,7 @@ class NumberedFeed(Feed):
 
 
 def table_of(splits: Sequence[Split], schema: pa.Schema | None = None) -> pa.Table:
-    """The rows of splits in memory; `schema` is needed if there may be none."""
+    """The rows of splits; `schema` is needed if there may be none."""
     return pa.Table.from_batches((batch for split in splits for batch in split.batches(_SPLIT_ROWS)), schema)
 
 
@@ -175,11 +176,11 @@ def drawn_from(
     random: np.random.Generator,
     enough: Callable[[], bool] = never,
 ) -> list[pa.Table]:
-    """Rows drawn at random from a table in parts, in order; all if there are no more than `max_rows`.
+    """Draw rows at random from a table in parts; returns them in order, or all if there are no more than `max_rows`.
 
     Args:
-        parts: the number of rows of each part, and what reads it. They are read in random order.
-        enough: whether what has been read, some rows at least, suffices.
+        parts: each part's number of rows, and a function that reads it. They are read in random order.
+        enough: says whether the rows read so far, one at least, suffice.
     """
     ends = np.cumsum([0, *(rows for rows, _ in parts)])
     drawn = np.sort(random.choice(ends[-1], min(max_rows, ends[-1]), replace=False, shuffle=False))

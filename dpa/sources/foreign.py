@@ -1,4 +1,5 @@
-"""Feeds that other packages bring: their splits travel pickled, and their failures are said in the name of the feed."""
+"""Feeds of users' classes. Their splits travel pickled, and error messages name the feed. A `Poller` is the simple
+kind: it fetches rows, batch by batch."""
 
 from __future__ import annotations
 
@@ -24,20 +25,18 @@ _NOWHERE = b"nowhere"
 """No position."""
 
 _PAGE_BYTES = 4 * 2**20
-"""A page ends with the first batch behind either; its rows lie in the coordinator's memory, and in checkpoints."""
+"""A page ends with the first batch after this time or size: its rows lie in the coordinator's memory, and in
+checkpoints."""
 
 
 @dataclass(frozen=True)
 class ForeignSplit:
-    """A split of a foreign feed, still pickled: only the tasks that read must be able to import its module.
+    """A split of a foreign feed, still pickled: only tasks that read must be able to import its module.
 
     Attributes:
-        pickled: the split.
         name: of the feed, for messages.
-        rows: how many of its rows are read.
-        schema: the columns that the feed declares; None if it declares none.
-        skipped: how many come before those.
-        channel: as `channel_of` the split.
+        rows, skipped: how many rows to read, and how many come before them.
+        schema: the columns that the feed declares, if any.
     """
 
     pickled: bytes
@@ -63,27 +62,22 @@ class ForeignSplit:
                 raise ValueError(f"the split has {self.rows} rows by its `rows`, and {given} by its `batches`")
 
     def unpacked(self) -> Split:
-        """What is left of the split itself.
-
-        Raises:
-            TableError: this process cannot import its module.
-        """
+        """What is left of the split. Raises TableError if this process cannot import its module."""
         split: Split = unpickled(self.pickled, f"the splits of {self.name} cannot be imported where they are read")
         return split.after(self.skipped) if self.skipped else split
 
 
 class ForeignFeed(Feed):
-    """A feed of somebody else's class."""
+    """Wraps a feed of a user's class; `name` is what the job file calls it."""
 
     def __init__(self, feed: Feed, name: str) -> None:
-        """`name` is what the job file calls it."""
         self._feed = feed
         self._name = name
         self.is_open, self.poll_seconds, self.patience = feed.is_open, feed.poll_seconds, feed.patience
 
     @cached_property
     def schema(self) -> pa.Schema | None:
-        """The columns, as the feed says when it is first asked."""
+        """The columns, asked for once."""
         with naming(f"{self._name}.schema"):
             schema = self._feed.schema
             if schema is not None and not isinstance(schema, pa.Schema):
@@ -140,11 +134,7 @@ def require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) -
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """A block of foreign code.
-
-    Raises:
-        TableError: it failed; `what` begins the message.
-    """
+    """Turn an error in this block of foreign code into a `TableError` that starts with `what`."""
     try:
         yield
     except TableError:
@@ -158,8 +148,8 @@ def naming(what: str) -> Iterator[None]:
 
 
 class Poller(ABC):
-    """Fetches rows from somewhere. One object does in a job, in the process of the coordinator; it is made where the
-    job begins, so what cannot be pickled, such as a connection, is to be made by the first `poll` or `resume`.
+    """Fetches rows from somewhere. A job has one such object, in the coordinator's process. It is made where the job
+    begins, so the first `poll` or `resume` must make what cannot be pickled, such as a connection.
 
     Attributes:
         schema: the columns of the rows.
@@ -169,29 +159,33 @@ class Poller(ABC):
 
     @abstractmethod
     def poll(self) -> Sequence[Mapping[str, Any]] | pa.RecordBatch | pa.Table | None:
-        """The rows that have come since the last call; none if there are none yet; None: there will be no more.
+        """The rows that have come since the last call, perhaps none; None: no more will come.
 
-        Rows are dicts, in which a column may be missing, or Arrow data with the columns of `schema`. They are kept in
-        memory until they are read: thousands at once are well, millions are not. Should not wait for long.
+        Rows are dicts, which may lack columns, or Arrow data with the columns of `schema`. They stay in memory until
+        they are read: return thousands at once, not millions. Do not wait long.
         """
 
     @abstractmethod
     def position(self) -> Any:
-        """Where the next `poll` goes on. Picklable. Also called before the first `poll`."""
+        """Where the next `poll` continues, picklable. Also called before the first `poll`."""
 
     @abstractmethod
     def resume(self, position: Any) -> None:
-        """Have the next `poll` go on at a position, which this object, or one of a process that has died, has given:
-        the same rows again, in the same order, and those that have come since."""
+        """Have the next `poll` continue at a position of this object, or of one in a process that has died: with the
+        same rows in the same order, then with newer ones."""
 
 
 class PolledRows(Feed):
-    """What a `Poller` fetches. Splits hold the rows themselves."""
+    """The rows of a `Poller`, which the splits hold.
+
+    Args:
+        name: what the job file calls the poller.
+        clock: gives seconds.
+    """
 
     is_open = True
 
     def __init__(self, poller: Poller, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """`name` is what the job file calls the poller; `clock` gives seconds."""
         self._poller = poller
         self._name = name
         self._clock = clock
@@ -211,7 +205,7 @@ class PolledRows(Feed):
         if wanted != self._at:
             with naming(f"{self._name}.resume"):
                 self._poller.resume(pickle.loads(wanted))
-        self._at = _NOWHERE  # if the poller fails in the middle, it is to begin again where it was
+        self._at = _NOWHERE  # a poller that fails in the middle must be resumed where it was
         tables: list[pa.Table] = []
         rows = size = 0
         until, is_over = self._clock() + _PAGE_SECONDS, False
@@ -233,12 +227,7 @@ class PolledRows(Feed):
             return pickle.dumps(self._poller.position())
 
     def _table(self, made: Any) -> pa.Table:
-        """Rows as the poller gave them, with the columns of its schema.
-
-        Raises:
-            TableError: they have others, or of other types.
-            TypeError: they are no rows.
-        """
+        """The poller's rows, with the columns of its schema."""
         schema = self.schema
         if isinstance(made, pa.RecordBatch):
             made = pa.Table.from_batches([made])

@@ -21,7 +21,7 @@ from dpa.sources.feed import Feed, Page, never
 from dpa.sources.splits import unpickled
 
 BLOCK_ROWS = 4_096
-"""Rows that are generated at a time, with random numbers of their own. Another value would give other tables."""
+"""Rows generated at a time, with their own random numbers. Another value would give other tables."""
 
 _RELEASE_SECONDS = 0.02
 """Stream time of the rows that a paced split releases together."""
@@ -31,29 +31,29 @@ _SPLIT_SECONDS = 1.0
 
 
 class Generator(ABC):
-    """Makes the rows of an input. Picklable and small: it travels with every split."""
+    """Makes the rows of an input. Must be picklable and small: it travels with every split."""
 
     @abstractmethod
     def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
-        """Return the rows at the positions `start` to `start + rows - 1`.
+        """Return the rows at positions `start` to `start + rows - 1`.
 
-        Must depend on nothing but the arguments and what the generator was made with, and return the same column names
-        and types for any part. A row beyond the end of the table may be asked for, and is then dropped.
+        Must depend on nothing but the arguments and the generator itself, and return the same column names and types
+        for any part. Rows after the table's end may be asked for, and are dropped.
 
         Args:
-            random: the source of all randomness, seeded for this part.
+            random: the only source of randomness, seeded for this part.
         """
 
 
 @dataclass(frozen=True)
 class ReadRate:
-    """How fast a split is read. Its record number i is released i / `rate` seconds after the split was opened, by the
-    thread that reads, so what the thread does between two batches delays nothing.
+    """How fast a split is read. Record i is released i / `rate` seconds after the split was opened, by the thread that
+    reads, so its work between two batches delays nothing.
 
     Attributes:
-        rate: records a second of this split; the rate of a whole input divided by the tasks that read it.
+        rate: records a second of this split: the input's rate divided by the tasks that read it.
         clock: gives seconds, from any start.
-        sleep: blocks for that many seconds.
+        sleep: blocks for some seconds.
     """
 
     rate: float
@@ -61,7 +61,7 @@ class ReadRate:
     sleep: Callable[[float], None] = time.sleep
 
     def rows_in(self, seconds: float) -> int:
-        """The number of records released in that time, at least one."""
+        """Records released in that time, at least one."""
         return max(1, round(self.rate * seconds))
 
     def released(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -77,17 +77,8 @@ class ReadRate:
 
 @dataclass(frozen=True)
 class GeneratedSplit:
-    """A range of a generated table's rows.
-
-    Attributes:
-        generator: the `Generator`, pickled: only tasks that read must be able to import the user's module.
-        schema: the columns.
-        seed: of the table.
-        start: position of the first row.
-        rows: how many there are.
-        padding: bytes of the column `padding`; 0 for no such column.
-        pace: how fast the split is read; None for as fast as possible.
-    """
+    """A range of a generated table's rows. The `Generator` is pickled, so that only tasks that read import the user's
+    module."""
 
     generator: bytes
     schema: pa.Schema
@@ -139,11 +130,9 @@ class GeneratedTable(Feed):
     """A table that a generator makes; nothing is held in memory.
 
     Attributes:
-        generator: makes the rows.
-        rows: how many there are.
-        seed: tables that differ in nothing but their number of rows or padding agree on the rows that they share.
-        padding: bytes of the column `padding` of each row, which holds zeros; 0 for no such column.
-        pace: how fast each split is read; None for as fast as possible. A sample is always made so.
+        seed: tables that differ only in rows or padding agree on the rows that they share.
+        padding: bytes of zeros in each row's column `padding`; 0 for no such column.
+        pace: how fast to read each split; None: as fast as possible, as samples always are.
     """
 
     generator: Generator
@@ -154,26 +143,19 @@ class GeneratedTable(Feed):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns, for which the first rows are generated.
-
-        Raises:
-            TableError: the generator raises, or returns other rows than it was asked for.
-        """
+        """The columns, found by generating the first rows. Raises TableError if the generator does not make them."""
         return padded(_generated_block(self.generator, self.seed, 0), self.padding).schema
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
         return Page(self.splits(split_rows))
 
     def splits(self, split_rows: int) -> list[GeneratedSplit]:
-        """Cut the table into splits of `split_rows` rows, or of about a second if that is fewer, in order.
-
-        Raises:
-            TableError: the generator cannot be pickled.
-        """
+        """Cut the table into splits of `split_rows` rows, or of about a second if that is fewer, in order. Raises
+        TableError if the generator cannot be pickled."""
         return self.splits_from(0, self.rows, split_rows)
 
     def splits_from(self, first: int, last: int, split_rows: int) -> list[GeneratedSplit]:
-        """Cut the rows from `first` to before `last`, as `splits` does all."""
+        """Cut the rows from `first` to before `last`, as `splits` does."""
         try:
             packed = pickle.dumps(self.generator)
         except Exception as error:
@@ -196,18 +178,17 @@ class GeneratedTable(Feed):
 
 
 class EndlessTable(Feed):
-    """A generated table without end. At a rate, rows come in time, from where it is first polled on."""
+    """A generated table without end. At a rate, rows come in time, counted from the first poll.
+
+    Args:
+        table: its rows, continued; it has as many as a poll gives at most.
+        rate: rows a second; None: all are there.
+        clock: gives seconds, from any start.
+    """
 
     is_open = True
 
     def __init__(self, table: GeneratedTable, rate: float | None = None, clock: Callable[[], float] = float) -> None:
-        """Of the rows of `table`, and more.
-
-        Args:
-            table: has as many rows as a poll gives at most.
-            rate: rows that come in a second; None: all are there.
-            clock: gives seconds, from any start.
-        """
         self.table = table
         self._rate = rate
         self._clock = clock
@@ -232,7 +213,7 @@ class EndlessTable(Feed):
 
 
 def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:
-    """The batch with a column `padding` of `size` zero bytes a row; as it is if `size` is 0."""
+    """The batch with a column `padding` of `size` zero bytes a row; unchanged if `size` is 0."""
     if not size:
         return batch
     zeros = pa.repeat(pa.scalar(bytes(size), pa.binary()), batch.num_rows)
@@ -253,7 +234,7 @@ def _generated_block(generator: Generator, seed: int, number: int) -> pa.RecordB
 
 
 def _part(block: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
-    """The rows from `first` to before `last` that are in a block; both may lie outside of it."""
+    """A block's rows from `first` to before `last`, which may lie outside of it."""
     first = max(first, 0)
     return block.slice(first, min(last, BLOCK_ROWS) - first)
 

@@ -1,6 +1,6 @@
 """Topics of Kafka as an open feed: splits are ranges of offsets, which source tasks read themselves.
 
-No group of consumers is joined, and no offset committed: the position of the feed is in the job's checkpoints.
+Joins no consumer group and commits no offsets: the feed's position is in the job's checkpoints.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ Settings: TypeAlias = tuple[tuple[str, str], ...]
 """Of librdkafka, sorted."""
 
 Partition: TypeAlias = tuple[str, int]
-"""A topic and a number."""
 
 _ANSWER_SECONDS = 10.0
 _SILENT_SECONDS = 60.0
-"""For how long a reader waits for a record of which the broker has said that it is there, before that is an outage."""
+"""How long a reader waits for a record that the broker says is there, before that counts as an outage."""
 
 _CONSUMED_AT_ONCE = 10_000
 _CONSUME_SECONDS = 0.02
-"""For how long a reader waits until it has all that it asks for: fewer are left where offsets have no record."""
+"""How long a reader waits for all that it asks for: there are fewer where offsets have no record."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,22 +52,12 @@ _READER = {
     "queued.max.messages.kbytes": "16384",
     "max.poll.interval.ms": "86400000",
 }
-"""What a reader sets that is not set otherwise."""
 
 
 @dataclass(frozen=True)
 class KafkaSplit:
-    """A range of offsets of a partition. Its rows are offsets, of which some may have no record: those of markers of
-    transactions, and of records that compaction has removed.
-
-    Attributes:
-        settings: of librdkafka, for the connection.
-        topic, partition: where they are.
-        start, stop: the first offset, and the one behind the last.
-        format: of the records.
-        columns: those to read; all if None.
-        patience: as that of the feed.
-    """
+    """A range of a partition's offsets, which are its rows. Some have no record: transaction markers, and records that
+    compaction has removed. Settings are librdkafka's, for the connection."""
 
     settings: Settings
     topic: str
@@ -86,7 +75,7 @@ class KafkaSplit:
 
     @property
     def channel(self) -> str:
-        """The partition: records of one come about in the order of their times."""
+        """The partition: its records come roughly in the order of their times."""
         return f"{self.topic}-{self.partition}"
 
     def after(self, rows: int) -> KafkaSplit:
@@ -99,7 +88,7 @@ class KafkaSplit:
         return None
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the records; `gaps` notes the offsets between them that have none, or one that cannot be read."""
+        """Yield the records; `gaps` notes the offsets without a record, or with one that cannot be read."""
         names = self.format.schema.names if self.columns is None else self.columns or ("offset",)
         given, at = 0, self.start
         for messages in self._messages(batch_rows):
@@ -151,7 +140,7 @@ class KafkaSplit:
             if messages:
                 outage.ends()
                 yield messages
-                heard = time.monotonic()  # behind the work with them, which may take longer than a broker may be silent
+                heard = time.monotonic()  # after the work on them, which may take longer than a broker may be silent
             elif (waited := time.monotonic() - heard) > silent:
                 why = f"no record from offset {at:,} on has come for {waited:.0f} s"
                 if not outage.lasts(why):
@@ -170,7 +159,7 @@ _OF_THREAD = threading.local()
 
 
 def _reader(settings: Settings, topic: str) -> Consumer:
-    """The consumer of this thread for a topic, which stays connected from one split to the next."""
+    """This thread's consumer for a topic, which stays connected between splits."""
     from confluent_kafka import Consumer
 
     readers: dict[tuple[Settings, str], Consumer] = _OF_THREAD.__dict__.setdefault("readers", {})
@@ -194,15 +183,15 @@ class KafkaFeed(Feed):
 
     Attributes:
         servers: some of the brokers, as `host:port,host:port`.
-        topics: their names; they must be there when the job begins.
+        topics: their names; they must exist when the job begins.
         format: of the records.
-        start: where partitions begin that are there then: `earliest` or `latest`; those that are added later begin at
-            their beginning.
-        options: settings of librdkafka, such as `security.protocol`; with `isolation.level: read_uncommitted` records
-            of transactions come before these are over.
-        columns: those to read; all if None.
+        start: where existing partitions begin, `earliest` or `latest`; partitions that are added later begin at their
+            start.
+        options: settings of librdkafka, such as `security.protocol`; with `isolation.level: read_uncommitted`, records
+            of open transactions are read too.
+        columns: those to read; None: all.
         poll_seconds: how often to look for more.
-        patience: most seconds for which a running job waits for brokers to answer; None: as the job says.
+        patience: how many seconds a running job waits for brokers to answer; None: as the job says.
     """
 
     servers: str
@@ -252,11 +241,7 @@ class KafkaFeed(Feed):
         return tuple(sorted({"bootstrap.servers": self.servers, **dict(self.options)}.items()))
 
     def _ends(self) -> dict[Partition, tuple[int, int]]:
-        """Of each partition, the first offset that is there, and the one behind the last that may be read.
-
-        Raises:
-            TableError: a topic is not there, or no broker answers.
-        """
+        """Each partition's first offset, and the one after the last that may be read."""
         from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -282,11 +267,7 @@ class KafkaFeed(Feed):
     def _require_still_there(
         self, position: Mapping[Partition, int], ends: Mapping[Partition, tuple[int, int]]
     ) -> None:
-        """Check that what comes behind a position can still be read.
-
-        Raises:
-            TableError: it cannot; names the partition.
-        """
+        """Check that what follows a position can still be read."""
         for (topic, partition), at in position.items():
             if (topic, partition) not in ends:
                 raise TableError(f"the topic {topic} has no partition {partition} any more")
@@ -306,11 +287,8 @@ def _gone(topic: str, partition: int, what: str) -> str:
 
 @contextmanager
 def asking_brokers(what: str) -> Iterator[None]:
-    """A block that asks brokers, with `what` in front of its errors.
-
-    Raises:
-        TableError: they cannot be reached, or refuse; or the package for Kafka is missing.
-    """
+    """Turn Kafka's errors in this block into a `TableError` that starts with `what`: brokers cannot be reached or
+    refuse, or the package is missing."""
     try:
         from confluent_kafka import KafkaException
     except ImportError:

@@ -24,7 +24,7 @@ _ABOUT = {
     "timestamp": pa.timestamp("ms", "UTC"),
     "headers": _HEADERS,
 }
-"""Columns of every record, beside its key and its value."""
+"""Columns of every record besides its key and value."""
 
 _ABOUT_OF: dict[str, Callable[[Message], Any]] = {
     "topic": lambda message: message.topic(),
@@ -37,14 +37,14 @@ _ABOUT_OF: dict[str, Callable[[Message], Any]] = {
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """What the columns of records are.
+    """The columns of records.
 
     Attributes:
-        key, value: how they are encoded: `bytes` and `string` are the columns `key` and `value`.
-        columns: of values that are JSON objects, the fields that become columns. One with the name of another column
-            takes its place.
-        tolerates: whether records that cannot be read are left out. Then all columns are read, so that what is left out
-            does not depend on which a job reads.
+        key, value: their encodings; `bytes` and `string` give the columns `key` and `value`.
+        columns: of values that are JSON objects, the fields that become columns. One that has another column's name
+            replaces it.
+        tolerates: whether to leave out records that cannot be read. Then all columns are read, so that the columns a
+            job reads do not decide what is left out.
     """
 
     key: Literal["bytes", "string"] = "bytes"
@@ -64,8 +64,7 @@ class RecordFormat:
         return pa.schema(list(kinds.items()))
 
     def batch(self, messages: Sequence[Message], names: Sequence[str]) -> tuple[pa.RecordBatch, dict[int, Unread]]:
-        """Records with the columns named; and those that are not encoded as they should be, which are left out, by
-        their place."""
+        """The named columns of the records that can be read, and the others by their place."""
         wanted = only(self.schema, names)
         read = self.schema if self.tolerates else wanted
         fields = only(self.columns or pa.schema([]), read.names)
@@ -85,11 +84,7 @@ class RecordFormat:
         return pa.record_batch(columns, schema=wanted), unread
 
     def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
-        """What a record gives that could not be read.
-
-        Raises:
-            ValueError: it still cannot.
-        """
+        """Read a record again that could not be read. Raises ValueError if it still cannot."""
         kept = {name: partial(lambda value: value, value) for name, value in {**about, "value": data}.items()}
         batch, unread = self.batch([cast("Message", SimpleNamespace(**kept))], self.schema.names)
         if unread:
@@ -117,11 +112,7 @@ def _column(field: pa.Field, messages: Sequence[Message]) -> pa.Array:
 
 
 def _line(texts: Sequence[str], message: Message, *, has_object: bool) -> bytes:
-    """The object of JSON that is a record's value; where it is null, or nothing of it is read, one without fields.
-
-    Raises:
-        ValueError: it is none, or what is to be text is none.
-    """
+    """A record's value as a JSON object: one without fields if the value is null, or not read."""
     for name in texts:
         _ = (getattr(message, name)() or b"").decode()
     value: bytes | None = message.value() if has_object else None

@@ -1,7 +1,7 @@
 """Files of lines - CSV, JSON, text - as splits: ranges of bytes that begin and end with a line, read without Spark.
 
-A line is a record, as for Spark unless it is asked for `multiLine`; blank lines of CSV and JSON are none. What becomes
-of each is in docs/job-files.md ("Lines that are read").
+A line is a record, as for Spark without `multiLine`; blank lines of CSV and JSON are none. docs/job-files.md says what
+each line gives ("Lines that are read").
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from dpa.sources.records import (
 from dpa.sources.splits import Gaps, Split
 
 _SPLIT_BYTES = 8 * 2**20
-"""Most bytes of a split, unless a single line has more: where splits begin is found when the feed is polled."""
+"""Most bytes of a split, unless a single line has more. Polling the feed finds where splits begin."""
 
 _FIRST_BYTES = 2**20
-"""Of the bytes at the beginning of a file, how many may hold its header, or show its columns."""
+"""How far into a file its header may reach, or columns are looked for."""
 
 COMPRESSED = {".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".xz", ".zst", ".zstd"}
-"""How names end of files that Spark decompresses."""
+"""Endings of files that Spark decompresses."""
 
 _NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff": "is UTF-16"}
-"""How files begin that have no lines of UTF-8."""
+"""Beginnings of files that are not lines of UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,12 @@ class LinesSplit:
     """Some lines of one file.
 
     Attributes:
-        path: local path or URI of the file.
-        format: how they are encoded.
-        names: all columns of the file, in its order, where it is CSV.
-        schema: all that may be read.
-        columns: those that are; all if None.
-        start, stop: where the lines begin in the file, and where they end, in bytes.
-        size: the file's, in bytes, when the split was made.
-        rows: how many records are read.
-        skipped: how many come before those.
+        names: all columns of a CSV file, in its order.
+        schema: the columns that may be read.
+        columns: those that are; None: all.
+        start, stop: the byte range.
+        size: the file's bytes when the split was made.
+        rows, skipped: records to read, and those before them.
     """
 
     path: str
@@ -81,11 +78,11 @@ class LinesSplit:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some of its lines may give no row."""
+        """Whether some lines may give no row."""
         return self.format.name != "text"
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the records; `gaps` notes the lines between them that are none."""
+        """Yield the records; `gaps` notes the lines without one."""
         location, shown = locate(self.path), prefix_of(self.path)
         try:
             with location.filesystem.open_input_file(location.path) as file:
@@ -104,11 +101,7 @@ class LinesSplit:
         yield from table.to_batches(max_chunksize=batch_rows)
 
     def _table(self, lines: pa.Buffer, file: pa.NativeFile, gaps: Gaps | None) -> pa.Table:
-        """The rows of what is left.
-
-        Raises:
-            TableError: a line cannot be read, and that is not tolerated.
-        """
+        """The rows that are left."""
         block, records = LineBlock(lines), self.skipped + self.rows
         if self.format.name == "text":
             table, wrong = _text(lines, self.columns), Wrong()
@@ -135,7 +128,7 @@ class LinesSplit:
 
 @dataclass(frozen=True)
 class LinesFile:
-    """One file, of which splits are made. `begin` is the byte behind its header; the rest is as in `LinesSplit`."""
+    """One file to split, from the byte `begin` after its header; the rest is as in `LinesSplit`."""
 
     location: Location
     format: LineFormat
@@ -173,11 +166,6 @@ class LinesFile:
 
     @contextmanager
     def _opened(self) -> Iterator[pa.NativeFile]:
-        """The file, to be read in this block.
-
-        Raises:
-            TableError: it cannot be read.
-        """
         try:
             with self.location.filesystem.open_input_file(self.location.path) as file:
                 yield file
@@ -185,17 +173,13 @@ class LinesFile:
             raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
 
     def split(self, start: int, stop: int, rows: int, columns: tuple[str, ...] | None) -> LinesSplit:
-        """The split of these bytes, which are `rows` records."""
+        """The split of these bytes, which hold `rows` records."""
         path = self.location.name
         return LinesSplit(path, self.format, self.names, self.schema, columns, start, stop, self.size, rows)
 
     def cuts_within(self, start: int, stop: int, split_rows: int) -> list[tuple[int, int]]:
         """Where splits of a text end between two bytes, the last one with the last line that ends there; and how many
-        lines of those that end there each has.
-
-        Raises:
-            TableError: it cannot be read.
-        """
+        of the lines that end there each has. Raises TableError if the file cannot be read."""
         cuts: list[tuple[int, int]] = []
         last = lines = 0  # where the last line ends, and how many there are behind the last cut
         step = PIECE_BYTES - 1
@@ -211,11 +195,8 @@ class LinesFile:
         return [*cuts, (last, lines)] if lines else cuts
 
     def lines_within(self, start: int, most: int) -> pa.Table:
-        """The records of a text that begin and end within `most` bytes from `start` on.
-
-        Raises:
-            TableError: it cannot be read.
-        """
+        """The records of a text that begin and end within `most` bytes from `start` on. Raises TableError if it cannot
+        be read."""
         with self._opened() as file:
             data = _read(file, start, min(most, self.size - start), self.size)
         ends = ends_of(data, is_whole=start + data.size == self.size)
@@ -224,12 +205,8 @@ class LinesFile:
 
 
 def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None) -> LinesFile:
-    """Look at the beginning of a file; `declared`: its columns, if they are. Without, those of CSV are strings, and
-    those of JSON are what its first records show.
-
-    Raises:
-        TableError: it cannot be read, is compressed, or lacks a column.
-    """
+    """Look at the beginning of a file. Without `declared` columns, those of CSV are strings, and those of JSON are what
+    its first records show. Raises TableError if it cannot be read, is compressed, or lacks a column."""
     shown = prefix_of(location.name)
     try:
         with location.filesystem.open_input_file(location.path) as file:
@@ -265,12 +242,11 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
 
 
 def _text(data: pa.Buffer, columns: tuple[str, ...] | None = None) -> pa.Table:
-    """The lines of a text as a table."""
     return pa.table([_lines_of(data)], TEXT).select(TEXT.names if columns is None else columns)
 
 
 def _lines_of(data: pa.Buffer) -> pa.StringArray:
-    """Lines without their ends; what is not UTF-8 in them is replaced by U+FFFD."""
+    """Lines without their ends; U+FFFD replaces what is not UTF-8."""
     if not is_utf8(np.frombuffer(data, np.uint8)):
         data = pa.py_buffer(data.to_pybytes().decode(errors="replace").encode())
     ends = ends_of(data, is_whole=True)
@@ -279,8 +255,8 @@ def _lines_of(data: pa.Buffer) -> pa.StringArray:
 
 
 def _lines_from(file: pa.NativeFile, start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the lines of CSV or JSON end that begin at the byte `start` of a file: of about as many bytes as a split
-    has, and one line at least. Behind each, how many records there are."""
+    """The ends of CSV or JSON lines from the byte `start` on, and the number of records up to each: about a split's
+    bytes, and one line at least."""
     wanted = _SPLIT_BYTES
     while True:
         data = _read(file, start, min(wanted, size - start), size)
@@ -292,7 +268,6 @@ def _lines_from(file: pa.NativeFile, start: int, size: int) -> tuple[np.ndarray,
 
 
 def _cuts(ends: np.ndarray, records: np.ndarray, split_rows: int) -> list[tuple[int, int]]:
-    """Where splits of these lines end, and how many records each has."""
     total = int(records[-1])
     counts = [*range(split_rows, total, split_rows), total]
     lines = np.searchsorted(records, counts, side="right")
@@ -301,12 +276,8 @@ def _cuts(ends: np.ndarray, records: np.ndarray, split_rows: int) -> list[tuple[
 
 
 def _read(file: pa.NativeFile, start: int, wanted: int, size: int) -> pa.Buffer:
-    """As many bytes as are wanted of a file that had `size`, and no more, in Arrow's memory, which is used again:
-    `read_at` has the system give it anew each time.
-
-    Raises:
-        OSError: it has become shorter.
-    """
+    """Read `wanted` bytes of a file that had `size` into Arrow's memory, which is reused; `read_at` allocates anew each
+    time."""
     data = file.get_stream(start, wanted).read_buffer(wanted)
     if data.size < wanted:
         raise OSError(f"it ends at byte {start + data.size:,}, and had {size:,}")
@@ -314,7 +285,7 @@ def _read(file: pa.NativeFile, start: int, wanted: int, size: int) -> pa.Buffer:
 
 
 def _lines_before(file: pa.NativeFile, stop: int) -> int:
-    """How many lines of a file end before a byte at which one begins."""
+    """How many lines end before a byte at which one begins."""
     lines, last = 0, b""
     for at in range(0, stop, PIECE_BYTES):
         piece = file.read_at(min(PIECE_BYTES, stop - at), at)

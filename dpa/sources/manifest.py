@@ -1,4 +1,4 @@
-"""What is beside a result whose files cannot be replaced together: which of the files there are the result."""
+"""Stands beside a result whose files cannot be replaced together, and says which of the files there are the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpa._util.lines import Line
 from dpa.errors import TableError
 
 MANIFEST = "_manifest.json"
-"""Its name; readers of Parquet directories pass over names with an underscore."""
+"""Its name; readers of Parquet directories ignore names with an underscore."""
 
 _SCHEMA = "dpa-result-1"
 
@@ -22,17 +22,17 @@ class ResultManifest:
     Attributes:
         files: the names of its files, in the order of their epochs; None: there is no result yet.
         job: whose it is.
-        epoch: that was committed last; 0 of a result that has no epochs.
-        config: the resolved configuration of that job, as YAML.
-        writer: who began last to write there: nobody else can commit.
-        claimed_by: the job that began last to write there.
-        publishes: what of the result is published by epoch: `final`, `changes` or `table`; None: it has no epochs.
+        epoch: the last one committed; 0 for a result without epochs.
+        config: that job's resolved configuration, as YAML.
+        writer: the last to begin writing there; only it can commit.
+        claimed_by: the last job to begin writing there.
+        publishes: what is published by epoch: `final`, `changes` or `table`; None: there are no epochs.
         key: the columns of its key.
-        life: changes whenever the job is begun anew at the start of its input.
+        life: changes when the job starts over at the start of its input.
         seconds: from the beginning of the stream to the end of that epoch.
-        is_last: whether the job commits nothing more.
-        before: names of files that were of the result until this, and may still be read.
-        line: who made the epochs, where they are committed with checkpoints.
+        is_last: whether the job will commit no more.
+        before: names of files of the previous result, which may still be read.
+        line: who made the epochs, if they are committed with checkpoints.
     """
 
     files: tuple[str, ...] | None = None
@@ -50,16 +50,12 @@ class ResultManifest:
     line: Line = ()
 
     def to_json(self) -> bytes:
-        """The manifest as it is written."""
         return json.dumps({"schema": _SCHEMA, **asdict(self)}, indent=1).encode()
 
     @classmethod
     def parse(cls, text: bytes, place: str) -> ResultManifest:
-        """Read a manifest; `place` is its own, for messages.
-
-        Raises:
-            TableError: it is none, or one of a version that is not known.
-        """
+        """Read a manifest; `place` is its own, for messages. Raises TableError if it is damaged, or of an unknown
+        version."""
         try:
             found: dict[str, Any] = json.loads(text)
             schema = found.pop("schema")

@@ -1,4 +1,4 @@
-"""Inputs that are in memory already, as Arrow tables. `dpa.spark` adds Spark's own DataFrames."""
+"""Inputs in memory, as Arrow tables. `dpa.spark` adds Spark's DataFrames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACCEPTED = (
 
 @dataclass(frozen=True)
 class MemoryFeed(Feed):
-    """A table in memory, whose splits bring their rows along."""
+    """A table in memory, whose splits hold their rows."""
 
     table: pa.Table
 
@@ -43,8 +43,8 @@ class MemoryFeed(Feed):
 def as_table(data: Any) -> pa.Table:
     """Make an Arrow table of an input in memory.
 
-    Scalars become the column `value`; dicts become rows, null where one lacks a key that another has. An index of
-    pandas that has a name, as `set_index` makes it, becomes a column before the others; one without a name is dropped.
+    Scalars become the column `value`. Dicts become rows, null where one lacks another's key. A named pandas index, as
+    of `set_index`, becomes the first columns; an unnamed one is dropped.
 
     Args:
         data: an Arrow table, an iterable of dicts or of scalars, a pandas or polars DataFrame, or anything that exports
@@ -57,7 +57,7 @@ def as_table(data: Any) -> pa.Table:
 
 
 def columns_of(table: pa.Table) -> pa.Schema | None:
-    """The columns of an input in memory; None of a table that was made of an empty list, which shows none."""
+    """A table's columns; None for a table of an empty list, which shows none."""
     return None if table.schema == _of_records([]).schema and not table.num_rows else table.schema
 
 
@@ -81,11 +81,7 @@ def _converted(data: Any) -> pa.Table:
 
 
 def _with_its_index(frame: Any) -> Any:
-    """A pandas DataFrame whose index's named levels are columns.
-
-    Raises:
-        TableError: a level and a column share a name.
-    """
+    """A pandas DataFrame with its index's named levels as columns."""
     names = [name for name in frame.index.names if name is not None]
     for name in names:
         if name in frame.columns:

@@ -1,8 +1,8 @@
-"""What Spark stages as Parquet while a job reads it, batch by batch: an open feed.
+"""What Spark stages as Parquet while a job reads it, batch by batch: an open feed that does not need Spark.
 
-Nothing here knows Spark. `dpa.spark` runs a query of Structured Streaming, and writes each micro-batch to a directory
-with its number, which is complete once it has the file that Spark writes last; or it stages a table, and lists files
-that Spark has committed in a file with the number of the batch.
+`dpa.spark` runs a query of Structured Streaming, and writes each micro-batch to a numbered directory, which is complete
+once it has the file that Spark writes last. Or it stages a table, and lists the files that Spark has committed in a
+numbered file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpa.sources.splits import NumberedSplit, ParquetSplit, Split
 
 COMPLETE = "_SUCCESS"
 ENDED = "_ended"
-"""Stands beside the batches when none follows; holds what Spark failed of, or nothing."""
+"""Stands beside the batches when none follows; holds Spark's failure, if any."""
 
 
 def place_of_batch(place: str, number: int) -> str:
@@ -32,18 +32,18 @@ def place_of_batch(place: str, number: int) -> str:
 
 
 def read_list(batch: Location) -> list[str]:
-    """Where the files of a batch lie that is listed."""
+    """The paths of a listed batch's files."""
     paths: list[str] = json.loads(_text(batch))
     return paths
 
 
 def put_list(batch: Location, paths: Sequence[str]) -> None:
-    """List a batch whose files lie at these paths."""
+    """List a batch's files."""
     put(batch, json.dumps(paths))
 
 
 def put(place: Location, text: str) -> None:
-    """Write a small file that is there as a whole or not at all."""
+    """Write a small file atomically."""
     folder, _, name = place.path.rpartition("/")
     written = place.at(f"{folder}/.{name}")
     with written.filesystem.open_output_stream(written.path) as file:
@@ -53,12 +53,12 @@ def put(place: Location, text: str) -> None:
 
 @dataclass(frozen=True)
 class MicroBatches(Feed):
-    """What Spark has staged, and goes on to stage. A position is the number of a batch, and of the next split in it.
+    """What Spark has staged, and will stage. A position is the number of a batch, and of the next split in it.
 
     Attributes:
-        place: the directory of the batches, a path or URI; empty: nothing is staged, as only columns are asked for.
+        place: the batches' directory, a path or URI; empty: nothing is staged, only columns are wanted.
         staged: their columns.
-        columns: those to read; all if None.
+        columns: those to read; None: all.
         dictionary: columns to decode as dictionaries.
     """
 
@@ -101,18 +101,14 @@ class MicroBatches(Feed):
                 batch.remove_directory()
 
     def _batch(self, number: int) -> list[str]:
-        """Where a batch is; nowhere, if it is not complete."""
+        """The paths of a batch; none if it is not complete."""
         batch = locate(place_of_batch(self.place, number))
         if batch.kind == fs.FileType.File:
             return read_list(batch)
         return [] if batch.at(f"{batch.path}/{COMPLETE}").kind == fs.FileType.NotFound else [batch.name]
 
     def _ended(self) -> bool:
-        """Whether nothing more is staged.
-
-        Raises:
-            TableError: Spark has failed.
-        """
+        """Whether nothing more will be staged."""
         mark = locate(f"{self.place}/{ENDED}")
         if mark.kind == fs.FileType.NotFound:
             return False

@@ -1,6 +1,6 @@
-"""Parquet files as splits, read in place: without Spark. To make splits, only the footers are read.
+"""Parquet files as splits, read in place without Spark. Making splits only reads the footers.
 
-Partition columns in directory names (`year=2024/...`) are not read: `dpa.spark._stage` has Spark read such a directory.
+Partition columns in directory names (`year=2024/...`) are Spark's to read (`dpa.spark._stage`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from dpa.sources.paths import Location, data_files, resolved
 from dpa.sources.splits import ParquetSplit
 
 _FOOTERS_AT_A_TIME = 16
-"""Files whose footers are read at the same time; on object storage each costs a round trip or two."""
+"""Footers to read at once; on object storage each costs a round trip or two."""
 
 _SAMPLED_GROUPS = 64
 """Most row groups that a sample is drawn from."""
 
 
 _ROWS_AT_A_TIME = 1_000_000
-"""Rows of a split where a table is read as a whole."""
 
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One file: its `path` or URI, its columns, the number of rows in each of its row groups, and its size in bytes."""
+    """A file's path or URI, columns, rows of each row group, and size in bytes."""
 
     path: str
     schema: pa.Schema
@@ -45,19 +44,19 @@ class ParquetFile:
     def splits(
         self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
     ) -> Iterator[tuple[ParquetSplit, int]]:
-        """The splits from number `start` on, each with the number of the next."""
+        """The splits from number `start` on, each with the next one's number."""
         made = ParquetTable((self,), columns, dictionary).splits(split_rows)
         yield from islice(((split, number) for number, split in enumerate(made, start=1)), start, None)
 
 
 @dataclass(frozen=True)
 class ParquetTable(Feed):
-    """Some Parquet files that hold one table, whose splits read the files themselves.
+    """Parquet files that hold one table; splits read the files themselves.
 
     Attributes:
         files: at least one, which may be empty.
-        columns: the columns to read; all if None.
-        dictionary: columns to decode as dictionaries. Those that are not strings or bytes are left as they are.
+        columns: those to read; None: all.
+        dictionary: columns to decode as dictionaries, if they are strings or bytes.
     """
 
     files: tuple[ParquetFile, ...]
@@ -71,12 +70,11 @@ class ParquetTable(Feed):
 
     @property
     def paths(self) -> list[str]:
-        """The files' paths or URIs, in the order of their rows; what Spark must read to see the same table."""
+        """The files' paths or URIs, in the order of their rows, for Spark to see the same table."""
         return [file.path for file in self.files]
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return sum(sum(file.row_groups) for file in self.files)
 
     def read(self) -> pa.Table:
@@ -86,13 +84,10 @@ class ParquetTable(Feed):
         return Page(self.splits(split_rows))
 
     def splits(self, split_rows: int) -> list[ParquetSplit]:
-        """Pack the row groups into splits, in order. A split never spans two files, and a row group is never divided.
+        """Pack the row groups into splits, in order. A split never spans two files, and a row group is never divided: a
+        single large one gives a split more than `split_rows` rows.
 
-        Args:
-            split_rows: about how many rows a split should have. It gets more only if a single row group has more.
-
-        Raises:
-            TableError: a column is missing, or the files do not agree on a column that is read.
+        Raises TableError if a column is missing, or the files differ in a column that is read.
         """
         require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self.files[0].path}")
         read = self._agreed()
@@ -104,8 +99,8 @@ class ParquetTable(Feed):
         ]
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """Rows of `_SAMPLED_GROUPS` row groups at most, drawn at random: where equal rows lie side by side, a sample of
-        a large table says less than one of all its row groups would."""
+        """Draw rows from `_SAMPLED_GROUPS` row groups at most: if equal rows lie side by side, such a sample of a large
+        table says less than one of all its row groups."""
         read = self._agreed()
         random = np.random.default_rng(seed)
         groups = [(file, index) for file in self.files for index, rows in enumerate(file.row_groups) if rows]
@@ -120,11 +115,7 @@ class ParquetTable(Feed):
         return pa.concat_tables(drawn) if drawn else self.schema.empty_table()
 
     def _agreed(self) -> pa.Schema:
-        """The columns that are read, in the files' order.
-
-        Raises:
-            TableError: the files do not agree on one of them.
-        """
+        """The columns to read, in the files' order."""
         first, *others = self.files
         expected = only(first.schema, self.columns)
         for file in others:
@@ -152,9 +143,7 @@ def parquet_table(
 
     Args:
         paths: files, directories and globs; relative ones start here. A file named twice counts once.
-        glob: only files in directories whose name matches.
-        recursive: whether to descend into sub-directories.
-        exclude: names of sub-directories, or globs of names, not to descend into.
+        glob, recursive, exclude: as in `dpa.sources.paths.data_files`.
 
     Raises:
         TableError: there is nothing at a path, or a file is not Parquet.
@@ -168,11 +157,7 @@ def parquet_table(
 
 
 def parquet_file(location: Location) -> ParquetFile:
-    """Read the footer of a file.
-
-    Raises:
-        TableError: it has none that can be read.
-    """
+    """Read the footer of a file. Raises TableError if it has none that can be read."""
     try:
         with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as file:
             groups = tuple(file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
@@ -183,7 +168,7 @@ def parquet_file(location: Location) -> ParquetFile:
 
 
 def _packed(row_groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:
-    """Consecutive row groups together while they stay within `split_rows`: their indices, and their rows."""
+    """Pack consecutive row groups within `split_rows`: their indices and rows."""
     packs: list[tuple[tuple[int, ...], int]] = []
     for index, rows in enumerate(row_groups):
         if rows == 0:

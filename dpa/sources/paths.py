@@ -1,4 +1,4 @@
-"""Where files lie: relative paths, globs and URIs, on any file system that pyarrow can open. No file is read here."""
+"""Where files lie: relative paths, globs and URIs, on any file system that pyarrow can open. Reads no files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 
 
 def resolved(path: str, base: str) -> str:
-    """`path` if it is absolute or a URI, else the path below the directory `base`."""
+    """An absolute path or URI as it is; another path below the directory `base`."""
     return path if _URI.match(path) else os.path.normpath(Path(base, path).absolute())
 
 
 def is_literal(path: str) -> bool:
-    """Whether something on this machine has just this absolute path as its name: then it is no glob, of ours or
-    Hadoop's, whatever characters it has."""
+    """Whether something on this machine has just this absolute path as its name. Then it is no glob, whatever
+    characters it has."""
     place = without_file_scheme(path)
     return Path(place).is_absolute() and os.path.lexists(place)
 
@@ -46,27 +46,27 @@ def is_readable_by_arrow(path: str) -> bool:
 
 
 def is_surely_local(path: str) -> bool:
-    """Whether Spark would look for such a path on this machine, and take each character of it as we do.
+    """Whether Spark would look for this path on this machine, and take each character as dpa does.
 
-    A path without a scheme lies on Hadoop's default file system, where Hadoop is configured. In globs of Hadoop, but
-    not of ours, `{a,b}`, `[^a]` and backslashes mean something.
+    A path without a scheme lies on Hadoop's default file system if Hadoop is configured. `{a,b}`, `[^a]` and
+    backslashes only mean something in Hadoop's globs.
     """
     local = path.startswith("file:") or not (_URI.match(path) or "HADOOP_CONF_DIR" in os.environ)
     return local and (not _HADOOPS.search(path) or is_literal(path))
 
 
 def local_path(path: str, base: str) -> Path | None:
-    """The place on this machine that a path or `file:` URI names, relative ones below `base`; None for other URIs."""
+    """The local place of a path or `file:` URI, relative ones below `base`; None for other URIs."""
     whole = without_file_scheme(resolved(path, base))
     return None if _URI.match(whole) else Path(whole)
 
 
 def local_directories(path: str, base: str) -> list[Path]:
-    """The directories on this machine from which a path reads, sorted: of a file its directory, of a link also where it
-    leads, of a glob its part without `*`, `?`, `[` and `{` and what matches. None for a URI.
+    """The local directories from which a path reads, sorted. A file gives its directory; a link also its target's; a
+    glob its part without `*`, `?`, `[` and `{`, and its matches. A URI gives none.
 
     Args:
-        path: file, directory or glob as in a job file; nothing need be there.
+        path: file, directory or glob as in a job file; it need not exist.
         base: where relative paths start.
     """
     whole = local_path(path, base)
@@ -92,7 +92,7 @@ def _alternatives(path: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Location:
-    """A path on a file system. What is local has no prefix and suffix; for the rest they make a URI of the path."""
+    """A path on a file system; `prefix` and `suffix` make it a URI, and are empty for local paths."""
 
     filesystem: fs.FileSystem
     path: str
@@ -101,16 +101,16 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The path as a user would write it, and as a `ParquetSplit` carries it."""
+        """The path as a user would write it, and as a `ParquetSplit` has it."""
         return f"{self.prefix}{self.path}{self.suffix}"
 
     @property
     def kind(self) -> fs.FileType:
-        """What there is: a file, a directory, or nothing (`FileType.NotFound`)."""
+        """What is there: a file, a directory, or nothing (`FileType.NotFound`)."""
         return self.filesystem.get_file_info(self.path).type
 
     def remove_directory(self) -> None:
-        """Remove the directory that is here, if there is one, with all that it holds."""
+        """Remove the directory here, if there is one, with its content."""
         if self.kind == fs.FileType.Directory:
             self.filesystem.delete_dir(self.path)
 
@@ -120,11 +120,8 @@ class Location:
 
 
 def locate(path: str) -> Location:
-    """Find the file system of an absolute path or URI; the path need not exist.
-
-    Raises:
-        TableError: pyarrow knows no such file system, or cannot reach it.
-    """
+    """Find the file system of an absolute path or URI, which need not exist. Raises TableError if pyarrow cannot reach
+    it."""
     path = without_file_scheme(path)
     if not _URI.match(path):
         return Location(fs.LocalFileSystem(), path)
@@ -146,11 +143,8 @@ def is_partitioned(path: str) -> bool:
 
 
 def found(path: str) -> list[Location]:
-    """What there is at an absolute path or URI, or matches a glob.
-
-    Raises:
-        TableError: nothing does; with the local name beside it that is most like it. Or pyarrow cannot reach the place.
-    """
+    """What an absolute path, URI or glob leads to. Raises TableError if it is nothing, with the most similar local
+    name."""
     matches = _matches(path)
     if matches:
         return matches
@@ -164,14 +158,14 @@ def found(path: str) -> list[Location]:
 def data_files(
     path: str, glob: str | None = None, recursive: bool = False, exclude: Sequence[str] = ()
 ) -> list[Location]:
-    """The files that a path names, sorted: a file, what lies in a directory, or what a glob matches.
+    """The files that a path names, sorted: a file, a directory's content, or a glob's matches.
 
     Args:
         path: absolute path or URI; `*`, `?` and `[...]` match within one part of it.
-        glob: keep only files whose name matches. Names that start with `_` or `.` never count in a directory; nor do
-            those that the manifest of a result does not name, where there is one.
-        recursive: whether directories are searched to any depth.
-        exclude: names of directories, or globs of names, that are not searched.
+        glob: keep only files whose name matches. In a directory, names that start with `_` or `.` never count, nor do
+            files that a result's manifest there does not name.
+        recursive: whether to search directories to any depth.
+        exclude: names of directories, or globs of names, not to search.
 
     Raises:
         TableError: there is no such file or directory, or it holds no such file.
@@ -194,11 +188,7 @@ def data_files(
 
 
 def _named_by_manifests(paths: list[str], root: Location) -> list[str]:
-    """Paths of files, but where there is the manifest of a result those that it names, whatever a list has.
-
-    Raises:
-        TableError: a manifest cannot be read, or there is no result yet.
-    """
+    """The paths, but those that a result's manifest names where there is one."""
     results: dict[str, tuple[str, ...]] = {}
     for path in paths:
         folder, name = posixpath.split(path)
@@ -214,17 +204,17 @@ def _named_by_manifests(paths: list[str], root: Location) -> list[str]:
 
 
 def prefix_of(uri: str) -> str:
-    """A URI without user, password and options; of a path that is none, the path."""
+    """A URI without user, password and options; a path as it is."""
     parts = urlsplit(uri)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" if "://" in uri else uri
 
 
 def pruned(path: str, exclude: Sequence[str], glob: str | None = None) -> list[Location]:
-    """What a path names, without some directories of its trees: as few files and whole trees as that takes, sorted.
+    """What a path names without some directories: as few files and whole trees as that takes, sorted.
 
     Args:
         path: absolute path or URI, as in `data_files`.
-        exclude: names of directories, or globs of names, that are in none of the trees.
+        exclude: names of directories, or globs of names, to leave out.
         glob: leave out files beside those directories whose name does not match.
     """
     kept: list[Location] = []
@@ -234,7 +224,7 @@ def pruned(path: str, exclude: Sequence[str], glob: str | None = None) -> list[L
 
 
 def _without(folder: Location, exclude: Sequence[str], glob: str | None) -> list[Location]:
-    """The directory itself, if nothing below it is excluded; else what remains of it."""
+    """The directory itself if nothing below it is excluded, else what remains of it."""
     whole, kept = True, []
     for info in sorted(folder.filesystem.get_file_info(fs.FileSelector(folder.path)), key=lambda info: info.path):
         place = folder.at(info.path)
@@ -250,7 +240,7 @@ def _without(folder: Location, exclude: Sequence[str], glob: str | None) -> list
 
 
 def for_hadoop(path: str) -> str:
-    """The path such that Hadoop takes each character of it literally, and none for a glob."""
+    """The path, escaped so that Hadoop takes each character literally."""
     return _HADOOPS_GLOBS.sub(r"\\\g<0>", path)
 
 
@@ -275,15 +265,15 @@ def _matches(path: str) -> list[Location]:
 
 
 def without_file_scheme(path: str) -> str:
-    """A local file's path instead of its URI; anything else as it is."""
+    """A `file:` URI's path; anything else as it is."""
     return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def is_below(path: str, names: Sequence[str]) -> bool:
-    """Whether some directory of a relative path has one of the names."""
+    """Whether a directory of a relative path has one of the names."""
     return any(fnmatchcase(part, name) for part in path.split("/")[:-1] for name in names)
 
 
 def is_hidden(path: str) -> bool:
-    """Whether some part of a path has a name that Spark and Hive skip."""
+    """Whether a part of a path has a name that Spark and Hive skip."""
     return any(part.startswith(("_", ".")) for part in path.split("/"))

@@ -1,8 +1,8 @@
-"""Records - lines of JSON or CSV, values of Kafka - that are parsed each as if it were alone: what one gives depends on
-none beside it, nor on where a block of them begins, and no record ends the process, whatever it holds.
+"""Records - lines of JSON, CSV or text, values of Kafka - parsed as if each were alone: what one gives depends neither
+on its neighbours nor on where a block begins, and no content of a record ends the process.
 
-Parsers of Arrow take a block at once, and find objects in it by their braces: two in one line, none in the next. So a
-block is looked at before, and where a record is no plain one, or the block does not parse, it is halved.
+Arrow's parsers take a block at once, and find objects in it by their braces: two in one line, none in the next. So a
+block is checked first, and halved where a record is no plain one or the block does not parse.
 """
 
 from __future__ import annotations
@@ -23,31 +23,26 @@ from dpa.sources.columns import only
 T = TypeVar("T")
 
 PIECE_BYTES = 2**20
-"""Bytes among which ends of lines are looked for at a time: they fit the cache of a processor."""
+"""Bytes to search for ends of lines at a time; they fit a processor's cache."""
 
 NEWLINE, RETURN, QUOTE, OPEN, CLOSE = b'\n\r"{}'
 BOM = b"\xef\xbb\xbf"
-"""The mark of UTF-8, which parsers of Arrow take off the beginning of what they parse, in the middle of a file too."""
+"""The mark of UTF-8. Arrow's parsers drop it from the start of what they parse, even in the middle of a file."""
 
 SPACES = bytes(range(33))
-"""What Spark takes for spaces where it looks for lines without content."""
+"""What Spark takes for spaces when it looks for lines without content."""
 
 TEXT = pa.schema([("value", pa.string())])
 """The columns of a text file."""
 
 Wrong: TypeAlias = dict[int, str]
-"""What is wrong with records that cannot be read, by their place among others; nothing, where they have no content."""
+"""Why records cannot be read, by their place; empty for one without content."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A record that cannot be read.
-
-    Attributes:
-        data: its bytes; None: it has none.
-        about: what else it takes to read it again, such as the key of a record of Kafka; plain values.
-        message: which record it is, and what is wrong with it.
-    """
+    """A record that cannot be read: its bytes, if it has any; what else it takes to read it again, such as the key of a
+    Kafka record, in plain values; and which record it is, and what is wrong with it."""
 
     data: bytes | None
     about: dict[str, Any]
@@ -56,13 +51,12 @@ class Unread:
 
 @dataclass(frozen=True)
 class LineBlock:
-    """Some lines, as bytes. Where they begin is looked for when it is asked for."""
+    """Some lines, as bytes. Line ends are found on demand."""
 
     data: pa.Buffer
 
     @cached_property
     def array(self) -> np.ndarray:
-        """The bytes."""
         return np.frombuffer(self.data, np.uint8)
 
     @cached_property
@@ -76,25 +70,23 @@ class LineBlock:
         return len(self.spans[0])
 
     def line(self, place: int) -> bytes:
-        """The content of one."""
         return self.array[self.spans[0][place] : self.spans[1][place]].tobytes()
 
     def lines(self) -> list[bytes]:
-        """The contents of all."""
         whole = self.array.tobytes()
         return [whole[start:stop] for start, stop in zip(*map(np.ndarray.tolist, self.spans), strict=True)]
 
     @property
     def has_objects(self) -> bool:
-        """Whether each line begins and ends as an object of JSON, and is text. Between such lines a parser is at the
-        top level, as no string goes over the end of a line: if it finds as many objects as lines, each line is one."""
+        """Whether each line begins and ends as a JSON object, and is text. Between such lines a parser is at the top
+        level, as no string spans lines: if it finds as many objects as lines, each line is one."""
         starts, stops = self.spans
         is_plain = (self.array[starts] == OPEN).all() and (self.array[stops - 1] == CLOSE).all()
         return bool(is_plain and self.array.min(initial=1)) and is_utf8(self.array)
 
     def is_quoted_well(self, separator: int) -> bool:
-        """Whether quotes of CSV are around whole values or doubled in such, and no line begins with a space. Where a
-        parser finds as many records as lines, no value goes over the end of one."""
+        """Whether CSV quotes enclose whole values or are doubled in them, and no line begins with a space. Then no
+        value spans lines if a parser finds as many records as lines."""
         if not self.data.size or self.data[:3].to_pybytes() == BOM:
             return False
         is_space = self.array < len(SPACES)
@@ -113,8 +105,8 @@ class LineBlock:
 
 
 def ends_of(data: pa.Buffer, *, is_whole: bool) -> np.ndarray:
-    """Behind which bytes the lines of a text end: newlines, and returns before none, as for Spark. `is_whole`: nothing
-    follows, so the last byte is such an end too."""
+    """The byte after each line's end: a newline, or a return without one, as for Spark. `is_whole`: nothing follows, so
+    the last byte ends a line too."""
     array, found = np.frombuffer(data, np.uint8), [np.empty(0, np.int64)]
     for first in range(0, len(array), PIECE_BYTES):
         piece = array[first : first + PIECE_BYTES]
@@ -140,7 +132,7 @@ def contents(array: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def is_utf8(array: np.ndarray) -> bool:
-    """Whether bytes are text in UTF-8."""
+    """Whether bytes are UTF-8."""
     sizes = pa.py_buffer(np.array([0, len(array)]))
     try:
         pa.LargeStringArray.from_buffers(1, sizes, pa.py_buffer(array)).validate(full=True)
@@ -152,12 +144,12 @@ def is_utf8(array: np.ndarray) -> bool:
 def parsed(
     values: Sequence[T], plain: Callable[[T], bytes], parse: Callable[[pa.Buffer], pa.Table]
 ) -> tuple[list[pa.Table], Wrong]:
-    """The rows of records in order, and which of these are wrong.
+    """Parse records; returns their rows in order, and which of them are wrong.
 
     Args:
-        plain: gives a record as a line that can be parsed among others, or nothing, if it has no content; raises
-            ValueError, if it is no record.
-        parse: gives the rows of lines, or raises `ArrowInvalid`.
+        plain: makes a record a line that parses among others, empty if the record has no content; raises ValueError if
+            it is no record.
+        parse: parses lines, or raises `ArrowInvalid`.
     """
     wrong: Wrong = {}
     lines: dict[int, bytes] = {}
@@ -199,11 +191,7 @@ def _reason(error: ValueError) -> str:
 
 
 def plain_object(value: bytes) -> bytes:
-    """A record of JSON, where it may be an object.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A JSON record, if it may be an object. Raises ValueError if it is none."""
     text = value.strip(b" \t\r\n")
     if text and not (text.startswith(b"{") and text.endswith(b"}")):
         raise ValueError("it is no object of JSON")
@@ -214,11 +202,8 @@ def plain_object(value: bytes) -> bytes:
 
 
 def plain_values(line: bytes, separator: bytes, number: int) -> bytes:
-    """A record of CSV as a line of `number` values: those that it lacks are null, as they are for Spark.
-
-    Raises:
-        ValueError: it has more, or its quotes are not as they should be.
-    """
+    """A CSV record as a line of `number` values; missing ones are null, as for Spark. Raises ValueError if it has more,
+    or its quotes are wrong."""
     if not line.strip(SPACES):
         return b""
     parts = line.split(b'"')
@@ -238,14 +223,14 @@ def plain_values(line: bytes, separator: bytes, number: int) -> bytes:
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How records are encoded as lines.
+    """How lines encode records.
 
     Attributes:
         name: `csv`, `json` or `text`.
         header: whether the first line of each CSV file names its columns.
-        separator: of the values of CSV, one byte.
-        tolerates: whether lines that cannot be read are left out. Then all columns are read, so that what is left out
-            does not depend on which a job reads.
+        separator: of CSV values, one byte.
+        tolerates: whether to leave out lines that cannot be read. Then all columns are read, so that the columns a job
+            reads do not decide what is left out.
     """
 
     name: str
@@ -264,10 +249,10 @@ class LineFormat:
         """The records of some lines, and which of them are wrong.
 
         Args:
-            records: how many of the lines are not empty.
-            names: of all columns of CSV.
-            schema: the columns there may be.
-            columns: those that are read; all if None.
+            records: how many lines are not empty.
+            names: of all CSV columns.
+            schema: the possible columns.
+            columns: those to read; None: all.
         """
         wanted = only(schema, columns)
         read = schema if self.tolerates else wanted
@@ -290,11 +275,6 @@ class LineFormat:
         return table.select(wanted.names), wrong
 
     def _parsed(self, data: pa.Buffer, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
-        """The records of lines of CSV or JSON.
-
-        Raises:
-            pa.ArrowInvalid: one is not as it should be.
-        """
         if self.name == "json":
             return parsed_objects(data, schema)
         from pyarrow import csv as arrow
@@ -306,23 +286,15 @@ class LineFormat:
         return arrow.read_csv(pa.BufferReader(data), read, arrow.ParseOptions(delimiter=self.separator), convert)
 
     def columns_of(self, first: bytes) -> list[str]:
-        """The names of the columns of CSV, by its first line: those that stand there, or Spark's `_c0`, `_c1`, ...; so
-        is one called that has no name there, and of several of one name each has its number behind it.
-
-        Raises:
-            csv.Error: it is no line of CSV.
-        """
+        """The columns that the first CSV line names, else Spark's `_c0`, `_c1`, ...; also for a column without a name.
+        Columns that share a name get their number appended. Raises csv.Error if it is no line of CSV."""
         [found] = csv.reader([first.decode(errors="replace")], delimiter=self.separator, strict=True)
         times = Counter(name.lower() for name in found)
         shown = [f"{name}{place}" if times[name.lower()] > 1 else name for place, name in enumerate(found)]
         return [name if found[place] and self.header else f"_c{place}" for place, name in enumerate(shown)]
 
     def record(self, data: bytes, names: tuple[str, ...], declared: pa.Schema | None) -> dict[str, Any]:
-        """What one line gives; `names` and `declared` as for a file.
-
-        Raises:
-            ValueError: it cannot be read.
-        """
+        """Read one line; `names` and `declared` as for a file. Raises ValueError if it cannot be read."""
         schema = columns_shown(self, list(names), data) if declared is None else declared
         table, wrong = self.parsed(LineBlock(pa.py_buffer(data)), 1, names, schema)
         if wrong:
@@ -332,11 +304,11 @@ class LineFormat:
 
 
 def parsed_objects(data: pa.Buffer, schema: pa.Schema | None, *, spread: bool = False) -> pa.Table:
-    """The objects of some JSON; `schema`: of the fields that are read, None: of all; `spread`: they may be on several
-    lines each, which takes longer.
+    """Parse JSON objects, or raise `pa.ArrowInvalid`.
 
-    Raises:
-        pa.ArrowInvalid: a field is of another type, or there is no such object.
+    Args:
+        schema: the fields to read; None: all.
+        spread: whether an object may span lines, which takes longer.
     """
     from pyarrow import json
 
@@ -348,7 +320,7 @@ def parsed_objects(data: pa.Buffer, schema: pa.Schema | None, *, spread: bool = 
 
 
 def columns_shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
-    """The columns of a file whose columns are not declared."""
+    """The columns of a file without declared ones, as its beginning shows them."""
     if kind.name == "json":
         ends = ends_of(pa.py_buffer(first), is_whole=False)
         lines = LineBlock(pa.py_buffer(first[: int(ends[-1])] if len(ends) else first)).lines()

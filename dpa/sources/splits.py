@@ -1,6 +1,5 @@
-"""Splits: the pieces of an input that source tasks read, and the first kinds: a range of Parquet row groups, and an
-Arrow table in memory. Nothing here knows Spark: feeds make splits, backends read them.
-"""
+"""Splits: the pieces of an input that source tasks read; and the first kinds, a range of Parquet row groups and an
+Arrow table in memory. Feeds make splits, and backends read them, without Spark."""
 
 from __future__ import annotations
 
@@ -28,9 +27,9 @@ _UNREADABLE = (pa.ArrowException, OSError)
 
 @runtime_checkable
 class Split(Protocol):
-    """A piece of an input, which one task reads. Picklable, as it travels to that task, and never changed.
+    """A piece of an input, which one task reads. Picklable and never changed.
 
-    The position of who reads it is a number of rows, so `after` takes up the reading where it was left.
+    A reader's position is a number of rows: `after` continues there.
     """
 
     @property
@@ -39,11 +38,11 @@ class Split(Protocol):
         ...
 
     def after(self, rows: int) -> Split:
-        """What is left of the split once its first `rows` rows have been read."""
+        """What is left of the split after its first `rows` rows."""
         ...
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at most `batch_rows` of them at a time: each time it is called the same, in the same order.
+        """Yield the rows, at most `batch_rows` at a time: the same ones in the same order in each call.
 
         Raises:
             TableError: they cannot be read; names what, where and why.
@@ -52,33 +51,33 @@ class Split(Protocol):
 
 
 def channel_of(split: Split) -> str:
-    """The channel of a split: where its rows come from in the order of their event time, or nearly, such as a
-    partition. All splits that do not say are of one. A channel is known from its first split on, which may be empty."""
+    """A split's channel: where rows come from in the order of their event time, or nearly, such as a partition. Splits
+    that do not say share one. A channel is known from its first split on, which may be empty."""
     return getattr(split, "channel", "")
 
 
 @runtime_checkable
 class Joinable(Protocol):
-    """A split that may go on where another ends."""
+    """A split that may continue another."""
 
     def joined(self, following: object) -> Split | None:
-        """One split of the rows of both; None if `following` does not go on where this ends."""
+        """One split of the rows of both; None unless `following` starts where this ends."""
         ...
 
 
 @cache
 def is_split(kind: type) -> bool:
-    """Whether a type has the methods of a split."""
+    """Whether a type has a split's methods."""
     return all(hasattr(kind, method) for method in ("after", "batches"))
 
 
 class Gaps:
-    """Rows of a split that are not there, such as the offsets of a topic that have no record. They count as read with
-    the rows before them, so that `after` takes up the split behind both.
+    """Rows of a split that do not exist, such as a topic's offsets without a record. They count as read with the rows
+    before them, so that `after` continues after both.
 
     Attributes:
-        unread: of those that were passed, the records that could not be read, and which rows of the split they would
-            have been; whoever takes note of them takes them out.
+        unread: the passed records that could not be read, and their places among the split's rows; whoever handles them
+            takes them out.
     """
 
     def __init__(self) -> None:
@@ -89,17 +88,17 @@ class Gaps:
         self._read = 0
 
     def note(self, rows: int, missing: int, unread: Unread | None = None) -> None:
-        """Behind the first `rows` rows that were given, `missing` are not there; `unread`: the record that is one."""
+        """After the first `rows` rows that exist, `missing` do not; `unread`: the record of one."""
         self._behind.append(rows)
         self._missing.append(self._missing[-1] + missing)
         self._records.append(unread)
 
     def before(self, row: int) -> int:
-        """How many are not there before a row, by its number among those that were given."""
+        """How many are missing before a row, by its number among those that exist."""
         return self._missing[bisect_right(self._behind, row)]
 
     def passed(self, rows: int) -> int:
-        """How many lie behind the rows that were read before, and those of which `rows` more have been read."""
+        """How many are missing after the rows read so far, up to and with `rows` more."""
         self._read += rows
         first, stop = len(self._behind) - len(self._records), bisect_right(self._behind, self._read)
         for place in range(first, stop):
@@ -110,16 +109,16 @@ class Gaps:
 
 
 class Gapped(Protocol):
-    """A split that may have rows that are not there."""
+    """A split that may have missing rows."""
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are there; `gaps` notes the others."""
+        """Yield the rows that exist; `gaps` notes the others."""
         ...
 
 
 @dataclass(frozen=True)
 class GappedRows:
-    """The rows that are there of such a split; `gaps` has the others as far as it has been read."""
+    """The rows of such a split that exist; `gaps` has the others, as far as it has been read."""
 
     split: Gapped
     gaps: Gaps
@@ -130,13 +129,13 @@ class GappedRows:
 
 
 def gapped(rows: object) -> GappedRows | None:
-    """What reads a split that may have rows that are not there, by its attribute `has_gaps`; None: it has none."""
+    """The reader of a split that may have missing rows, as its attribute `has_gaps` says; None: it has none."""
     inner = rows.split if isinstance(rows, NumberedSplit) else rows
     return GappedRows(cast("Gapped", inner), Gaps()) if getattr(inner, "has_gaps", False) else None
 
 
 def whole(split: Split) -> Split:
-    """A split with all columns, which a query may name, and not only those that a job reads; at no rate."""
+    """A split with all columns, for a query, and not only those that a job reads; at full speed."""
     if isinstance(split, NumberedSplit | FirstRows):
         return replace(split, split=whole(split.split))
     all_of: dict[str, Any] = {"columns": None, "dictionary": (), "pace": None}
@@ -145,17 +144,15 @@ def whole(split: Split) -> Split:
 
 @dataclass(frozen=True)
 class ParquetSplit:
-    """Some row groups of one Parquet file, read in place.
+    """Row groups of one Parquet file, read in place.
 
     Attributes:
-        path: local path or URI of the file; every mapper's machine must be able to open it.
-        row_groups: indices of the row groups, ascending.
-        rows: how many rows of them are read.
-        columns: the columns to read, or None for all.
+        path: local path or URI; every mapper's machine must be able to open it.
+        row_groups: their indices, ascending.
+        rows, skipped: how many rows of them to read, and how many come before those.
+        columns: those to read; None: all.
         dictionary: string columns to decode as dictionaries: repeated keys are then hashed once a batch.
-        schema: the columns that are read, as the file's footer had them when the split was made.
-        size: the file's size in bytes then.
-        skipped: how many rows of the row groups come before those of the split.
+        schema, size: the columns to read and the file's bytes, as its footer was when the split was made.
     """
 
     path: str
@@ -197,7 +194,7 @@ class ParquetSplit:
             raise TableError(f"{self.path}: {unreadable} cannot be read: {reason} ({self._place})") from None
 
     def _left(self, file: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows that are not skipped; row groups that are skipped as a whole are not read."""
+        """The rows that are not skipped; row groups skipped as a whole are not read."""
         skipped, groups = self.skipped, list(self.row_groups)
         while groups and skipped >= (held := file.metadata.row_group(groups[0]).num_rows):
             skipped -= held
@@ -217,11 +214,7 @@ class ParquetSplit:
         yield from file.iter_batches(batch_size=batch_rows, row_groups=list(row_groups), columns=columns)
 
     def _require_unchanged(self, footer: pq.FileMetaData, size: int) -> None:
-        """Check that the file is the one whose footer was read when the split was made, as far as a footer shows.
-
-        Raises:
-            TableError: it is another one; says how they differ.
-        """
+        """Check that the file is still the one that was split, as far as its footer shows."""
         difference = self._difference(footer, size)
         if difference is not None:
             raise TableError(f"{self.path}: was replaced while the job was running: {difference} ({self._place})")
@@ -243,7 +236,7 @@ class ParquetSplit:
         return None
 
     def _unreadable_group(self, file: pq.ParquetFile) -> str:
-        """Of a split that cannot be read, the row group that cannot, found by reading one at a time."""
+        """The row group that cannot be read, found by reading one at a time."""
         for group in self.row_groups:
             try:
                 for _ in self._read(file, [group], 65_536):
@@ -255,7 +248,7 @@ class ParquetSplit:
 
 @dataclass(frozen=True)
 class MemorySplit:
-    """An Arrow table that travels to the mapper with the split itself; its channel as in `channel_of`."""
+    """An Arrow table that travels with the split; its channel as in `channel_of`."""
 
     table: pa.Table
     channel: str = ""
@@ -273,11 +266,11 @@ class MemorySplit:
 
 @dataclass(frozen=True)
 class NumberedSplit:
-    """A split that knows its place in the input, whatever is left of it.
+    """A split that knows its place in the input.
 
     Attributes:
         split: what is left of it.
-        number: its number among the splits of the input.
+        number: its number among the input's splits.
         skipped: rows that came before.
     """
 
@@ -291,12 +284,11 @@ class NumberedSplit:
 
     @property
     def file(self) -> str | None:
-        """The file that it reads; None if it reads none."""
+        """The file that it reads, if any."""
         return getattr(self.split, "path", None)
 
     @property
     def channel(self) -> str:
-        """As `channel_of` the split."""
         return channel_of(self.split)
 
     def after(self, rows: int) -> NumberedSplit:
@@ -308,7 +300,7 @@ class NumberedSplit:
 
 @dataclass(frozen=True)
 class FirstRows:
-    """What was read of a split of which the rest was given back.
+    """What was read of a split whose rest was given back.
 
     Attributes:
         split: the whole.
@@ -320,7 +312,6 @@ class FirstRows:
 
     @property
     def channel(self) -> str:
-        """As `channel_of` the split."""
         return channel_of(self.split)
 
     def after(self, rows: int) -> FirstRows:
@@ -331,7 +322,7 @@ class FirstRows:
 
 
 def placed(split: Split | FirstRows, batch_rows: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The batches of a split, and of each row which one of the split's it is, those counted that are not there."""
+    """A split's batches, with each row's place in the split, in which missing rows count."""
     if isinstance(split, FirstRows):
         for batch, places in placed(split.split, batch_rows):
             taken = int(np.searchsorted(places, split.rows))
@@ -352,7 +343,7 @@ def memory_splits(table: pa.Table, split_rows: int) -> list[MemorySplit]:
 
 
 def _own(table: pa.Table) -> pa.Table:
-    """A copy that holds no more than its own rows: a slice would travel with the whole table it was cut from."""
+    """A copy of its own rows: a slice would travel with the whole table that it was cut from."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -360,11 +351,7 @@ def _own(table: pa.Table) -> pa.Table:
 
 
 def unpickled(packed: bytes, otherwise: str) -> Any:
-    """What a split brings along in pickled form.
-
-    Raises:
-        TableError: it cannot be unpickled in this process; `otherwise` begins the message.
-    """
+    """Unpickle what a split carries. Raises TableError if this process cannot; `otherwise` begins the message."""
     try:
         return pickle.loads(packed)
     except Exception as error:
@@ -372,5 +359,5 @@ def unpickled(packed: bytes, otherwise: str) -> Any:
 
 
 def total_rows(splits: Iterable[Split]) -> int:
-    """The number of rows in all splits together."""
+    """The number of rows in all splits."""
     return sum(split.rows for split in splits)

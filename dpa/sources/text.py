@@ -1,4 +1,4 @@
-"""Large files of text as splits, read in place: without Spark. To make splits, all is read once, to count lines."""
+"""Large text files as splits, read in place without Spark. Making splits reads everything once, to count lines."""
 
 from __future__ import annotations
 
@@ -21,27 +21,22 @@ from dpa.sources.records import TEXT, LineFormat
 from dpa.sources.splits import Split
 
 _LARGE_BYTES = 8 * 2**20
-"""From this mean size on, files are read in place: of many small ones Spark makes few."""
+"""Mean size from which files are read in place: of many small ones Spark makes few."""
 
 _SPLIT_BYTES = 32 * 2**20
-"""About the most bytes of a split, unless a single line has more. In a larger one keys come more often, and each is
+"""About the most bytes of a split, unless a single line has more. In a larger one keys repeat more often, and each is
 sent once."""
 
 _PARTS_AT_A_TIME = 4
-"""Parts of the text whose lines are counted at the same time."""
+"""Parts whose lines are counted at once."""
 
 _SAMPLED, _SAMPLED_BYTES = 64, 2**20
-"""From how many places of a large text a sample is drawn, and the bytes of each."""
+"""How many places of a large text a sample is drawn from, and the bytes of each."""
 
 
 @dataclass(frozen=True)
 class TextTable(Feed):
-    """Some files of text, each line of which is a record, as Spark reads them.
-
-    Attributes:
-        files: at least one.
-        columns: the columns to read, of the only one there is; all if None.
-    """
+    """Text files, each line of which is a record, as for Spark."""
 
     files: tuple[LinesFile, ...]
     columns: tuple[str, ...] | None = None
@@ -80,8 +75,8 @@ class TextTable(Feed):
         return Page(splits)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """Lines from some places of the text, drawn at random. Only where it is small, or has no line that is as short
-        as such a place, its lines are counted for it."""
+        """Draw lines from some places of the text. Lines are only counted if the text is small, or has no line that
+        fits such a place."""
         random, sizes = np.random.default_rng(seed), np.cumsum([file.size - file.begin for file in self.files])
         places = int(sizes[-1]) // _SAMPLED_BYTES
         if places <= _SAMPLED:
@@ -104,11 +99,7 @@ class TextTable(Feed):
 
 
 def text_table(files: Sequence[Location]) -> TextTable:
-    """Look at files of text.
-
-    Raises:
-        TableError: one cannot be read.
-    """
+    """Look at text files. Raises TableError if one cannot be read."""
     try:
         return TextTable(tuple(lines_file(file, LineFormat("text"), None) for file in files))
     except FileNotFoundError as error:
@@ -118,8 +109,8 @@ def text_table(files: Sequence[Location]) -> TextTable:
 def large_text(
     paths: Sequence[str], *, glob: str | None = None, recursive: bool = False, exclude: Sequence[str] = ()
 ) -> list[Location]:
-    """The files of text that paths name, as `dpa.sources.paths.data_files` finds them, if it is worth while to read
-    them in place, and all are on this machine, not compressed, and found by Spark too; else none."""
+    """The text files that paths name, as `dpa.sources.paths.data_files` finds them, if reading in place is worthwhile,
+    and all are local, not compressed, and visible to Spark; else none."""
     if not all(is_surely_local(path) for path in [*paths, glob or ""]):
         return []
     try:
@@ -133,6 +124,6 @@ def large_text(
 
 
 def _is_plain(file: Location) -> bool:
-    """Whether Spark reads a file, and as it is."""
+    """Whether Spark reads a file, and reads it as it is."""
     path = PurePosixPath(file.path)
     return not (is_hidden(path.name) or path.name.endswith("._COPYING_") or path.suffix.lower() in COMPRESSED)

@@ -23,11 +23,11 @@ from dpa.sources.records import LineFormat
 from dpa.sources.splits import Split
 
 _REMEMBERED = 4_096
-"""Files that a position names; of older ones it has the time of the newest."""
+"""Files that a position names; of older ones it has the newest time."""
 
 _OPENED_AT_A_TIME = 16
 _PATIENCE_SECONDS = 60.0
-"""For how long a file may be no Parquet file, as it is being written."""
+"""How long a file may not be Parquet yet, as it is being written."""
 
 _OBJECTS = ("s3", "gcs", "abfs")
 """File systems on which a file appears when it is complete."""
@@ -38,9 +38,9 @@ class Seen:
     """Which files have been given: a position.
 
     Attributes:
-        until: the files up to this time were, in nanoseconds since 1970; one that comes later is passed over.
-        times: of those that are newer, the time of each, by path below the place that is watched.
-        part: the file of which a part was given, its time, and where in it the next split begins.
+        until: files up to this time were, in nanoseconds since 1970; an older one that appears later is ignored.
+        times: the times of newer ones that were, by path below the watched place.
+        part: the file that was given in part, its time, and where its next split begins.
     """
 
     until: int = -(2**63)
@@ -55,15 +55,14 @@ class Seen:
 
 
 class _File(NamedTuple):
-    """One that is there: when it was written, and its path below the place that is watched."""
+    """When a file was written, and its path below the watched place."""
 
     time: int
     path: str
 
 
 def line_format(name: str, options: Mapping[str, str], *, tolerates: bool = False) -> LineFormat | None:
-    """How files of a format are encoded as lines, with options named as Spark's; None: they are Parquet. `tolerates` is
-    the format's."""
+    """The line format of files, by options named as Spark's; None: they are Parquet. `tolerates` as in the format."""
     header, separator = options.get("header", "false").lower() == "true", options.get("sep", ",")
     return None if name == "parquet" else LineFormat(name, header, separator, tolerates)
 
@@ -74,14 +73,14 @@ class WatchedFiles(Feed):
 
     Attributes:
         place: the directory or prefix: an absolute path or a URI.
-        format: how files of lines are encoded; None: they are Parquet files.
-        declared: the columns; None: those of the first file, which must then be there before the job begins.
-        columns: those to read; all if None.
+        format: of files of lines; None: they are Parquet files.
+        declared: the columns; None: those of the first file, which must be there before the job begins.
+        columns: those to read; None: all.
         dictionary: columns of Parquet files to decode as dictionaries.
         glob: only files whose name matches. Names that start with `_` or `.` never count.
-        recursive: whether to look into sub-directories, those excluded that have such names, or globs of names.
+        recursive: whether to look into sub-directories, except for those whose name, or a glob of it, is in `exclude`.
         poll_seconds: how often to look.
-        settle_seconds: a file of lines is complete when nothing has been written to it for that time. Objects of object
+        settle_seconds: a file of lines is complete when it has not been written to for that time. Objects of object
             storage always are, and a Parquet file is once it has its footer.
         clock: gives seconds since 1970.
     """
@@ -98,13 +97,13 @@ class WatchedFiles(Feed):
     settle_seconds: float = 1.0
     clock: Callable[[], float] = time.time
     _ahead: tuple[Seen, list[_File]] | None = field(default=None, init=False, compare=False)
-    """What is left of the files that were found, behind the page that was given last."""
+    """The found files that follow the page given last."""
 
     is_open = True
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """All columns, those declared or those of the first file that can be read."""
+        """All columns: those declared, or those of the first readable file."""
         schema = self._known_schema
         if schema is None:
             mend = "declare them in `columns`, or have a file there before the job begins"
@@ -150,11 +149,7 @@ class WatchedFiles(Feed):
         return Page(splits, seen)
 
     def _new(self, seen: Seen) -> list[_File]:
-        """The files that were not given as a whole, in order; that of which a part was is the first.
-
-        Raises:
-            TableError: one that was given has changed, or is gone before all of it was.
-        """
+        """The files that were not given as a whole, in order, first the one given in part."""
         new = []
         for file in self._found():
             if file.time > seen.until and file.path not in seen.times:
@@ -171,11 +166,7 @@ class WatchedFiles(Feed):
 
     @cached_property
     def _root(self) -> Location:
-        """The place that is watched.
-
-        Raises:
-            TableError: there is no such directory.
-        """
+        """The watched place."""
         root = locate(self.place.rstrip("/") or "/")
         if root.kind == fs.FileType.File:
             raise TableError(f"{self._shown}: is a file; what is watched is a directory")
@@ -188,7 +179,7 @@ class WatchedFiles(Feed):
         return prefix_of(self.place)
 
     def _found(self) -> list[_File]:
-        """What is there, in the order in which it was written."""
+        """The files there, in the order in which they were written."""
         root = self._root
         selector = fs.FileSelector(root.path, allow_not_found=True, recursive=self.recursive)
         try:
@@ -211,7 +202,7 @@ class WatchedFiles(Feed):
         )
 
     def _open(self, file: _File, schema: pa.Schema | None) -> LinesFile | ParquetFile | None:
-        """The file, looked at; None if it is not complete, or not there any more."""
+        """Look at a file; None if it is not complete, or gone."""
         location = self._root.at(f"{self._root.path.rstrip('/')}/{file.path}")
         age = self.clock() - file.time / 1e9
         try:
@@ -228,11 +219,7 @@ class WatchedFiles(Feed):
             return None
 
     def _require_columns(self, file: _File, opened: LinesFile | ParquetFile) -> None:
-        """Check that a file has the columns that are read, as the feed has them.
-
-        Raises:
-            TableError: it does not.
-        """
+        """Check that a file has the feed's columns that are read."""
         require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self._shown}")
         read = self.schema.names if self.columns is None else self.columns
         expected, found = only(self.schema, read), only(opened.schema, read)

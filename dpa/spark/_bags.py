@@ -28,7 +28,7 @@ _SIDES = ("result", "reference")
 _OTHER = {"result": "reference", "reference": "result"}
 
 _FEW = 2_000
-"""Up to so many rows that are left of a table are each compared with every one of the other."""
+"""Most rows left of a table that are each compared with every one of the other."""
 
 _LONGEST_ROW = 400
 """Characters of a row that a sentence shows."""
