@@ -1,4 +1,4 @@
-"""Errors of writing, a full disk above all, which each library reports in its own way."""
+"""Errors of writing. Each library reports a full disk in its own way."""
 
 from __future__ import annotations
 
@@ -12,27 +12,23 @@ from dpa.errors import JobFailedError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _SAID = ("No space left on device", "Disk quota exceeded", "local disk is full", "over capacity")
-"""What messages of Arrow, Spark and Ray contain, which may be many lines long."""
+"""What messages of Arrow, Spark and Ray contain. They may be many lines long."""
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the error is about a disk, or a quota of it, that is full."""
+    """Whether a disk, or a quota of it, is full."""
     return getattr(error, "errno", None) in _FULL or any(said in str(error) for said in _SAID)
 
 
 def why(error: BaseException) -> str:
-    """The error in a line, which begins with the disk if that is full."""
+    """The error in one line. A full disk comes first."""
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return f"the disk is full: {said}" if is_full(error) else said
 
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Write to `path` in this block.
-
-    Raises:
-        JobFailedError: it cannot be written; names the cause and the place.
-    """
+    """Write to `path` in this block. An `OSError` becomes a `JobFailedError` with the cause and the path."""
     try:
         yield
     except OSError as error:
@@ -40,16 +36,12 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def sync(path: str | Path) -> None:
-    """Have the content of a file, or the names in a directory, survive a loss of power.
-
-    Raises:
-        OSError: it may not. A file system that has no such thing for directories is none.
-    """
+    """Have the content of a file, or the names in a directory, survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some file systems cannot sync a directory
             raise
     finally:
         os.close(descriptor)

@@ -1,9 +1,9 @@
-"""Locks that end with their owner, temporary directories that a later run knows to be abandoned, and what no other user
-can have written.
+"""Locks that end with their owner, temporary directories that a later run recognises as abandoned, and files that no
+other user can have written.
 
-A lock is an advisory `flock` of a small file. The kernel releases it when the process that holds it ends, however it
-ends: nothing depends on process numbers, so it holds between containers and, on NFS, between machines. A file system
-without such locks has no guard, and nothing on it is taken for abandoned.
+A lock is an advisory `flock` of a small file. The kernel releases it when the process that holds it ends in any way.
+Nothing depends on process numbers, so locks work between containers and, on NFS, between machines. On a file system
+without locks nothing is guarded, and nothing is taken for abandoned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOCK = ".lock"
 """The file in an owned directory whose lock the owner holds."""
 
 DIGITS = 32
-"""Of a directory's name after its prefix, unless its path must be short."""
+"""In a directory's name after its prefix, unless the path must be short."""
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says where the file system has no locks."""
@@ -32,11 +32,10 @@ _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 @contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Hold the lock of a file, which is there for no longer than the block.
+    """Hold the lock of a file, which exists for as long as the block.
 
     Raises:
         BlockingIOError: another owner holds it.
-        OSError: the file cannot be made.
     """
     descriptor = _locked(file, os.O_CREAT)
     try:
@@ -49,7 +48,7 @@ def held(file: Path) -> Iterator[None]:
 
 
 class OwnedDirectory:
-    """A directory of this process's own, with a unique name. Its lock shows others whether the process is alive."""
+    """A directory of this process, with a unique name. Its lock shows others whether the process is alive."""
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
         self.path = path
@@ -57,17 +56,7 @@ class OwnedDirectory:
 
     @classmethod
     def make(cls, parent: Path, prefix: str, mode: int = 0o777, digits: int = DIGITS) -> OwnedDirectory:
-        """Make a directory, and `parent` if need be.
-
-        Args:
-            parent: where it is made.
-            prefix: what its name begins with.
-            mode: who may read and write it.
-            digits: of its name after the prefix; those of other lengths are not found by `found` either.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+        """Make a directory whose name is `prefix` and that many hexadecimal digits, and `parent` if it is missing."""
         parent.mkdir(parents=True, exist_ok=True)
         while True:
             path = parent / f"{prefix}{uuid.uuid4().hex[:digits]}"
@@ -75,32 +64,27 @@ class OwnedDirectory:
                 path.mkdir(mode)
             except FileExistsError:
                 continue
-            with suppress(BlockingIOError, FileNotFoundError):  # swept by another process, as it is not yet locked
+            with suppress(BlockingIOError, FileNotFoundError):  # another process has swept it before it was locked
                 return cls(path, _locked(path / LOCK, os.O_CREAT))
 
     @property
     def name(self) -> str:
-        """The directory's path, for messages."""
+        """For messages."""
         return str(self.path)
 
     def remove_directory(self) -> None:
-        """Remove the directory with all that it holds, if it is there. It stays ours if that fails.
-
-        Raises:
-            OSError: something in it cannot be removed.
-        """
+        """Remove the directory with its content, if it is there. It stays ours if that fails."""
         for entry in self.path.iterdir() if self.path.exists() else ():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             elif entry.name != LOCK:
                 entry.unlink()
         with suppress(FileNotFoundError):
-            (self.path / LOCK).unlink(missing_ok=True)  # before the lock is released, lest another process take it over
-            self.release()  # NFS keeps a file that is open in the directory, under another name
+            (self.path / LOCK).unlink(missing_ok=True)  # before it is released, lest another process take it over
+            self.release()  # NFS would keep a file that is open, under another name
             self.path.rmdir()
 
     def release(self) -> None:
-        """Give the directory up, whether it is still there or not."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -110,7 +94,7 @@ def users_directory(parent: str | None = None) -> Path:
     """This user's directory in the machine's temporary one, or in `parent`, which no other user can enter.
 
     Raises:
-        OSError: it cannot be made, or is another user's.
+        OSError: it cannot be made, or another user owns it.
     """
     path = Path(parent or gettempdir()) / f"dpa-{os.getuid()}"
     with suppress(FileExistsError):
@@ -124,11 +108,10 @@ def users_directory(parent: str | None = None) -> Path:
 
 
 def read_trusted(path: str | Path) -> bytes:
-    """The content of a file that nobody but this user, or the machine's administrator, can have written.
+    """The content of a file that only this user or the machine's administrator can have written.
 
     Raises:
         UntrustedError: another user owns the file, or can write it.
-        OSError: it cannot be read.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         there = os.fstat(file.fileno())
@@ -138,11 +121,10 @@ def read_trusted(path: str | Path) -> bytes:
 
 
 def require_own(directory: str | Path) -> None:
-    """Check that nobody but this user, or the machine's administrator, can have written what is in a directory.
+    """Check that only this user or the machine's administrator can have written what is in a directory.
 
     Raises:
         UntrustedError: another user owns it, or can write there.
-        OSError: it cannot be looked at.
     """
     there = Path(directory).stat()
     if _others_can_write(there):
@@ -162,8 +144,8 @@ def _others_can_write(there: os.stat_result) -> bool:
 
 @contextmanager
 def temporary_directory(prefix: str) -> Iterator[Path]:
-    """A directory for this user alone in the machine's temporary one, for as long as the block; those of the same
-    `prefix` that were abandoned are removed."""
+    """A directory for this user alone in the machine's temporary one, for as long as the block. Abandoned ones of the
+    same `prefix` are removed."""
     parent = Path(gettempdir())
     sweep(parent, prefix)
     directory = OwnedDirectory.make(parent, prefix, mode=0o700)
@@ -176,7 +158,7 @@ def temporary_directory(prefix: str) -> Iterator[Path]:
 
 
 def sweep(parent: Path, prefix: str) -> None:
-    """Remove the directories of such a name that were abandoned; what cannot be removed stays."""
+    """Remove abandoned directories whose names begin so. What cannot be removed stays."""
     for directory in found(parent, prefix)[0]:
         with suppress(OSError):
             directory.remove_directory()
@@ -184,11 +166,8 @@ def sweep(parent: Path, prefix: str) -> None:
 
 
 def found(parent: Path, prefix: str, digits: int = DIGITS) -> tuple[list[OwnedDirectory], list[Path]]:
-    """The directories that `make` made of these arguments: those that were abandoned, which are this process's
-    from now on, and those whose owner lives.
-
-    What another user made, or what has no lock, is neither. An empty one was being made or removed, and is removed.
-    """
+    """The directories that `make` made with these arguments: first the abandoned ones, which this process owns from now
+    on, then those whose owner lives. Directories of other users, and those without a lock, are neither."""
     abandoned, alive = [], []
     for path in named(parent, prefix, digits):
         try:
@@ -197,7 +176,7 @@ def found(parent: Path, prefix: str, digits: int = DIGITS) -> tuple[list[OwnedDi
             alive.append(path)
         except OSError:
             with suppress(OSError):
-                path.rmdir()
+                path.rmdir()  # it is empty: it was being made or removed
         else:
             if descriptor is not None:
                 abandoned.append(OwnedDirectory(path, descriptor))
@@ -205,7 +184,7 @@ def found(parent: Path, prefix: str, digits: int = DIGITS) -> tuple[list[OwnedDi
 
 
 def named(parent: Path, prefix: str, digits: int = DIGITS) -> list[Path]:
-    """The directories of this user that have such a name, and a lock or nothing in them."""
+    """This user's directories of such a name with a lock, or nothing, in them."""
     pattern = re.compile(re.escape(prefix) + f"[0-9a-f]{{{digits}}}")
     try:
         paths = sorted(path for path in parent.iterdir() if pattern.fullmatch(path.name))
@@ -215,23 +194,17 @@ def named(parent: Path, prefix: str, digits: int = DIGITS) -> list[Path]:
 
 
 def _is_owned(path: Path) -> bool:
-    """Whether a path is a directory with a lock or nothing in it, and this user's: in `/tmp`, no other user can
-    put something else in its place. It may vanish meanwhile, if its owner ends or it is swept."""
+    """Whether a path is this user's directory, with a lock or nothing in it. In `/tmp` no other user can replace it."""
     try:
         there = path.lstat()
         is_own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid()
         return is_own and ((path / LOCK).exists() or not any(path.iterdir()))
-    except OSError:
+    except OSError:  # its owner has ended, or it was swept
         return False
 
 
 def _locked(file: Path, flags: int = 0) -> int | None:
-    """A descriptor of a file, which holds its lock until it is closed; None if the file system has no locks.
-
-    Raises:
-        BlockingIOError: another owner holds it.
-        OSError: the file cannot be opened.
-    """
+    """A descriptor of a file, which holds its lock until it is closed; None if the file system has no locks."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
         try:
@@ -247,7 +220,6 @@ def _locked(file: Path, flags: int = 0) -> int | None:
 
 
 def _is_at(descriptor: int, file: Path) -> bool:
-    """Whether an open file is the one that a path leads to."""
     try:
         return os.path.samestat(os.fstat(descriptor), file.stat(follow_symlinks=False))
     except FileNotFoundError:

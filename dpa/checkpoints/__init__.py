@@ -1,5 +1,5 @@
-"""A store of checkpoints: what a job needs to go on after a failure, safe from those that it survives
-(docs/checkpoints.md). It knows nothing of what the bytes mean."""
+"""A store of checkpoints: what a job needs to continue after a failure (docs/checkpoints.md). The store does not know
+what the bytes mean."""
 
 from dpa.checkpoints._chain import Chain, Collected
 from dpa.checkpoints._data import DataFiles

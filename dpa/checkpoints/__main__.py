@@ -138,7 +138,7 @@ def remove(
 
 
 def _damages(chain: Chain) -> tuple[list[str], int]:
-    """What is wrong with the files of a job, and how many it needs."""
+    """What is wrong with the files of a job, and how many files it needs."""
     damages: list[str] = []
     needed: dict[str, FileRef] = {}
     for number in chain.numbers():
@@ -157,7 +157,7 @@ def _damages(chain: Chain) -> tuple[list[str], int]:
 
 
 def _chains(uri: str, job: str | None) -> list[Chain]:
-    """The chains of the jobs whose directory begins so, at least one."""
+    """The chains of the jobs whose directory begins with `job`, at least one."""
     store = CheckpointStore.open(uri)
     jobs = store.jobs()
     if not jobs:
@@ -169,7 +169,6 @@ def _chains(uri: str, job: str | None) -> list[Chain]:
 
 
 def _one(uri: str, job: str) -> Chain:
-    """The chain of the job whose directory begins so."""
     found = _chains(uri, job)
     if len(found) > 1:
         raise ConfigError(f"{job} may be {' or '.join(chain.job for chain in found)}: name one")
@@ -195,7 +194,6 @@ def _table(manifests: Sequence[Manifest]) -> Table:
 
 
 def _columns(*names: str) -> Table:
-    """A table of numbers, but for stages and times."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in names:
         table.add_column(name, justify="left" if name in ("stage", "made at") else "right", overflow="fold")
@@ -209,7 +207,6 @@ def _sums(files: Iterable[FileRef]) -> tuple[str, str]:
 
 @contextmanager
 def _reading(what: str) -> Iterator[Console]:
-    """Print `what` in this block; says what went wrong."""
     with exiting(), printing(what):
         yield Console(highlight=False, emoji=False, markup=False)
 

@@ -1,13 +1,13 @@
-"""The chain of a job's checkpoints: numbered slots, each born once, of which coordinators win one after the other.
+"""The chain of a job's checkpoints: numbered slots. Each is put once, and coordinators compete for the next one.
 
-A slot holds a checkpoint, or a claim: the first act of a coordinator. Who finds the next slot taken has lost the job to
-another one. Two rules make this hold although slots and files are deleted:
+A slot holds a checkpoint, or a claim: the first act of a coordinator. A coordinator that finds the next slot taken has
+lost the job to another one. Two rules make this hold although slots and files are deleted:
 
-- Slots are deleted in their order, and never the last two. So a slot was never there before if the one that it follows
-  is still there once it is put; and a coordinator that slept while its next slot was won, and deleted, has lost.
-- A slot needs only files that were written for it, or that the slot before needs. So what was written for a slot that
-  is taken, and is not needed by that slot or a later one, will never be needed. But a claim that goes back needs those
-  of a checkpoint whose slot is kept: it is put while nobody else collects.
+- Slots are deleted in their order, and never the last two. So a new slot was never there before if its predecessor is
+  still there after the put. A coordinator that slept while its next slot was won and deleted has lost.
+- A slot needs only files that were written for it, or that the slot before needs. So a file that was written for a slot
+  that is taken now, and that neither this slot nor a later one needs, will never be needed. One claim is different: one
+  that goes back needs the files of an older checkpoint. It is put while nobody else collects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SLOT = re.compile(r"(\d{10})\.json")
 _FILE = re.compile(r"(\d{10})-.*")
 
 _LOOKS = 10
-"""How often the newest slot is looked for, where lists are old and slots come and go meanwhile."""
+"""Tries to find the newest slot while lists are old and slots come and go."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Collected:
 
 
 class Chain:
-    """The chain of a job, as one coordinator or reader sees it. Not for several threads at once, but for `collect`.
+    """The chain of a job, as one coordinator or reader sees it. Only `collect` may run in another thread.
 
     Attributes:
         job: the job's directory.
@@ -59,7 +59,7 @@ class Chain:
         """The chain of a new job, claimed.
 
         Raises:
-            CheckpointError: nothing can be written there, or what is there is replaced.
+            CheckpointError: nothing can be written there, or the place replaces what it must not.
         """
         chain = cls(files, job)
         first = Slot(job, name, 0, generation, chain._claimant, None)
@@ -72,26 +72,25 @@ class Chain:
 
     @property
     def next(self) -> int:
-        """The number of the next slot, for which files are to be written now; only after a claim."""
+        """The number of the next slot, for which files are written now; only after a claim."""
         return self._won().number + 1
 
     @property
     def generation(self) -> int:
-        """That of the claim."""
         return self._won().generation
 
     def claim(self, generation: int | None = None, back_to: Manifest | None = None) -> Manifest | None:
-        """Take the job over: nobody who did so before can add to the chain from now on.
+        """Take the job over: no earlier coordinator can add to the chain from now on.
 
         Args:
             generation: a greater one than any before; by default the next.
-            back_to: the checkpoint that is the newest from now on, one of `checkpoints`; None: the one that is.
+            back_to: one of `checkpoints`, which is the newest from now on.
 
         Returns:
             The newest checkpoint, which this coordinator starts from; None if there is none yet.
 
         Raises:
-            ClaimLostError: another coordinator of this generation, or a later one, has it.
+            ClaimLostError: another coordinator of this generation, or of a later one, has the job.
             CheckpointDamagedError: the newest slot is damaged, or the chain is gone.
         """
         newest = self.newest_slot()
@@ -110,14 +109,13 @@ class Chain:
     def commit(
         self, *, epoch: int, coordinator: FileRef, tasks: Sequence[TaskParts], records: int, seconds: float
     ) -> Manifest:
-        """Add a checkpoint; the arguments are those of `Manifest`.
-
-        Its files are those that were written for slot `next`, and any of the checkpoint before.
+        """Add a checkpoint; the arguments are those of `Manifest`. Its files were written for slot `next`, or are files
+        of the checkpoint before.
 
         Raises:
             ClaimLostError: another coordinator has taken over: stop.
-            CheckpointError: it could not be written. It may come into the chain nevertheless, until one that is tried
-                later has its place: then that one is refused, and is to be written again.
+            CheckpointError: it could not be written, but may still come into the chain. If it does, the next attempt
+                is refused and must be written again.
         """
         last = self._won()
         now = datetime.now(timezone.utc).timestamp()
@@ -138,19 +136,11 @@ class Chain:
         return manifest
 
     def newest(self) -> Manifest | None:
-        """The newest checkpoint; None if there is none yet.
-
-        Raises:
-            CheckpointDamagedError: it is damaged, or the chain is gone.
-        """
         return self.newest_slot().checkpoint
 
     def checkpoints(self) -> dict[int, Manifest]:
-        """Those that the job may go on with, by their numbers, the newest first: not those behind which it went back.
-
-        Raises:
-            CheckpointDamagedError: one of them is damaged.
-        """
+        """Checkpoints that the job may continue with, by number, the newest first. Those that it went back from are
+        not among them."""
         found: dict[int, Manifest] = {}
         number = self.newest_slot().number if self._listed() else -1
         while number >= 0 and (slot := self.slot(number)) is not None and slot.checkpoint is not None:
@@ -159,11 +149,6 @@ class Chain:
         return found
 
     def manifest(self, number: int) -> Manifest:
-        """The checkpoint of a number.
-
-        Raises:
-            CheckpointDamagedError: it is missing or damaged.
-        """
         slot = self.slot(number)
         if slot is None:
             raise CheckpointDamagedError(f"{self._place(number)} is missing")
@@ -172,29 +157,23 @@ class Chain:
         return slot.checkpoint
 
     def slot(self, number: int) -> Slot | None:
-        """A slot; None if it is not there.
-
-        Raises:
-            CheckpointDamagedError: it is damaged.
-        """
         content = self._files.read(self._path(number))
         return None if content is None else Slot.decode(content, self.job, number, self._place(number))
 
     def numbers(self) -> list[int]:
-        """The numbers of the slots that are there, in their order.
-
-        One before a gap is none: it was put after it had been deleted, by a coordinator that has lost.
-        """
+        """The numbers of the slots, ascending. A slot before a gap does not count: a coordinator that had lost put it
+        again after it was deleted."""
         return _without_gap(self._listed())
 
     def newest_slot(self) -> Slot:
-        """The last one of the chain. A list that is too short does not mislead it.
+        """The last slot of the chain.
 
         Raises:
             CheckpointDamagedError: it is damaged, or there is none.
         """
         for _ in range(_LOOKS):
             number = max(self._listed(), default=-1)
+            # A list may lack the newest slots. A read does not.
             while self._files.read(self._path(number + 1)) is not None:
                 number += 1
             if number >= 0 and (slot := self.slot(number)) is not None:
@@ -202,10 +181,8 @@ class Chain:
         raise CheckpointDamagedError(f"{self._files.place}/{self.job} has no slot of a chain: it was removed")
 
     def collect(self, keep: int) -> Collected:
-        """Delete the checkpoints before the newest `keep`, and the files that no other one needs or will need.
-
-        The last two slots stay. Files that are written meanwhile for the next checkpoint stay, and so does everything
-        if a manifest is damaged.
+        """Delete the checkpoints before the newest `keep`, and the files that no other one needs or will need. If a
+        manifest is damaged, everything stays.
 
         Raises:
             CheckpointError: something cannot be read or deleted; what is left is for the next call.
@@ -219,7 +196,7 @@ class Chain:
             slot = self.slot(number)
             kept += [] if slot is None else [slot]
         old = [number for number in listed if kept and number < kept[-1].number]
-        for number in old:
+        for number in old:  # one by one, as their order matters
             self._files.delete([self._path(number)])
         needed = {path for slot in kept for path in slot.files()}
         newest = max((slot.number for slot in kept), default=-1)
@@ -229,11 +206,7 @@ class Chain:
         return Collected(len(old), len(orphans))
 
     def remove(self) -> None:
-        """Delete all that there is of the job, whose coordinators have ended.
-
-        Raises:
-            CheckpointError: something cannot be deleted; the rest is left for another call.
-        """
+        """Delete everything of the job, whose coordinators have ended. After an error it can be called again."""
         for number in self._listed():
             self._files.delete([self._path(number)])
         self._files.delete(f"{self.job}/files/{name}" for name in self._files.names(f"{self.job}/files"))
@@ -241,11 +214,11 @@ class Chain:
         self._last = None
 
     def _put(self, slot: Slot, last: Slot | None) -> Slot | None:
-        """Put a slot into the chain, behind the last one that is known.
+        """Put a slot into the chain, after the last known one.
 
         Returns:
-            The slot of that number, if it is this coordinator's: another one if that had seemed to fail. None if the
-            slot was taken by others.
+            This coordinator's slot of that number: an earlier attempt's, if that had seemed to fail. None if another
+            coordinator has taken the slot.
         """
         draft = f"{self.job}/{data_path(slot.number, 'slot')}"
         is_put = self._files.put(self._path(slot.number), slot.encode(), draft=draft) is not None
@@ -253,7 +226,7 @@ class Chain:
         if there is None or there.claimant != self._claimant:
             return None
         if last is not None and self.slot(last.number) != last:
-            return None  # another one was there, and is deleted
+            return None  # another coordinator's slot was there, and is deleted
         return there
 
     def _listed(self) -> list[int]:
@@ -277,5 +250,5 @@ class Chain:
 
 
 def _without_gap(numbers: Sequence[int]) -> list[int]:
-    """The last ones of ascending numbers, as far as each is one more than the one before."""
+    """The longest end of ascending numbers without a gap."""
     return [number for place, number in enumerate(numbers) if numbers[-1] - number == len(numbers) - 1 - place]

@@ -14,7 +14,7 @@ from dpa.errors import CheckpointDamagedError
 from dpa.storage import Files
 
 Piece = bytes | bytearray | memoryview | PickleBuffer
-"""Of what is written; any other object that shows its bytes does, too."""
+"""What is written. Any other object with a buffer will do, too."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,10 @@ class DataFiles:
         """Write a file, which is durable when this returns.
 
         Args:
-            number: the slot (`Chain.next`) for whose checkpoint it is: once that slot is taken, the file is removed
+            number: the slot (`Chain.next`) for whose checkpoint it is. Once that slot is taken, the file is removed
                 unless the checkpoint there names it.
             hint: part of its name, for people.
-            data: its bytes, or pieces of them, each of which is gone before the next is asked for.
-
-        Raises:
-            CheckpointError: it cannot be written.
+            data: its bytes, or pieces of them. A piece is no longer held when the next one is taken.
         """
         several = isinstance(data, (list, tuple, Iterator))
         pieces: Iterable[Piece] = data if several else [data]  # type: ignore[assignment, list-item]
@@ -49,7 +46,7 @@ class DataFiles:
         return FileRef(path, size, digest.hexdigest())
 
     def read(self, file: FileRef) -> bytes:
-        """The bytes of a file, as they were written, which nobody but this user can have done.
+        """The bytes of a file, as this user has written them.
 
         Raises:
             CheckpointDamagedError: it is missing, or not what was written.
@@ -67,5 +64,5 @@ class DataFiles:
 
 
 def data_path(number: int, hint: str) -> str:
-    """A path of a file that is written for a slot, which nobody else has or guesses."""
+    """A unique path of a file that is written for a slot."""
     return f"files/{number:010d}-{re.sub('[^A-Za-z0-9_.]+', '_', hint)[:80]}-{uuid.uuid4().hex}"

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from dpa.errors import CheckpointDamagedError, CheckpointError
 
 _SCHEMA = 2
-"""The version of the form. One that adds a field with a default reads the one before."""
+"""The version of the form. A version that adds a field with a default reads the one before."""
 
 _READ = frozenset({2})
 
@@ -38,10 +38,10 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file with states of keys whose hashes lie in an interval, both ends of which belong to it.
+    """A file with states of keys whose hashes lie in a closed interval.
 
     Attributes:
-        is_increment: whether it has only what has changed since the part before it was written.
+        is_increment: whether it has only what has changed since the part before was written.
     """
 
     file: FileRef
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TaskParts:
-    """What a task of a stage has in a checkpoint; increments follow what they are behind."""
+    """What a task of a stage has in a checkpoint. An increment follows the parts that it changes."""
 
     stage: str
     task: Natural
@@ -66,10 +66,10 @@ class Manifest:
     Attributes:
         number: its slot in the chain.
         generation: of the coordinator that wrote it.
-        epoch: that it completes.
+        epoch: the one that it completes.
         created_at: seconds since 1970.
-        seconds: that the sources waited for it.
-        records: that the job had read at the cut.
+        seconds: how long the sources waited for it.
+        records: how many the job had read at the cut.
         coordinator: what the coordinator knew, such as tables and positions of splits.
         tasks: the states, task by task; a file may be one of an earlier checkpoint.
         line: which coordinators made which epochs up to this one (`dpa._util.lines`).
@@ -86,13 +86,13 @@ class Manifest:
     line: tuple[tuple[int, str], ...] = ()
 
     def files(self) -> dict[str, FileRef]:
-        """Every file that it needs, by path."""
+        """The files that it needs, by path."""
         parts = (part for of_task in self.tasks for part in of_task.parts)
         return {file.path: file for file in (self.coordinator, *(part.file for part in parts))}
 
     @property
     def written(self) -> int:
-        """Bytes of those files that no earlier checkpoint had."""
+        """Bytes of the files that no earlier checkpoint had."""
         return sum(file.size for file in self.files().values() if file.number == self.number)
 
 
@@ -104,8 +104,8 @@ class Slot:
         job: the directory of the job.
         name: of the job.
         number: of the slot, from 0, without a gap.
-        generation: of the coordinator whose it is.
-        claimant: that coordinator, a name nobody else has.
+        generation: of the coordinator that put it.
+        claimant: the unique name of that coordinator.
         checkpoint: None as long as the job has none.
     """
 
@@ -118,15 +118,12 @@ class Slot:
 
     @property
     def is_claim(self) -> bool:
-        """Whether it holds no checkpoint of its own."""
         return self.checkpoint is None or self.checkpoint.number != self.number
 
     def files(self) -> dict[str, FileRef]:
-        """Every file that its checkpoint needs, by path."""
         return {} if self.checkpoint is None else self.checkpoint.files()
 
     def encode(self) -> bytes:
-        """Its file."""
         body = _SLOTS.dump_json(self)
         return b'{"schema": %d, "sha256": "%s", "slot": %s}\n' % (_SCHEMA, _digest(body), body)
 

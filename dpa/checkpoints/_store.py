@@ -16,7 +16,7 @@ from dpa.storage import DirectoryFiles, Files, Purpose, files_at
 _PURPOSE = Purpose("checkpoints", CheckpointStoreError, is_private=True)
 
 _JOB = re.compile(r"[A-Za-z0-9_.-]*-[0-9a-f]{32}")
-"""The directory of a job: its name as far as a path may hold it, and a number that is its own."""
+"""The directory of a job: its name, without what a path cannot hold, and a unique number."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class CheckpointStore:
 
     @classmethod
     def open(cls, uri: str) -> CheckpointStore:
-        """The store at a URI, which need not exist if it is a directory: a path, `file:///path`, or
-        `s3://bucket/prefix`, with the options that Arrow knows.
+        """The store at a path, `file:///path`, or `s3://bucket/prefix` with the options that Arrow knows. A directory
+        need not exist.
 
         Raises:
             CheckpointError: checkpoints cannot be there.
@@ -46,35 +46,31 @@ class CheckpointStore:
 
     @staticmethod
     def with_job(uri: str) -> tuple[str, str | None]:
-        """The URI of a store, and the directory of a job if that is what a URI names."""
+        """The URI of the store, and the job's directory if the URI names one."""
         path, mark, options = uri.partition("?")
         place, slash, last = path.rstrip("/").rpartition("/")
         return (f"{place or slash or '.'}{mark}{options}", last) if _JOB.fullmatch(last) else (uri, None)
 
     @property
     def place(self) -> str:
-        """Where it is, for messages: without user, password or options."""
+        """For messages: without user, password or options."""
         return self._files.place
 
     def create(self, name: str, generation: int = 0) -> Chain:
-        """The chain of a new job of this name, claimed for its first generation.
-
-        Raises:
-            CheckpointError: nothing can be written there.
-        """
+        """The chain of a new job of this name, claimed for its first generation."""
         job = f"{re.sub('[^A-Za-z0-9_.-]+', '_', name)[:80]}-{uuid.uuid4().hex}"
         self._files.make(job, f"{job}/chain", f"{job}/files")
         return Chain.begin(self._files, job, name, generation)
 
     def jobs(self) -> list[str]:
-        """The directories of jobs, in the order of their text."""
+        """The directories of jobs, sorted."""
         return sorted(name for name in self._files.names("") if _JOB.fullmatch(name))
 
     def chain(self, job: str) -> Chain:
-        """The chain of a job, named by its directory, to be read, claimed or collected.
+        """The chain of a job, named by its directory, to read, claim or collect.
 
         Raises:
-            CheckpointError: it is none.
+            CheckpointError: there is no such job.
         """
         if _JOB.fullmatch(job) is None or job not in self.jobs():
             known = ", ".join(self.jobs()) or "none"
@@ -82,10 +78,9 @@ class CheckpointStore:
         return Chain(self._files, job)
 
     def room(self, job: str) -> str | None:
-        """A directory, yet to be made, for the job's input as it is staged, which goes when the checkpoints do; None:
-        object storage has none."""
+        """A directory, not made yet, where the job's input is staged and is removed with the checkpoints; None in
+        object storage."""
         return f"{self.place}/{job}/input" if isinstance(self._files, DirectoryFiles) else None
 
     def data(self, job: str) -> DataFiles:
-        """The data files of a job, for its tasks."""
         return DataFiles(self._files, job)

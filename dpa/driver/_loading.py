@@ -16,7 +16,7 @@ from dpa._secrets import without_secrets
 from dpa.aggregates import READY_MADE
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.execution.failures import USER_ERRORS
-from dpa.sinks.callback import Callback
+from dpa.sinks.memory import Callback
 from dpa.sinks.sink import Sink
 
 SOURCES, SINKS = "dpa.sources", "dpa.sinks"

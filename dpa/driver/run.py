@@ -37,8 +37,8 @@ from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import RecoveryReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
-from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import never
 from dpa.telemetry.observers import Observer, Observers, RunLog, Unobserved
 from dpa.telemetry.tracker import RunTracker

@@ -23,8 +23,7 @@ from dpa.protocol.wire.events import CancelChange, CloseFeeds, TaskRequest
 from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
-from dpa.sinks.epoch_log_options import EpochLogOptions
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import EpochLogOptions, Sink
 from dpa.sources.feed import Feed, all_splits, never
 from dpa.sources.splits import Split
 from dpa.tolerance import Letter

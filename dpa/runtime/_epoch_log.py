@@ -17,7 +17,7 @@ from dpa.errors import TableError
 from dpa.protocol.checkpoint_format import written
 from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.sinks.epoch_log import EpochLog
-from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sinks.sink import EpochLogOptions
 
 _EVERY = 1.0
 """Seconds in which rows are collected for one file."""

@@ -1,6 +1,6 @@
-"""Rows in the types of a table's columns: what would change there is refused, with the value and both types.
+"""Converts rows to the types of a table's columns. A value that would change is refused, with both types.
 
-A value is kept if it can be converted to the column's type and back. Times without a zone are in UTC.
+A value does not change if it can be converted to the column's type and back. Times without a zone are in UTC.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS = (
         types.is_large_list_view,
     ),
 )
-"""Tests of types that can be converted to each other, if no value changes."""
+"""Groups of types that can be converted to each other if no value changes."""
 
 _STORED = (
     (types.is_uint8, pa.int16()),
@@ -42,12 +42,12 @@ _STORED = (
     (types.is_date, pa.date32()),
     (types.is_time, pa.time64("us")),
 )
-"""Types that tables have not, and those that are there instead."""
+"""Types that tables lack, and what they have instead."""
 
 
 def conformed(rows: pa.Table, wanted: pa.Schema, place: str, filled: Collection[str] = ()) -> pa.Table:
-    """The rows in the columns of a table, in that order and in those types. No rows show what is wrong with columns;
-    there, null stands for a type that is not known.
+    """The rows in the order and the types of a table's columns. Without rows only the columns are checked; there, null
+    stands for a type that is not known.
 
     Args:
         rows: rows of a result.
@@ -56,7 +56,7 @@ def conformed(rows: pa.Table, wanted: pa.Schema, place: str, filled: Collection[
         filled: columns that the table fills where the result lacks them.
 
     Raises:
-        TableError: columns are missing, are too many, or are of another kind; or a value would change.
+        TableError: columns are missing, are too many, or have another kind of type; or a value would change.
     """
     names = rows.column_names
     if {*wanted.names} - {*filled} - {*names} or {*names} - {*wanted.names} or len({*names}) < len(names):
@@ -81,28 +81,28 @@ def _unfit(name: str, have: pa.DataType, kind: pa.DataType, place: str) -> Table
 
 
 def storable(schema: pa.Schema, place: str, *, whole: bool = False) -> pa.Schema:
-    """The columns of a new table for rows with these: integers with a sign, times in microseconds and in UTC.
+    """The columns of a new table for a result: signed integers, times in microseconds and in UTC.
 
     Args:
-        schema: the columns of a result.
+        schema: the columns of the result.
         place: where the table is, for messages.
-        whole: whether all types must be known; null stands for one that is not, and stays.
+        whole: whether all types must be known; else null stands for an unknown one, and stays.
 
     Raises:
-        TableError: no table holds a type, or it is not known and must be.
+        TableError: tables cannot hold a type, or it is unknown and must not be.
     """
     return pa.schema([(field.name, _storable(field.type, field.name, place, whole)) for field in schema])
 
 
 def of_new_table(rows: pa.Table, place: str) -> pa.Schema | None:
-    """The columns of a new table for rows; None: there are no rows, and some types are not known. A table of such types
-    would take no rows afterwards. Errors are those of `storable`."""
+    """The columns of a new table for rows; None: there are no rows, and some types are unknown. Errors are those of
+    `storable`."""
     try:
         return storable(rows.schema, place, whole=True)
     except TableError:
         if rows.num_rows:
             raise
-        return None
+        return None  # a table with a column of nulls would not take rows later
 
 
 def _storable(kind: pa.DataType, *of: Any) -> pa.DataType:
@@ -130,7 +130,7 @@ def _kind_of(kind: pa.DataType) -> int | None:
 
 
 def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.Array:
-    """Values of a column, or of a part of it, in the type of a field."""
+    """Values of a column, or of a nested part of it, in the type of a field."""
     kind, missing = field.type, values.is_null()
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -140,7 +140,7 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
     if values.type == kind:
         return values
     if types.is_null(values.type) or len(values) == values.null_count > 0:
-        return pa.array([None] * len(values), kind)  # which has no nulls in what a null struct requires
+        return pa.array([None] * len(values), kind)  # pa.nulls would have nulls in required fields of a struct
     if _kind_of(kind) is None or _kind_of(kind) != _kind_of(values.type):
         raise _unfit(name, values.type, kind, place)
     if types.is_struct(kind):
@@ -151,7 +151,7 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
         parts = [_converted(pc.struct_field(whole, each.name), each, f"{name}.{each.name}", place) for each in kind]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
     if types.is_map(kind):
-        packed = values.take(pa.array(np.arange(len(values))))  # whose entries are those of its maps alone
+        packed = values.take(pa.array(np.arange(len(values))))  # a slice would still have the entries of all maps
         keys = _converted(packed.keys, kind.key_field, f"{name}.key", place)
         items = _converted(packed.items, kind.item_field, f"{name}.value", place)
         return pa.MapArray.from_arrays(packed.offsets, keys, items, kind, mask=missing)
@@ -176,7 +176,8 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
 
 def _kept(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """The values in a type; None if one of them would change."""
-    whole = types.is_integer(values.type) and types.is_decimal(kind)  # wide at first, as Arrow looks at types alone
+    # Arrow refuses by type alone to make a decimal of integers that may not fit, so it is a wide one first.
+    whole = types.is_integer(values.type) and types.is_decimal(kind)
     try:
         made = (values.cast(pa.decimal256(76, kind.scale)) if whole else values).cast(kind)
         same = pc.equal(back := made.cast(values.type, safe=False), values)

@@ -1,5 +1,4 @@
-"""What the log of a Delta table says of it, besides its rows: whether rows may be written to it, and what they must be
-like."""
+"""The protocol and metadata of a Delta table: whether rows may be written to it, and what they must be like."""
 
 from __future__ import annotations
 
@@ -18,21 +17,20 @@ if TYPE_CHECKING:
 _FEATURES = frozenset(
     {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants", "timestampNtz"}
 )
-"""Those of which `deltalake` writes what readers and other writers rely on."""
+"""Features that `deltalake` writes as readers and other writers expect."""
 
 _CONSTRAINT, _GENERATED, _INVARIANT = "delta.constraints.", "delta.generationExpression", "delta.invariants"
 
 
 @dataclass(frozen=True)
 class DeltaLayout:
-    """The protocol and the metadata of a table, as its log has them."""
+    """As the log of a table has them."""
 
     protocol: dict[str, Any]
     metadata: dict[str, Any]
 
     @classmethod
     def of(cls, table: DeltaTable) -> DeltaLayout:
-        """That of a table."""
         known, said = table.protocol(), table.metadata()
         protocol = {
             "minReaderVersion": known.min_reader_version,
@@ -51,24 +49,23 @@ class DeltaLayout:
 
     @property
     def entries(self) -> tuple[dict[str, Any], ...]:
-        """How the log of a table begins that is like this one."""
+        """The first entries in the log of a table like this one."""
         return {"protocol": self.protocol}, {"metaData": self.metadata}
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of the table."""
         from deltalake import Schema
 
         return pa.schema(Schema.from_json(self.metadata["schemaString"]).to_arrow())
 
     @property
     def partitions(self) -> list[str]:
-        """The names of the columns by whose values files are apart."""
+        """The names of the partition columns."""
         return list(self.metadata["partitionColumns"])
 
     @property
     def filled(self) -> set[str]:
-        """The columns that are computed where rows lack them."""
+        """The generated columns: they are computed where rows lack them."""
         return {name for name, known in self._noted if _GENERATED in known}
 
     @property
@@ -84,16 +81,13 @@ class DeltaLayout:
         return [*checks, *computed, *(known["expression"]["expression"] for known in invariants)]
 
     def is_for(self, other: DeltaLayout) -> bool:
-        """Whether rows that were written for another table may be in this one as they are."""
+        """Whether files that were written for another table may be added to this one."""
         mine, its = ((json.loads(of.metadata["schemaString"]), of.partitions, of.rules) for of in (self, other))
         return mine == its
 
     def refuse(self, place: str, *, replaces: bool) -> None:
-        """Check that this package can write to such a table; `replaces`: in place of rows that are there.
-
-        Raises:
-            TableError: it cannot, or the table forbids it.
-        """
+        """Raise a `TableError` if the table cannot be written here, or forbids it; `replaces`: if rows that are there
+        are replaced."""
         configuration = self.metadata["configuration"]
         unknown = {*self.protocol.get("writerFeatures", ()), *self.protocol.get("readerFeatures", ())} - _FEATURES
         if configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -112,5 +106,5 @@ class DeltaLayout:
 
     @property
     def _noted(self) -> list[tuple[str, dict[str, Any]]]:
-        """The names of the columns, each with its metadata."""
+        """The name and metadata of each column."""
         return [(field["name"], field["metadata"]) for field in json.loads(self.metadata["schemaString"])["fields"]]

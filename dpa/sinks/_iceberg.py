@@ -2,8 +2,8 @@
 
 Rows travel to the driver, which writes and commits them in one transaction, with the job and the epoch in the
 snapshot's summary and in a property of the table. The catalog refuses a commit that another one has overtaken.
-`pyiceberg` would then try again with the rows on top, also if the other was this same epoch from another driver; so
-its retries are off, and each try of ours looks first.
+`pyiceberg` would then add the rows again, even if the other commit was the same epoch from another driver. So its
+retries are off, and each of our tries looks first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._format import Format
 from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
-from dpa.sinks._part_files import together
 from dpa.sinks.reading import TableEpochs
-from dpa.sinks.sink import RESULT, Newest
+from dpa.sinks.sink import RESULT, Newest, together
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -30,16 +29,16 @@ _COMMITTED = "dpa.committed"
 """The property of a table, and of a snapshot's summary: `JOB/EPOCH`."""
 
 _JOB = "dpa.job"
-"""The property of a table to which epochs are published that says whose they are."""
+"""The property of a table that names the job which publishes its epochs."""
 
 _FORMAT = 2
 """The newest version of the format that `pyiceberg` writes."""
 
 _NO_PARTITIONS = ("uuid", "time")
-"""Types that `pyiceberg` transforms, and then fails to name partitions by."""
+"""Types that `pyiceberg` transforms, but cannot name partitions by."""
 
 _TRIES = 5
-"""Of a commit that others overtake."""
+"""Of a commit that others have overtaken."""
 
 
 class Iceberg(TableSink):
@@ -55,7 +54,7 @@ class Iceberg(TableSink):
             raise TableError(f"{path!r} names no table: write CATALOG.NAMESPACE.TABLE")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is needed where epochs are committed, besides that tasks stage nothing outside of themselves."""
+        """All of it where epochs are committed. For tasks alone little: they stage nothing outside of their memory."""
         return vars(self) if self.publishes is not None else {"_path": self._path, "_columns": self._columns}
 
     @property
@@ -167,7 +166,6 @@ class Iceberg(TableSink):
                 transaction.append(rows, snapshot_properties=committed)
 
     def table(self) -> Table | None:
-        """The table; None: there is none."""
         return self._table(self._catalog())
 
     def _catalog(self) -> Catalog:
@@ -184,11 +182,7 @@ class Iceberg(TableSink):
             return None
 
     def _accept(self, table: Table | None) -> None:
-        """Check that rows may go there.
-
-        Raises:
-            TableError: they must not.
-        """
+        """Raise a `TableError` if rows must not go there."""
         from pyiceberg.exceptions import NotInstalledError
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -214,7 +208,7 @@ class Iceberg(TableSink):
                 raise TableError(f"{why}, {what}; name another table") from None
 
     def _has(self, table: Table, epoch: int) -> bool:
-        """Whether a table has an epoch of this job, maybe from a driver that died then."""
+        """Whether an epoch of this job was committed, maybe by a driver that died then."""
         found = next(self._own(table), None)
         if found is None:
             return False
@@ -222,14 +216,13 @@ class Iceberg(TableSink):
         return (life, of) == (self.job, str(RESULT)) or (epoch != RESULT and int(of) >= epoch)
 
     def _own(self, table: Table) -> Iterator[Mapping[str, str]]:
-        """What the table says of this life of the job, and what its commits do that are not taken back, the newest
-        first."""
+        """The properties of the table, and of its commits that are not taken back, the newest first, as far as they are
+        of this life of the job."""
         for known in (table.properties, *(about for _, about, _ in _commits(table))):
             if known.get(_COMMITTED, "").rpartition("/")[0] in (self._life, self.job):
                 yield known
 
     def _has_begun(self, table: Table) -> bool:
-        """Whether a table has rows of this life of the job."""
         return self.publishes is not None and table.properties.get(LIFE) == self._life
 
     def newest_epoch(self, table: Table) -> Mapping[str, Any] | None:

@@ -1,8 +1,8 @@
 """Results as records of a topic of Kafka (the `confluent-kafka` package), each epoch in one transaction.
 
-Rows travel to the coordinator, or the driver, which produces them when the epoch is committed. In the same transaction
-it commits the epoch's number as the offset of a group of consumers that nobody joins: that says whether an epoch is
-there. Who begins to produce for a job fences who did before, and ends its transaction.
+Rows travel to the coordinator, or the driver, which produces them when the epoch is committed. The same transaction
+commits the epoch's number as the offset of a consumer group without members, which says whether an epoch is there. A
+new producer of a job fences the one before, and ends its transaction.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
 from dpa.sinks._format import Format
 from dpa.sinks._packages import PackageSink
-from dpa.sinks._part_files import together
-from dpa.sinks.sink import RESULT, Newest
+from dpa.sinks.sink import RESULT, Newest, together
 from dpa.sources.kafka import asking_brokers
 
 if TYPE_CHECKING:
@@ -33,10 +32,10 @@ _ANSWER_SECONDS = 30.0
 """How long brokers may take for an answer, and for all records of an epoch."""
 
 _OVER = 2**62
-"""The offset that says that a job commits nothing more."""
+"""The offset of a job that commits nothing more."""
 
 _ROWS_AT_ONCE = 10_000
-"""Rows that are made Python objects at a time."""
+"""Rows that become Python objects at a time."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,16 +48,14 @@ class KafkaTopic(PackageSink):
     def __init__(
         self, topic: str, options: Mapping[str, Any], *, section: str = "output", publishes: Publishes | None = None
     ) -> None:
-        """A topic.
-
-        Args:
+        """Args:
             topic: its name.
             options: of librdkafka; `bootstrap.servers` is needed.
             section: where a job file has these, for messages; outputs of one job have different ones.
             publishes: what each epoch publishes; None: it is a result that has no epochs.
 
         Raises:
-            TableError: an option is missing, or one that is the sink's own is given.
+            TableError: an option is missing, or one that the sink sets itself is given.
         """
         super().__init__("append", section, publishes)
         self._topic = topic
@@ -70,7 +67,7 @@ class KafkaTopic(PackageSink):
             raise TableError(f"{section}.args: {', '.join(sorted(own))} is set by dpa: leave it out")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is needed where epochs are committed: a producer of one's own, and not this one."""
+        """Without the producer: each process has its own."""
         return vars(self) | {"_producer": None}
 
     @property
@@ -120,7 +117,7 @@ class KafkaTopic(PackageSink):
         return together(staged)
 
     def _producing(self) -> Producer:
-        """A producer that nobody has fenced yet; transactions of those before it are over."""
+        """The producer. Transactions of earlier ones are over."""
         from confluent_kafka import Producer
 
         if self._producer is None:
@@ -131,7 +128,7 @@ class KafkaTopic(PackageSink):
         return self._producer
 
     def _produce(self, producer: Producer, rows: pa.Table, epoch: int) -> None:
-        """Give all rows to a producer. A record that does not arrive fails the commit of its transaction."""
+        """Give all rows to a producer. If a record does not arrive, the commit of its transaction fails."""
         keys, of_epoch, number = names_of(self.key), [("job", self.job), ("epoch", str(epoch))], 0
         for batch in rows.to_batches(_ROWS_AT_ONCE):
             for row in batch.to_pylist():
@@ -151,11 +148,11 @@ class KafkaTopic(PackageSink):
             producer.send_offsets_to_transaction([offset], about, _ANSWER_SECONDS)
 
     def _has(self, epoch: int) -> bool:
-        """Whether an epoch of this job is there, maybe from a process that has died since."""
+        """Whether an epoch of this job was committed, maybe by a process that has died since."""
         return self._marked(self.job)[0] >= _OVER or (epoch != RESULT and self._marked(self._life)[0] >= epoch)
 
     def _marked(self, group: str) -> tuple[int, str | None]:
-        """The epoch that a group says, negative if there is none, and the line until that epoch."""
+        """The epoch of a group, negative if there is none, and the line until that epoch."""
         from confluent_kafka import TopicPartition
 
         with self._consumer(group) as consumer:
@@ -166,7 +163,7 @@ class KafkaTopic(PackageSink):
 
     @contextmanager
     def _consumer(self, group: str) -> Iterator[Consumer]:
-        """One that knows of the offsets of a group, and does not join it."""
+        """For the offsets of a group, which it does not join."""
         from confluent_kafka import Consumer
 
         settings = {**self._options, "isolation.level": "read_committed", "enable.auto.commit": "false"}
@@ -177,8 +174,8 @@ class KafkaTopic(PackageSink):
             consumer.close()
 
     def _forget(self, producer: Producer, why: BaseException) -> None:
-        """End what a producer has begun, and have another one made for what is next. The newer one that has fenced it
-        has ended that already, and brokers may not answer it any more."""
+        """Abort the producer's transaction, and make another producer for the next one. If a newer producer has fenced
+        it, that has aborted the transaction, and brokers may not answer this one."""
         from confluent_kafka import KafkaError, KafkaException
 
         self._producer = None
@@ -212,7 +209,7 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> str:
-    """What JSON has no word for: bytes in base 64, times as ISO 8601 has them, decimals as texts."""
+    """For what JSON lacks: bytes in base 64, times in ISO 8601, decimals as strings."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,4 +1,4 @@
-"""What sinks have in common whose rows another package writes, each epoch of which is there once."""
+"""What sinks have in common whose rows another package writes. Each epoch is written once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dpa.execution.publishing import Publishes
 from dpa.sinks.sink import RESULT, Sink
 
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
-"""What a table says of its newest epoch: the number, and the seconds from the beginning of the stream to its end."""
+"""Properties of a table: the number of its newest epoch, and the seconds from the stream's beginning to its end."""
 
 LIFE, LINE = "dpa.life", "dpa.line"
-"""And of which life of a job it is, and who made the epochs up to it."""
+"""And the life of the job that wrote it, and the makers of the epochs up to it."""
 
 
 class PackageSink(Sink):
@@ -43,7 +43,7 @@ class PackageSink(Sink):
         return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
 
     def _about(self, epoch: int) -> dict[str, str]:
-        """What is to be kept of an epoch to know it again."""
+        """What identifies an epoch in a later run."""
         line = {} if epoch == RESULT else {LINE: lines.as_text(lines.until(self.line, epoch))}
         return {LIFE: self._life, **line} if self.with_checkpoints else {}
 
@@ -52,7 +52,7 @@ class PackageSink(Sink):
 
         Args:
             epoch: of this job.
-            commits: those of the table, the newest first: number, what it says, and whether it leaves rows as they are.
+            commits: of the table, the newest first: number, properties, and whether it leaves rows as they are.
 
         Raises:
             TableError: others have written since, or too little is known.
@@ -73,7 +73,6 @@ class PackageSink(Sink):
         return first, lines.as_text(lines.until(lines.from_text(line), epoch))
 
     def _has_rows(self) -> TableError:
-        """The error of a table that must have none."""
         remedy = f"set {self._section}.mode to `append` or `overwrite`, or name another table"
         return TableError(f"{self.place} has rows: {remedy}")
 
@@ -82,7 +81,7 @@ class TableSink(PackageSink):
     """A table, which is made if there is none.
 
     Attributes:
-        kind: the tables, and the package that writes them.
+        kind: the name of the format, and the package that writes it.
     """
 
     kind: tuple[str, str]
@@ -114,7 +113,6 @@ class TableSink(PackageSink):
         self._options = dict(options or {})
 
     def reaching(self) -> AbstractContextManager[None]:
-        """A block that uses the package; errors are those of `using`."""
         return using(*self.kind, self.place)
 
     @abstractmethod
@@ -123,19 +121,18 @@ class TableSink(PackageSink):
 
     @abstractmethod
     def newest_epoch(self, table: Any) -> Mapping[str, Any] | None:
-        """What a table says of its newest epoch; None: it has none."""
+        """The properties of the newest epoch; None: there is none."""
 
     @abstractmethod
-    def rows_of(self, table: Any) -> pa.Table:
-        """The rows of a table."""
+    def rows_of(self, table: Any) -> pa.Table: ...
 
 
 @contextmanager
 def using(tables: str, package: str, place: str | None) -> Iterator[None]:
-    """Use the package that writes `tables` of a kind, such as `Delta`, whose extra has the kind's name.
+    """Use the package that writes `tables`, such as `Delta`, whose extra has that name in lower case.
 
     Raises:
-        TableError: it cannot do it, or is not there.
+        TableError: the package has failed, or is not installed.
     """
     try:
         yield

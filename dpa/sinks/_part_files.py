@@ -1,4 +1,4 @@
-"""The Parquet files of a result by epoch: what a file has of which epoch, also where files were merged."""
+"""The Parquet files of a result by epoch: which rows of a file are of which epoch, also of merged files."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
+from dpa.storage import Files
 
 PART = re.compile(r"(?:part-\d{5}|merged-(?P<level>\d))-(?P<writer>[0-9a-f]{32})(?:-(?P<epoch>\d{6,}))?\.parquet")
-"""Their names: without an epoch where it is what came last; a merged file has epochs up to the one that it names."""
+"""Their names. What came last has no epoch; a merged file has epochs up to the one in its name."""
 
 _EPOCHS = b"dpa.epochs"
-"""What a merged file keeps beside its columns: of which epochs, in their order, it has how many rows; those of many
-early ones are counted together, behind a first epoch without rows."""
+"""Metadata of a merged file: its epochs in order, each with its number of rows. Many early epochs are counted together,
+after an entry for the first of them with no rows."""
 
 _MOST_EPOCHS = 4_096
 """Epochs that are counted apart."""
 
 _LAST = 2**62
-"""The epoch of what came last."""
+"""Stands for the epoch of what came last."""
 
 
-def with_epochs(objects: Any, names: Sequence[str], rows: pa.Table) -> pa.Table:
-    """The rows of some files, as a table that says of which epochs they are, if the files say it."""
+def with_epochs(objects: Files, names: Sequence[str], rows: pa.Table) -> pa.Table:
+    """The rows of some files, with their epochs as metadata if all the files have them."""
     known = [_epochs_in(objects, name) for name in names]
     if not all(known):
         return rows
@@ -43,8 +43,11 @@ def with_epochs(objects: Any, names: Sequence[str], rows: pa.Table) -> pa.Table:
     return _noted(rows, found)
 
 
-def begin_of(objects: Any, name: str, until: int, *, is_trial: bool) -> list[str]:
-    """The file that has what a file has until an epoch: itself, a new one, or none; if `is_trial`, nothing is written.
+def begin_of(objects: Files, name: str, until: int, *, is_trial: bool) -> list[str]:
+    """A file with the rows of a file up to an epoch: itself, a new one, or none. If `is_trial`, nothing is written.
+
+    Going back to a checkpoint may have to cut a merged file: where old checkpoints are put back, any number of epochs
+    may have been merged since.
 
     Raises:
         TableError: the file does not say which rows these are.
@@ -67,12 +70,8 @@ def begin_of(objects: Any, name: str, until: int, *, is_trial: bool) -> list[str
     return [new]
 
 
-def table_in(objects: Any, name: str) -> pa.Table:
-    """The table in one of some objects.
-
-    Raises:
-        FileNotFoundError: it is not there.
-    """
+def table_in(objects: Files, name: str) -> pa.Table:
+    """The table in a file, which must be there, without its epochs."""
     with objects.reading(name) as file:
         table = None if file is None else pq.read_table(file)
     if table is None:
@@ -83,23 +82,8 @@ def table_in(objects: Any, name: str) -> pa.Table:
     return table.replace_schema_metadata({key: value for key, value in about.items() if key != _EPOCHS} or None)
 
 
-def together(tables: Iterable[pa.Table]) -> pa.Table:
-    """The rows of some tables; a column that one lacks is null there.
-
-    Raises:
-        TableError: a column has types that go into no one type.
-    """
-    found = [table for table in tables if table.num_columns]
-    if not found:
-        return pa.table({})
-    try:
-        return pa.concat_tables(found, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise TableError(f"the rows of several epochs or tasks are no table: {error}") from None
-
-
-def _epochs_in(objects: Any, name: str) -> list[tuple[int, int]]:
-    """The epochs of a file, and how many rows each has; none if it does not say."""
+def _epochs_in(objects: Files, name: str) -> list[tuple[int, int]]:
+    """The epochs of a file, each with its number of rows; empty if they are not known."""
     match = PART.fullmatch(name)
     with objects.reading(name) as file:
         about = pq.read_metadata(file)

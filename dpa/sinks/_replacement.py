@@ -1,18 +1,18 @@
-"""Replaces the result in a directory by another one as a whole: whatever fails, the old result or the new one is there.
+"""Replaces the result in a directory as a whole: after any failure the old result or the new one is there.
 
 The new result is prepared in a work directory that this process owns. If the target can be renamed, the work directory
-lies beside it, and two renames replace one directory by the other. A target that cannot be renamed, such as a mount
-point, is filled in place: the work directory lies in it, and files are moved one by one. `_job.yaml` is the first to go
-and the last to come, so it is there only if all of a result is.
+lies beside it, and two renames exchange the directories. A target that cannot be renamed, such as a mount point, is
+filled in place: the work directory lies in it, and files are moved one by one. `_job.yaml` is moved out first and moved
+in last, so it is there only beside a whole result.
 
     .lock      held by the owner
-    new/       the new result, complete with its `_job.yaml`, until that is in its place
-    aside/     in place only: as much of the old result as has moved; files in the target are the old one's
-    old/       the old result; in place, files in the target are the new one's by now
+    new/       the new result, with its `_job.yaml` until that is in the target
+    aside/     in place only: the part of the old result that has moved; files in the target are of the old result
+    old/       the old result; in place, files in the target are of the new result now
 
-The work directory beside `out` is `.out.` and 32 hexadecimal digits. In place it is `.dpa-result-` and as many, so that
-in `out` none is taken for that of a result beside it, `out/out`, nor missed if `out` is mounted under another name.
-If the owner is killed in between, whoever uses the target next undoes what it did.
+The work directory beside `out` is `.out.` and 32 hexadecimal digits. In place its name is `.dpa-result-` and as many:
+it must differ from a work directory of `out/out`, and be found if `out` is mounted under another name. If the owner is
+killed, the next user of the target undoes what it did.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dpa._util.owned import OwnedDirectory
 from dpa.sinks.sink import RESULT
 
 MARK = "_job.yaml"
-"""The resolved configuration beside a result; readers of Parquet directories pass over names with an underscore."""
+"""The resolved configuration beside a result. Readers of Parquet directories ignore names with an underscore."""
 
 _IN_PLACE = ".dpa-result-"
 
@@ -38,13 +38,13 @@ PART = re.compile(r"part-\d{5}\.parquet")
 
 
 def part_name(task: int, writer: str = "", epoch: int = RESULT) -> str:
-    """The name of a task's file, which `PART` matches where no `writer` is named."""
+    """The name of a task's file, which `PART` matches if there is no `writer`."""
     of_writer, of_epoch = f"-{writer}" if writer else "", f"-{epoch:06d}" if epoch != RESULT else ""
     return f"part-{task:05d}{of_writer}{of_epoch}.parquet"
 
 
 def shown(names: list[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """The first of some names, and the number of the others."""
     return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
@@ -67,11 +67,7 @@ class Replacement:
 
     @classmethod
     def begin(cls, target: Path, mark: str) -> Replacement:
-        """Prepare a new result of `target`, which need not exist, with `mark` as the text of its `_job.yaml`.
-
-        Raises:
-            OSError: nothing can be written to the target or beside it.
-        """
+        """Prepare a new result of `target`, which need not exist, with `mark` as the text of its `_job.yaml`."""
         try:
             beside = cls._begun(target.parent, target, mark)
         except OSError:
@@ -96,10 +92,11 @@ class Replacement:
         return replacement
 
     def _can_rename_target(self) -> bool:
-        """Whether the target can be moved into the work directory: asked by a rename that must fail, as its goal is not
-        empty. Mount points, also those that look like any other directory, and missing rights fail in another way."""
+        """Whether the target can be moved into the work directory."""
         if not self._target.exists():
             return True
+        # This rename must fail, as its goal is not empty. With a mount point, which may look like any other directory,
+        # or without the right to rename it fails with another error.
         try:
             self._target.rename(self.new)
         except OSError as error:
@@ -108,14 +105,8 @@ class Replacement:
         return False
 
     def publish(self, accept: Callable[[Path], None]) -> None:
-        """Put the new result in its place. If this raises, the old one is there.
-
-        Args:
-            accept: looks at the directory that holds what is to be replaced, and raises if that must stay.
-
-        Raises:
-            OSError: a file cannot be moved.
-        """
+        """Put the new result in its place. If this raises, the old one is there; `accept` is given the directory with
+        the old one, and raises if that must stay."""
         try:
             sync(self.new / MARK)
             sync(self.new)
@@ -145,7 +136,7 @@ class Replacement:
         _move(self.new, self._target, _mark_last(self.new))
 
     def _undo(self) -> None:
-        """Bring back the old result, unless nothing was done to it, or a whole result is there."""
+        """Bring back the old result, unless it has not moved, or a whole result is there."""
         if not (self.new / MARK).exists() or (self._target / MARK).exists():
             return
         if self._is_in_place:
@@ -159,26 +150,22 @@ class Replacement:
             self._old.rename(self._target)
 
     def settle(self) -> None:
-        """Undo what was begun and not completed, and remove the work directory. If that fails, the next job that uses
-        the target tries again.
-
-        Raises:
-            OSError: something cannot be moved or removed, or the old result's directory holds what is not of a result.
-        """
+        """Undo an incomplete exchange, and remove the work directory. If that fails, the next job that uses the target
+        tries again."""
         try:
             self._undo()
             for place in (self._old, self._aside):
                 for name in files_of_result(place):
                     (place / name).unlink()
                 if place.exists():
-                    place.rmdir()
+                    place.rmdir()  # which fails if it holds anything but a result
             self._owned.remove_directory()
         finally:
             self._owned.release()
 
 
 def settle_abandoned(target: Path) -> list[Path]:
-    """Settle what killed jobs have left of their results, and return the work directories of running ones."""
+    """Settle what killed jobs have left; returns the work directories of running jobs."""
     alive: list[Path] = []
     for parent in (target.parent, target):
         abandoned, living = owned.found(parent, _prefix(parent, target))
@@ -190,12 +177,12 @@ def settle_abandoned(target: Path) -> list[Path]:
 
 
 def is_unsettled(target: Path) -> bool:
-    """Whether a job, which may have been killed, has begun to fill a directory in place."""
+    """Whether a job, maybe a killed one, is filling a directory in place."""
     return bool(owned.named(target, _IN_PLACE))
 
 
 def files_of_result(directory: Path) -> list[str]:
-    """The names in a directory, if there is one, that are those of a result's files. A link is not followed."""
+    """The names of a result's files in a directory that may be missing. Links are not followed."""
     entries = directory.iterdir() if directory.is_dir() and not directory.is_symlink() else ()
     named = [entry for entry in entries if entry.name == MARK or PART.fullmatch(entry.name)]
     return sorted(entry.name for entry in named if entry.is_file() and not entry.is_symlink())
@@ -206,8 +193,8 @@ def _mark_last(directory: Path) -> list[str]:
 
 
 def _move(source: Path, goal: Path, names: list[str]) -> None:
-    """Move files; a loss of power leaves `_job.yaml` neither where some of the files before it are missing, nor where
-    some of those after it are."""
+    """Move files. After a loss of power `_job.yaml` is neither where files moved before it are missing, nor where files
+    moved after it are."""
     for name in names:
         if name != MARK:
             (source / name).rename(goal / name)
@@ -219,5 +206,5 @@ def _move(source: Path, goal: Path, names: list[str]) -> None:
 
 
 def _prefix(parent: Path, target: Path) -> str:
-    """How the names of work directories in `parent` begin."""
+    """Of the names of work directories in `parent`."""
     return _IN_PLACE if parent == target else f".{target.name}."

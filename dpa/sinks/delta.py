@@ -1,10 +1,10 @@
-"""A result as the table of a Delta lake (the `deltalake` package, without a JVM).
+"""A result as a Delta table (the `deltalake` package, without a JVM).
 
-Each task has `deltalake` write its rows into a table of the task's own, in a directory below the table's, that is like
-the table: so partitions, statistics and constraints are those of any other writer. No reader sees such files before the
-log of the table names them, as a commit does. It carries the job and the epoch as Delta's *transaction version of an
-application*. `deltalake` does not look at it by itself, so a commit looks before: in the log that the very handle has
-read with which it then commits, since a handle that lacks a later commit of the same application is refused.
+Each task has `deltalake` write its rows into a table like this one, in a directory below it. So partitions, statistics
+and constraints are written as by any other writer. Readers see these files once a commit names them in the log of the
+table. A commit carries the job and the epoch as Delta's *transaction version of an application*. `deltalake` does not
+check it, so we do before each commit, with the same handle: a handle that lacks a later commit of the application is
+refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OVER = 2**62
 """The transaction version of a job that commits nothing more to a table."""
 
 _LOOK_BACK = 50
-"""Commits of others, such as those of maintenance, that may follow the newest one of a job."""
+"""How many commits of others, such as maintenance, may follow the newest one of a job."""
 
 _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES")
 """Operations that leave rows as they are."""
@@ -58,10 +58,10 @@ class _Part:
     """A table that a task has written.
 
     Attributes:
-        name: its directory in that of the table.
-        layout: what the rows were written for; None: there are no rows, of columns whose types nobody knows.
+        name: its directory in the table's.
+        layout: what the rows were written for; None: there are no rows, and some types are unknown.
         files: its files, as its log has them.
-        nothing: instead of a layout, no rows.
+        nothing: if there is no layout, a table without rows.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Delta(TableSink):
                     raise
 
     def abort(self) -> None:
-        """What was staged stays where a commit may still be on its way, or a checkpoint may name it: `VACUUM` removes
+        """Staged files stay where a commit may still be on its way, or a checkpoint may name them. `VACUUM` removes
         what no log names."""
         if not self._begun:
             return
@@ -196,6 +196,7 @@ class Delta(TableSink):
                 if not is_trial:
                     table.delete(commit_properties=properties)
                 return
+            # `restore` would find missing files too, but only after the job has gone back.
             before = DeltaTable(self._uri, first - 1, self._options)
             root = f"{table.table_uri.removeprefix('file://').rstrip('/')}/"
             names = [uri.removeprefix(root) for uri in {*before.file_uris()} - {*table.file_uris()}]
@@ -205,7 +206,6 @@ class Delta(TableSink):
                 table.restore(first - 1, commit_properties=properties)
 
     def _is_there(self, name: str) -> bool:
-        """Whether a file is, by its name in a URI."""
         found = self._files.get_file_info([name, unquote(name)])
         return any(info.type != fs.FileType.NotFound for info in found)
 
@@ -214,7 +214,7 @@ class Delta(TableSink):
             return pa.concat_tables([self._rows(part) for part in staged])
 
     def _rows(self, part: _Part) -> pa.Table:
-        """Read by `deltalake`: no thread may free what a file of Python's holds as the process ends."""
+        """Read by `deltalake`, as Arrow's threads must not free a Python file while the process ends."""
         from deltalake import DeltaTable
         from deltalake.query import QueryBuilder
 
@@ -228,8 +228,7 @@ class Delta(TableSink):
         return conformed(found, part.layout.columns, self.place)
 
     def _written(self, rows: pa.Table, prefix: str, layout: DeltaLayout | None) -> _Part:
-        """What a task, or the one that commits, has written into a table of its own that has a layout; None: there is
-        no table yet.
+        """Write rows into a table of their own with a layout; None: there is no table yet that it must be like.
 
         Raises:
             TableError: rows do not fit into the table.
@@ -257,7 +256,7 @@ class Delta(TableSink):
                 why = f"`deltalake` cannot write negative decimals as partitions of the table at {self.place}"
             else:
                 raise
-        if why:  # raised outside of what quotes rows, whose text may look like an outage
+        if why:  # raised outside of the handler: the error there quotes rows, whose text may look like an outage
             raise TableError(f"{why}; mend the rows in the job")
         table = DeltaTable(where, storage_options=options)
         with self._files.open_input_stream(f"{name}/{_LOG}/{table.version():020d}.json") as stream:
@@ -267,17 +266,13 @@ class Delta(TableSink):
         return _Part(name, layout or DeltaLayout.of(table), tuple(entry["add"] for entry in entries if "add" in entry))
 
     def _fitting(self, part: _Part, layout: DeltaLayout) -> _Part:
-        """A part that may be in a table with this layout: written again if the table was altered, or made, since."""
+        """The part, written again if the table was made or altered since."""
         if part.layout is None or layout.is_for(part.layout):
             return part
         return self._written(self._rows(part), part.name.rpartition("-")[0].rpartition("-")[0], layout)
 
     def _require_partitions(self, rows: pa.Table, table: DeltaTable) -> None:
-        """Check that readers find the values of partitions that rows have: an empty text, for one, is null there.
-
-        Raises:
-            TableError: they would find others.
-        """
+        """Raise a `TableError` if readers would find other values of partitions, such as null for an empty string."""
         for name in {*table.metadata().partition_columns} & {*rows.column_names}:
             found = pa.table(table.get_add_actions(flatten=True))[f"partition.{name}"]
             there = {repr(value) for value in found.to_pylist()}
@@ -288,7 +283,7 @@ class Delta(TableSink):
 
     @staticmethod
     def _new_columns(columns: pa.Schema) -> pa.Schema:
-        """The columns of a table that is made of these."""
+        """The columns as a new table would have them."""
         from deltalake import Schema
 
         return pa.schema(Schema.from_arrow(columns).to_arrow())
@@ -298,27 +293,24 @@ class Delta(TableSink):
 
     @property
     def _files(self) -> fs.FileSystem:
-        """Those in the table's directory."""
         from deltalake.fs import DeltaStorageHandler
 
         return fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
 
     def _log(self, name: str, version: int, *entries: Mapping[str, Any]) -> None:
-        """Write a version of the log of a table in the table's directory."""
+        """Write a version of the log of a part."""
         text = "".join(f"{json.dumps(entry)}\n" for entry in entries).encode()
         path = f"{name}/{_LOG}/{version:020d}.json"
         with self._files.open_output_stream(path, buffer_size=len(text) + 1) as stream:
             stream.write(text)
 
     def _remove(self, name: str) -> None:
-        """Remove a directory in the table's."""
         if "://" in self._uri:
             self._files.delete_dir(name)
         else:
             shutil.rmtree(self._in(name))
 
     def table(self) -> DeltaTable | None:
-        """The table; None: there is none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -328,7 +320,7 @@ class Delta(TableSink):
             return None
 
     def _transactions(self, epoch: int) -> list[Transaction]:
-        """What a commit of an epoch says: of the job, that it has begun, or is over; of its life, how far it is."""
+        """The versions in the commit of an epoch: of the job, that it has begun or is over; of its life, the epoch."""
         from deltalake import Transaction
 
         last = epoch == RESULT
@@ -339,7 +331,7 @@ class Delta(TableSink):
         return [Transaction(self.job, 0), Transaction(self._life, epoch)]
 
     def _has(self, table: DeltaTable | None, epoch: int) -> bool:
-        """Whether a table has an epoch of this job, maybe from a driver that died then."""
+        """Whether an epoch of this job was committed, maybe by a driver that died then."""
         if table is None:
             return False
         committed = table.transaction_version(self.job)
@@ -349,17 +341,12 @@ class Delta(TableSink):
         return epoch != RESULT and committed is not None and committed >= epoch
 
     def _has_begun(self, table: DeltaTable | None) -> bool:
-        """Whether a table has rows of this life of the job."""
         if table is None or self.publishes is None:
             return False
         return table.transaction_version(self._life) is not None
 
     def _accept(self, table: DeltaTable | None) -> DeltaLayout | None:
-        """Check that rows may go there; returns what the table is like.
-
-        Raises:
-            TableError: they must not.
-        """
+        """The layout of the table; a `TableError` if rows must not go there."""
         if table is not None:
             is_own = table.transaction_version(self.job) is not None
             if self._mode == "error" and table.file_uris() and not is_own:

@@ -1,7 +1,7 @@
-"""The log of a job by epoch, as Parquet: a row for each, in files that are merged as those of results are.
+"""The log of a job by epoch, as Parquet: a row for each epoch, in files that are merged like those of results.
 
-It is only added to. A job that is begun again, or goes on behind a checkpoint, says so with a row: the epochs behind
-that are made again, and readers see the new ones.
+Rows are only added. When a job starts again, maybe from a checkpoint, it adds a row that says so. The epochs after that
+are made again, and readers see the new ones.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from dpa._util.owned import UntrustedError, require_own
 from dpa.errors import PlaceTakenError, TableError
-from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects, manifest_at, objects_at
 from dpa.sinks.reading import ParquetEpochs
+from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.paths import without_file_scheme
 
@@ -52,7 +52,7 @@ SCHEMA = pa.schema(
         ("splits", pa.binary()),
     ]
 )
-"""The columns. Where `ended` is null, a generation begins behind the epoch."""
+"""The columns. A row whose `ended` is null says that a generation begins after the epoch."""
 
 _LOCK_SECONDS = 5.0
 """How long the process of a dead generation may take to end."""
@@ -62,7 +62,7 @@ class EpochLog:
     """The log of one generation. Whatever fails is a `TableError`."""
 
     def __init__(self, options: EpochLogOptions, behind: int) -> None:
-        """Begin behind an epoch. An older generation cannot add to the log any more."""
+        """Begin after an epoch. An older generation cannot add to the log any more."""
         self._sink = ParquetObjects(options.place, "overwrite", mark=lambda: options.config, publishes="final")
         self._sink.job, self._sink.with_checkpoints = options.job, True
         if "://" not in options.place:
@@ -86,14 +86,13 @@ class EpochLog:
         self.add([{"epoch": behind}])
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Add rows."""
-        number = self._number + 1  # the same if this fails: rows that are there all the same are not added again
+        # After a failure the number stays: if the rows are there all the same, they are not added again.
+        number = self._number + 1
         table = pa.Table.from_pylist([*rows], SCHEMA)
         self._sink.commit([self._sink.stage(table, 0, number)], number, 0.0)
         self._number = number
 
     def close(self) -> None:
-        """Add no more."""
         self._sink.abort()
 
 
@@ -133,11 +132,7 @@ def epochs(path: str | Path, *, splits: bool = False) -> pa.Table:
 
 
 def config_of(path: str | Path) -> str:
-    """The configuration of the job whose log this is, as text.
-
-    Raises:
-        TableError: there is no log.
-    """
+    """The configuration of the job whose log this is, as text."""
     found, _ = manifest_at(objects_at(log_at(path)))
     if found is None:
         raise TableError(f"{path} has no log of epochs")
@@ -145,11 +140,7 @@ def config_of(path: str | Path) -> str:
 
 
 def log_at(path: str | Path) -> str:
-    """The log at a path, or the newest of those in it.
-
-    Raises:
-        TableError: there is none.
-    """
+    """The log at a path, or the newest one in it."""
     place = without_file_scheme(str(path))
     if "://" in place or (Path(place) / MANIFEST).exists():
         return place

@@ -1,12 +1,14 @@
-"""Results that stay in memory."""
+"""Results that stay in memory: they travel to the process that runs the job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from dpa.sinks.sink import Sink
+from dpa.execution.publishing import Publishes
+from dpa.executors import name_of
+from dpa.sinks.sink import RESULT, Sink, together
 
 
 class Memory(Sink):
@@ -24,3 +26,36 @@ class Memory(Sink):
 
     def read(self, staged: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(staged)
+
+
+class Callback(Sink):
+    """Calls a function with the rows of each epoch that has any, and the epoch's number, before the next epoch is
+    published. At least once: after a death the function gets rows again, those since the checkpoint from which the job
+    continues, or else all. Numbers may come again with other rows."""
+
+    in_driver = True
+
+    def __init__(self, function: Callable[[pa.Table, int], object], publishes: Publishes) -> None:
+        self.publishes = publishes
+        self._function = function
+        self._newest = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+    @property
+    def place(self) -> str:
+        return name_of(self._function)
+
+    def begin(self) -> None:
+        self._newest = 0
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
+        return rows
+
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+        number = self._newest + 1 if epoch == RESULT else epoch
+        rows = together(staged)
+        if rows.num_rows or self.publishes == "table":
+            self._function(rows, number)
+        self._newest = number  # not before: what fails is given again with the same number

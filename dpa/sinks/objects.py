@@ -1,11 +1,11 @@
 """A result, or results by epoch, as Parquet files beside a manifest that names them: below a prefix of object storage,
 or in a directory.
 
-In object storage nothing can be renamed. So tasks put files of names that nobody else has, and one conditional put of
-the manifest makes them the result. To begin is to put the manifest, too, with this writer's name in it: of several that
-have begun the last one alone can commit. It also lets that one remove what those that died have left.
+In object storage nothing can be renamed. So tasks put files with unique names, and one conditional put of the manifest
+makes them the result. A job begins by putting the manifest with the name of a new writer: of several jobs only the last
+to begin can commit. It may also remove what dead jobs have left.
 
-Where each epoch adds rows, many small files become few large ones, `_FANOUT` files of a level one of the next.
+Where each epoch adds rows, small files are merged: `_FANOUT` files of a level become one of the next.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dpa._util import lines
 from dpa.errors import PlaceTakenError, TableError
 from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
-from dpa.sinks._part_files import PART, begin_of, table_in, together, with_epochs
+from dpa.sinks._part_files import PART, begin_of, table_in, with_epochs
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import RESULT, Newest, Sink
+from dpa.sinks.sink import RESULT, Newest, Sink, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -37,11 +37,10 @@ _NO_TAG = '"0"'
 """The tag of no object."""
 
 _FANOUT = 16
-"""Files that are merged into one; as many newer ones stay as they are."""
+"""Files that are merged into one. As many newer ones are left alone."""
 
 _LARGE_ROWS = 2_000_000
 """Files that together have more rows are not merged."""
-
 
 _PUT_SECONDS = 30.0
 """How long others may take to replace a manifest: each reads one file and writes one."""
@@ -50,8 +49,8 @@ _PURPOSE = Purpose("results", TableError)
 
 
 class ParquetObjects(Sink):
-    """Parquet files, a file a task. Readers of ours go by the manifest, and see the old result or the new one; what is
-    there of another kind is never removed."""
+    """Parquet files, a file a task. Readers that go by the manifest see the old result or the new one. Files of another
+    kind are never removed."""
 
     def __init__(
         self,
@@ -62,12 +61,7 @@ class ParquetObjects(Sink):
         mark: Callable[[], str] = str,
         publishes: Publishes | None = None,
     ) -> None:
-        """A result at a URI, or in a directory; the arguments are those of a `ParquetDirectory`, and what each epoch
-        publishes.
-
-        Raises:
-            TableError: it has no bucket.
-        """
+        """A result at a URI, or in a directory; the other arguments are those of a `ParquetDirectory` and of a sink."""
         self.job = uuid.uuid4().hex
         self.publishes = publishes
         self._objects = objects_at(uri)
@@ -79,7 +73,7 @@ class ParquetObjects(Sink):
         self._lock = ExitStack()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All that tasks need, and who commits epochs."""
+        """What tasks need, and what commits epochs."""
         known = {"_text": partial(str, self._text()), "_large": set()}
         names = ("job", "publishes", "with_checkpoints", "key", "_objects", "_writer")
         return {**known, **{name: getattr(self, name) for name in names}}
@@ -94,7 +88,7 @@ class ParquetObjects(Sink):
 
     @property
     def _is_log(self) -> bool:
-        """Whether each epoch adds to those before."""
+        """Whether each epoch adds rows."""
         return self.publishes in ("final", "changes")
 
     @property
@@ -115,8 +109,9 @@ class ParquetObjects(Sink):
         if self._tried_put(claim, _NO_TAG) is not None:
             raise TableError(f"the storage of {self.place} ignores If-Match, so results in it are not safe")
         goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
-        if not goes_on:  # a checkpoint may name what was staged, and was not committed yet
-            self._remove(name for name in self._parts() if name not in _named(found))
+        # If it goes on, a checkpoint may name files that were staged and not committed yet.
+        if not goes_on:
+            self._objects.delete(name for name in self._parts() if name not in _named(found))
 
     def _hold(self) -> None:
         try:
@@ -195,7 +190,7 @@ class ParquetObjects(Sink):
                 self._clean(name for name in _named(found) if name not in kept)
 
     def _merged(self, found: ResultManifest, etag: str) -> ResultManifest:
-        """The manifest with one file in place of the oldest ones of a level, if there are enough of them."""
+        """The manifest with one file in place of the oldest ones of a level, if there are enough."""
         files = found.files or ()
         for level, group in itertools.groupby(files, self._level):
             of_level = list(group)
@@ -217,7 +212,7 @@ class ParquetObjects(Sink):
         return found
 
     def _small(self, names: Sequence[str]) -> pa.Table | None:
-        """The rows of some files; None if they are too many, or go into no one table."""
+        """The rows of some files; None if they are too many, or have no common schema."""
         rows = 0
         for name in names:
             with self._objects.reading(name) as file:
@@ -232,7 +227,7 @@ class ParquetObjects(Sink):
         return with_epochs(self._objects, names, found) if self.with_checkpoints else found
 
     def _level(self, name: str) -> int | None:
-        """How often a file was merged; None: it is merged no more."""
+        """How often a file was merged; None: it is not merged again."""
         match = PART.fullmatch(name)
         return None if match is None or name in self._large else int(match["level"] or 0)
 
@@ -248,13 +243,15 @@ class ParquetObjects(Sink):
         found, etag = self._manifest()
         if found is None or found.writer != self._writer:
             return
-        self._put(replace(found, writer=""), etag)  # a commit that is still on its way meets another manifest now
+        # First of all: a commit that is still on its way meets another manifest now.
+        self._put(replace(found, writer=""), etag)
+        left = (name for name in self._parts() if name not in _named(found))
         if not self.with_checkpoints:
-            self._remove(name for name in self._parts() if self._writer in name and name not in _named(found))
+            self._objects.delete(name for name in left if self._writer in name)
         elif self._has(found, RESULT):  # no checkpoint counts any more
-            self._remove(name for name in self._parts() if name not in _named(found))
+            self._objects.delete(left)
         if found.files is None and not self._in_storage and not self._parts():
-            self._remove([MANIFEST])  # no other job can have begun
+            self._objects.delete([MANIFEST])  # no other job can have begun in a directory that is held
 
     def read(self, staged: Sequence[str]) -> pa.Table:
         found = self._manifest()[0] if self._is_log else None
@@ -264,11 +261,6 @@ class ParquetObjects(Sink):
         return latest(rows, self.key) if self.publishes == "changes" else rows
 
     def result(self) -> tuple[pa.Table, ResultManifest]:
-        """What is there, and its manifest.
-
-        Raises:
-            TableError: there is no result, or it cannot be read.
-        """
         found, _ = self._manifest()
         if found is None or not found.files:
             raise TableError(f"{self.place} holds no result")
@@ -278,7 +270,7 @@ class ParquetObjects(Sink):
         return manifest_at(self._objects)
 
     def _put_once(self, manifest: ResultManifest, etag: str | None) -> str:
-        """As `_put`, where it may be there, and only the answer lost."""
+        """`_put`, where a lost answer is no failure."""
         try:
             return self._put(manifest, etag)
         except TableError:
@@ -288,10 +280,10 @@ class ParquetObjects(Sink):
             return tag
 
     def _put(self, manifest: ResultManifest, etag: str | None) -> str:
-        """Replace a manifest; returns the tag of the new one.
+        """Replace the manifest that has a tag; returns the new tag.
 
         Raises:
-            TableError: it is not that one which is there.
+            TableError: another manifest is there.
         """
         new = self._tried_put(manifest, etag)
         if new is None:
@@ -314,7 +306,7 @@ class ParquetObjects(Sink):
         return TableError(f"another job has begun to write to {self.place}: {rule}; name another one")
 
     def _has(self, found: ResultManifest, epoch: int) -> bool:
-        """Whether an epoch of this job is there, maybe from a driver that died then."""
+        """Whether an epoch of this job was committed, maybe by a driver that died then."""
         if found.files is None or found.job != self.job:
             return False
         if found.is_last:
@@ -324,23 +316,16 @@ class ParquetObjects(Sink):
     def _parts(self) -> list[str]:
         return [name for name in self._objects.names("") if PART.fullmatch(name)]
 
-    def _remove(self, names: Iterable[str]) -> None:
-        self._objects.delete(list(names))
-
     def _clean(self, names: Iterable[str]) -> None:
         """Remove the files of a result that was replaced."""
         try:
-            self._remove(names)
+            self._objects.delete(names)
         except TableError as error:
             left = "files of the result before are still there; the next job with this output removes them"
             warnings.warn(f"{left}: {error}", RuntimeWarning, stacklevel=2)
 
     def _accept(self, found: ResultManifest | None) -> None:
-        """Check that what is there may be replaced.
-
-        Raises:
-            TableError: it must not be.
-        """
+        """Raise a `TableError` if what is there must not be replaced."""
         names = [name for name in self._objects.names("") if name != MANIFEST]
         strangers = [name for name in names if found is None or not PART.fullmatch(name)]
         if strangers:
@@ -355,19 +340,15 @@ class ParquetObjects(Sink):
 
 
 def objects_at(uri: str) -> Files:
-    """The objects below a prefix of object storage, or the files of a directory.
-
-    Raises:
-        TableError: it has no bucket.
-    """
+    """The files of a result below a prefix of object storage, or in a directory."""
     return files_at(uri, _PURPOSE)
 
 
 def manifest_at(objects: Files) -> tuple[ResultManifest | None, str | None]:
-    """The manifest among some objects, and its tag.
+    """The manifest among the files of a result, and its tag.
 
     Raises:
-        TableError: there is something else of its name.
+        TableError: the file of that name is none.
     """
     found = objects.get(MANIFEST)
     return (None, None) if found is None else (ResultManifest.parse(found[0], f"{objects.place}/{MANIFEST}"), found[1])

@@ -32,8 +32,8 @@ from dpa.sources.paths import prefix_of
 
 
 class ParquetDirectory(Sink):
-    """A directory of Parquet files, a file a task. It is refused to a job while another uses it; if the result cannot
-    be put there, or something came there meanwhile, what was there before stays.
+    """A directory of Parquet files, a file a task. A job is refused while another uses the directory. If the result
+    cannot be put there, or something else came there meanwhile, the earlier content stays.
 
     Attributes:
         staging: where tasks write their files; None before `begin`.
@@ -51,7 +51,7 @@ class ParquetDirectory(Sink):
         """A result at `path`.
 
         Args:
-            mode: `overwrite` replaces the result of an earlier job; `error` wants nothing there, or an empty directory.
+            mode: `overwrite` replaces the result of an earlier job; `error` requires an empty or missing directory.
             section: where a job file has these, for messages.
             mark: returns the text of the file `_job.yaml` beside the result.
             private: whether only the owner may read what is staged.
@@ -137,11 +137,11 @@ class ParquetDirectory(Sink):
 
     @property
     def _mark(self) -> str:
-        """How `_job.yaml` begins beside the result of this job."""
+        """The first line of `_job.yaml` beside the result of this job."""
         return f"# job {self.job}\n"
 
     def _is_own(self, directory: Path) -> bool:
-        """Whether a directory has the result of this job already, from a commit after which the driver died."""
+        """Whether a directory has the result of this job already, committed by a driver that died then."""
         try:
             return (directory / MARK).read_text(encoding="utf-8").startswith(self._mark)
         except (FileNotFoundError, NotADirectoryError):
@@ -154,11 +154,7 @@ class ParquetDirectory(Sink):
             raise TableError(f"{error}; it was not so when the job began") from None
 
     def _accept(self, directory: Path) -> None:
-        """Check that the content of a directory, the result's or a former one, may be replaced.
-
-        Raises:
-            TableError: it must not be.
-        """
+        """Raise a `TableError` if the content of a directory must not be replaced."""
         if directory.exists() and not directory.is_dir():
             raise TableError(f"{self._given} is a file; name a directory")
         known = files_of_result(directory)

@@ -14,8 +14,9 @@ from dpa.errors import TableError
 from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks._packages import EPOCH, SECONDS, TableSink
-from dpa.sinks._part_files import table_in, together
+from dpa.sinks._part_files import table_in
 from dpa.sinks.objects import manifest_at, objects_at
+from dpa.sinks.sink import together
 from dpa.sources.manifest import ResultManifest
 
 if TYPE_CHECKING:

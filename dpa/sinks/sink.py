@@ -1,9 +1,9 @@
-"""Sinks: where the rows of a result go, at the end of a job, or at the end of each epoch too."""
+"""Sinks: where the rows of a result go, at the end of a job or of each epoch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,3 +140,33 @@ class Sink(ABC):
             TableError: it cannot be read back; without a method of its own a sink has no reference.
         """
         raise TableError(f"{type(self).__name__} has no `read`, so its rows cannot be compared with a reference")
+
+
+@dataclass(frozen=True)
+class EpochLogOptions:
+    """Where the log of a job by epoch is.
+
+    Attributes:
+        place: its directory, or prefix of object storage, for this job alone.
+        job: the unique name of the job.
+        config: the text of its configuration, for readers of the log.
+    """
+
+    place: str
+    job: str
+    config: str
+
+
+def together(tables: Iterable[pa.Table]) -> pa.Table:
+    """The rows of some tables; a column that one lacks is null there.
+
+    Raises:
+        TableError: the types of a column have no common type.
+    """
+    found = [table for table in tables if table.num_columns]
+    if not found:
+        return pa.table({})
+    try:
+        return pa.concat_tables(found, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TableError(f"the rows of several epochs or tasks are no table: {error}") from None

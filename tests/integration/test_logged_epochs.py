@@ -9,7 +9,7 @@ from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.runtime import _epoch_log
 from dpa.runtime._epoch_log import LoggedEpochs
 from dpa.sinks.epoch_log import EpochLog
-from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sinks.sink import EpochLogOptions
 
 ENDED = EndedEpoch(1, 1.0, 1.0, 0.0, 10, 0, None, 0, 0, None, False, {}, {})
 

@@ -11,8 +11,8 @@ from dpa.driver.verification import Verified, verified
 from dpa.errors import ConfigError, DpaError
 from dpa.protocol.checkpoint_format import written
 from dpa.sinks.epoch_log import EpochLog
-from dpa.sinks.epoch_log_options import EpochLogOptions
 from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.splits import MemorySplit
 
 SECOND = 1_000_000

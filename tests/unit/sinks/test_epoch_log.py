@@ -9,7 +9,7 @@ import pytest
 from dpa import epochs
 from dpa.errors import TableError
 from dpa.sinks.epoch_log import EpochLog, config_of, log_at
-from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sinks.sink import EpochLogOptions
 
 
 def options(path: Path) -> EpochLogOptions:

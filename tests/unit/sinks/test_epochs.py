@@ -19,8 +19,8 @@ from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks import objects
 from dpa.sinks._iceberg import Iceberg
-from dpa.sinks.callback import Callback
 from dpa.sinks.delta import Delta
+from dpa.sinks.memory import Callback
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import RESULT, Sink
 from dpa.sources.parquet import parquet_table
