@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.options import SignalOptions
-from dpa.routing.groupings.signal import CapacityRequest, Signal
 
 _MIN_PART = 0.5
 """The share of a slot that must have passed before it is judged. A slot that is noticed later than that is judged

@@ -39,7 +39,7 @@ class TableChange:
 
     @staticmethod
     def between(old: RoutingTable, new: RoutingTable) -> TableChange:
-        """The change that makes `new` of `old`. O(tokens)."""
+        """O(tokens)."""
         numbers = {assignment: number for number, assignment in enumerate(old.assignments)}
         in_old = np.array([numbers.get(assignment, -1) for assignment in new.assignments], dtype=np.int32)
         at = np.minimum(np.searchsorted(old.positions, new.positions), len(old.positions) - 1)
@@ -51,7 +51,7 @@ class TableChange:
 
     @staticmethod
     def of(table: RoutingTable, assignments: Mapping[int, Assignment], dropped: Hashes | None = None) -> TableChange:
-        """The change of `table` that gives tokens (new ones or not) these assignments, by position."""
+        """The change of `table` that gives tokens, new ones or not, these assignments, by position."""
         positions = sorted(assignments)
         numbers: dict[Assignment, int] = {}
         assigned = [numbers.setdefault(assignments[position], len(numbers)) for position in positions]
@@ -64,11 +64,7 @@ class TableChange:
         )
 
     def apply(self, table: RoutingTable) -> RoutingTable:
-        """The table that this change makes of the one before it. O(tokens).
-
-        Raises:
-            ProtocolError: the table is not the one before it.
-        """
+        """O(tokens). Raises ProtocolError if the table is not the one before."""
         if table.version != self.version - 1:
             raise ProtocolError(f"the change to table {self.version} does not fit table {table.version}")
         kept = _without(table.positions, np.concatenate([self.dropped, self.positions]))
@@ -85,7 +81,6 @@ class TableChange:
 
 
 def _without(positions: Hashes, gone: Hashes) -> npt.NDArray[np.bool_]:
-    """Which of the ascending positions are not among those that go."""
     kept = np.ones(len(positions), dtype=bool)
     at = np.searchsorted(positions, gone)
     inside = at < len(positions)

@@ -15,12 +15,10 @@ Loop = Callable[..., Any]
 
 
 def compiled(loop: Loop) -> Any:
-    """Compile a function when it is first called with arguments of these types."""
     return _kept(loop)
 
 
 def compiled_for(signature: str) -> Callable[[Loop], Any]:
-    """Compile a function at once, for arguments of these types."""
     return lambda loop: _kept(loop, signature)
 
 

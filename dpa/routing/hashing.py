@@ -41,11 +41,7 @@ _NULL_COMPONENT = 2**32 - 1
 
 
 def hash_key(key: Key, seed: int = 0) -> int:
-    """The hash of one key, in [0, 2**32).
-
-    Raises:
-        KeyTypeError: the key is of another type.
-    """
+    """In [0, 2**32). Raises KeyTypeError if the key is of another type."""
     if isinstance(key, str | bytes):
         return mmh3.hash(key, seed, signed=False)
     if isinstance(key, tuple):
@@ -55,14 +51,12 @@ def hash_key(key: Key, seed: int = 0) -> int:
 
 
 def within(hashes: Hashes, interval: Interval) -> npt.NDArray[np.bool_]:
-    """Which hashes lie in the interval; shape of `hashes`."""
     inside: npt.NDArray[np.bool_] = (hashes >= interval[0]) & (hashes <= interval[1])
     return inside
 
 
 def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
-    """The hashes of a key column, as `dpa.routing.keys` describes it; shape (len(keys),), equal to `hash_key` of
-    each."""
+    """The hashes of a key column (see `dpa.routing.keys`), shape (len(keys),), equal to `hash_key` of each."""
     if pat.is_struct(keys.type):
         return _hash_composite(keys, seed)
     try:
@@ -90,17 +84,16 @@ def _hash_composite(keys: pa.StructArray, seed: int) -> Hashes:
 
 
 def _hash_component(component: pa.Array, seed: int) -> Hashes:
-    """As `hash_column`. To write the text of a time or a number takes longer than to hash it, and of the components of
-    composite keys, such as the bounds of windows, few differ."""
     if pat.is_string(component.type) or pat.is_binary(component.type):
         return hash_column(component, seed)
+    # To write the text of a time or a number takes longer than to hash it, and few components of composite keys differ,
+    # such as the bounds of windows.
     encoded = component.dictionary_encode(null_encoding="encode")
     hashes: Hashes = hash_column(encoded.dictionary, seed)[encoded.indices.to_numpy()]
     return hashes
 
 
 def _text(key: Component) -> str | bytes:
-    """The canonical text of a key that is not composite."""
     match key:
         case str() | bytes():
             return key
@@ -123,7 +116,7 @@ def _text(key: Component) -> str | bytes:
 
 
 def _texts(keys: pa.Array) -> pa.Array:
-    """The canonical texts of keys that are not composite, nulls left as they are."""
+    """As `_text`, nulls left as they are."""
     if pat.is_binary(keys.type):
         return keys
     if pat.is_decimal(keys.type) and keys.type.scale:

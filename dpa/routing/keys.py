@@ -37,16 +37,12 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 def names_of(key: KeyName) -> tuple[str, ...]:
-    """The names of the key's columns."""
     return (key,) if isinstance(key, str) else key
 
 
 def key_type(found: pa.DataType) -> pa.DataType:
-    """The Arrow type in which keys, or components of keys, of an Arrow type are kept.
-
-    Raises:
-        KeyTypeError: keys of this type are not supported; the message says how to convert them.
-    """
+    """The Arrow type in which keys, or components of keys, of an Arrow type are kept. Raises KeyTypeError, which says
+    how to convert them, if they are not supported."""
     if pat.is_dictionary(found):
         return key_type(found.value_type)
     for belongs, kept in _KEPT:
@@ -61,22 +57,16 @@ def key_type(found: pa.DataType) -> pa.DataType:
 
 
 def unsupported(found: pa.DataType) -> KeyTypeError:
-    """The error that keys of an Arrow type are not supported; it says how to convert them."""
     return KeyTypeError(f"keys of Arrow type {found} are not supported; {KEY_RULE}: {_remedy(found)}")
 
 
 def one_type(types: Iterable[pa.DataType]) -> pa.DataType:
     """The one type that holds the keys of all these types, as `key_type` returns them; null goes with any, and decimals
-    and integers of two widths with each other.
-
-    Raises:
-        KeyTypeError: there is none.
-    """
+    and integers of two widths with each other. Raises KeyTypeError if there is none."""
     return functools.reduce(_common, types, pa.null())
 
 
 def to_python(keys: pa.Array | pa.ChunkedArray) -> list[Key]:
-    """The keys of a key column as Python values."""
     if not pat.is_struct(keys.type):
         return list(keys.to_pylist())
     components = [component.to_pylist() for component in keys.flatten()]
@@ -84,11 +74,8 @@ def to_python(keys: pa.Array | pa.ChunkedArray) -> list[Key]:
 
 
 def to_arrow(keys: Sequence[Key], kept: pa.DataType) -> pa.Array:
-    """Keys in Python as a key column of a type that holds them all: the inverse of `to_python`.
-
-    Raises:
-        KeyTypeError: a key is not of this type.
-    """
+    """Keys in Python as a key column of a type that holds them all: the inverse of `to_python`. Raises KeyTypeError if
+    one is of another type."""
     try:
         if not pat.is_struct(kept):
             return pa.array(keys, kept)
@@ -100,8 +87,7 @@ def to_arrow(keys: Sequence[Key], kept: pa.DataType) -> pa.Array:
 
 
 def in_words(key: Key, limit: int = 200) -> str:
-    """A key as a sentence names it: text and bytes as in Python, dates and times in ISO form, cut to `limit`
-    characters."""
+    """Text and bytes as in Python, dates and times in ISO form, cut to `limit` characters."""
     text = _literal(key)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
@@ -152,7 +138,6 @@ _KEPT = (
 
 
 def _remedy(found: pa.DataType) -> str:
-    """How to convert keys of a type that is not supported."""
     if pat.is_floating(found):
         decimals = converted("cast(x AS decimal(18, 6)) AS x", 'Decimal(str(row["x"]))')
         return f"round them to integers, or make decimals of them: {decimals}"

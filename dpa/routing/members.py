@@ -1,4 +1,5 @@
-"""Reducers that join a stage, leave it, or take another's place, and the routing table in which they do.
+"""Reducers that join a stage, leave it, or take another's place: the routing table in which they do, and who hands
+over to whom.
 
 Consistent hashing moves no more than it must: what a reducer that leaves had goes to those that follow on the circle,
 and one that joins takes a part of many arcs. Arcs of single hot keys stay as they are, whoever their neighbours are.
@@ -37,21 +38,16 @@ class MemberChange:
 
     @property
     def coming(self) -> tuple[int, ...]:
-        """All new reducers, ascending."""
+        """Ascending."""
         return tuple(sorted((*self.joins, *(new for _, new in self.replaces))))
 
     @property
     def going(self) -> frozenset[int]:
-        """All that leave."""
         return frozenset((*self.leaves, *(old for old, _ in self.replaces)))
 
     def after(self, table: RoutingTable) -> tuple[int, ...]:
-        """The members by the next table.
-
-        Raises:
-            ProtocolError: a reducer that leaves is no member, or leaves twice, a new one has not the next number, or
-                nobody would stay.
-        """
+        """The members by the next table. Raises ProtocolError if a reducer that leaves is no member, or leaves twice, a
+        new one has not the next number, or nobody would stay."""
         numbers = tuple(range(table.reducers, table.reducers + len(self.coming)))
         olds = [*self.leaves, *(old for old, _ in self.replaces)]
         if len(set(olds)) < len(olds) or not self.going <= set(table.members) or self.coming != numbers:
@@ -64,16 +60,12 @@ class MemberChange:
 
 
 def left_by(before: RoutingTable, after: RoutingTable) -> frozenset[int]:
-    """The members of a table that are none by the next."""
     return frozenset() if before.members == after.members else frozenset(before.members) - frozenset(after.members)
 
 
 def with_members(table: RoutingTable, change: MemberChange, tokens: Mapping[int, Hashes]) -> RoutingTable:
     """The next table, with these changes; `tokens`: the positions that each reducer that joins claims. O(tokens).
-
-    Raises:
-        ProtocolError: the change does not fit the table.
-    """
+    Raises ProtocolError if the change does not fit the table."""
     members, place, version = change.after(table), dict(change.replaces), table.version + 1
     stay = np.array([member for member in members if member not in change.joins] or members, dtype=np.int32)
     names = tuple(_renumbered(one, place) for one in table.assignments)
@@ -101,7 +93,6 @@ def with_members(table: RoutingTable, change: MemberChange, tokens: Mapping[int,
 
 
 def _renumbered(assignment: Assignment, place: Mapping[int, int]) -> Assignment:
-    """The same with those who take the places of others."""
     if not any(reducer in place for reducer in assignment.reducers):
         return assignment
     if isinstance(assignment, Single):
@@ -119,7 +110,7 @@ def _heir(token: int, owner: np.ndarray, staying: np.ndarray, stay: np.ndarray) 
 def _needless(
     table: RoutingTable, change: MemberChange, names: tuple[Assignment, ...], assignments: dict[int, Assignment]
 ) -> Hashes:
-    """The positions of tokens of those that leave before arcs that their heirs have too, ascending; takes them out of
+    """The positions of tokens of leaving reducers before arcs that their heirs have too, ascending; takes them out of
     `assignments`. Arcs of single keys, and those before them, keep theirs."""
     positions = table.positions.tolist()
     found = []
@@ -137,7 +128,7 @@ def _needless(
 
 
 def _split_among(split: KeySplit, stay: list[int], joins: Iterable[int], version: int) -> Assignment:
-    """The split without those that leave; whoever joins has a part of it if all others have."""
+    """Without those that leave; whoever joins has a part if all others have."""
     weights = dict(zip(split.reducers, split.weights, strict=True))
     kept = {reducer: weight for reducer, weight in weights.items() if reducer in stay}
     new = dict.fromkeys(joins, sum(kept.values()) / len(kept)) if len(kept) == len(stay) else {}
@@ -158,8 +149,33 @@ def _split_among(split: KeySplit, stay: list[int], joins: Iterable[int], version
 
 
 def _claimed(positions: Hashes, table: RoutingTable, names: tuple[Assignment, ...], taken: set[int]) -> Iterable[int]:
-    """Those of the positions that cut an arc which has one owner."""
+    """Those of the positions that cut an arc of one owner: arcs of split keys stay whole."""
     arcs = table.assigned.take(table.tokens_of(positions)).tolist()
     for position, number in zip(positions.tolist(), arcs, strict=True):
         if isinstance(names[number], Single) and position not in taken:
             yield position
+
+
+Moves = frozenset[tuple[int, int]]
+"""Pairs of reducers: the first gives ranges to the second."""
+
+
+def hand_overs(old: RoutingTable, new: RoutingTable) -> Moves:
+    """Who hands something over to whom, where states migrate: those between which ranges move, and each that leaves."""
+    # A reducer that leaves without a range may still have something to hand over; the first member takes it.
+    pairs = moves(old, new)
+    givers = {source for source, _ in pairs}
+    return pairs | {(gone, min(new.members)) for gone in left_by(old, new) - givers}
+
+
+def moves(old: RoutingTable, new: RoutingTable) -> Moves:
+    """Between whom ranges of the hash circle move. O(tokens). Raises ProtocolError if a table splits a key, whose state
+    would have no one place."""
+    for table in (old, new):
+        if table.splits:
+            raise ProtocolError(f"table {table.version} splits keys of a stage whose states migrate")
+    last = np.union1d(old.positions, new.positions) - np.uint32(1)  # of each arc that has one owner in both
+    before, after = old.owners_of(last), new.owners_of(last)
+    moved = before != after
+    codes = np.unique(before[moved].astype(np.int64) * new.reducers + after[moved])
+    return frozenset(divmod(code, new.reducers) for code in codes.tolist())

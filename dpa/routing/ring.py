@@ -1,8 +1,7 @@
-"""The editable token ring of consistent hashing (DPA paper, section 4.2): tokens in hash order, each owned by a
-reducer.
+"""The editable token ring of consistent hashing (DPA paper, section 4.2): tokens in hash order, each of a reducer.
 
-Which tokens to add or drop is decided in `dpa.balance`. Lookups of whole columns go through the
-immutable `RoutingTable` that `snapshot` makes.
+`dpa.balance` decides which tokens come or go. Whole columns are looked up in the immutable `RoutingTable` that
+`snapshot` makes.
 """
 
 from __future__ import annotations
@@ -45,11 +44,8 @@ class TokenRing:
         seed: int = 0,
         nodes: Mapping[int, int] | None = None,
     ) -> None:
-        """Give each reducer its first `tokens` tokens, named by `token_format` and hashed with `seed`.
-
-        `token_format` is the paper's, where `{node}` stands for the reducer's number, or the one that `nodes` has
-        for it.
-        """
+        """Each reducer has its first `tokens` tokens, named by `token_format` and hashed with `seed`. `{node}` in the
+        format stands for the reducer's number, or the one that `nodes` has for it."""
         if reducers < 1 or tokens < 1:
             raise ValueError(f"a ring needs at least one reducer with one token, not {reducers} with {tokens}")
         self._format = token_format
@@ -63,7 +59,7 @@ class TokenRing:
 
     @classmethod
     def of(cls, table: RoutingTable, token_format: str) -> TokenRing | None:
-        """The ring of which a table of reducers without gaps in their numbers is a snapshot; None: of none."""
+        """The ring of which a table of reducers without gaps in their numbers is a snapshot; None if there is none."""
         owners = dict(zip(table.positions.tolist(), table.sole_owners.tolist(), strict=True))
         firsts = ((token_position(token_format, node, 0, table.seed), node) for node in range(_NODES))
         nodes = {owners[position]: node for position, node in firsts if position in owners}
@@ -77,15 +73,14 @@ class TokenRing:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The reducers that own tokens; one that took another's place has its position."""
+        """A reducer that took another's place has its position."""
         return tuple(self._names)
 
     def tokens_of(self, reducer: int) -> int:
-        """The number of tokens of the reducer."""
         return self._tokens.get(reducer, 0)
 
     def set_tokens(self, reducer: int, count: int) -> None:
-        """Grow or shrink a reducer to `count` tokens; the ones with the highest numbers come and go."""
+        """The tokens with the highest numbers come and go."""
         if count < 1:
             raise ValueError(f"reducer {reducer} must keep at least one token, not {count}")
         current = self._tokens[reducer]
@@ -95,7 +90,7 @@ class TokenRing:
         self._tokens[reducer] = count
 
     def join(self, tokens: int) -> int:
-        """A new reducer comes, with `tokens` tokens. Returns its number."""
+        """Returns the new reducer's number."""
         new, self.reducers = self.reducers, self.reducers + 1
         used = {*self._names.values()}
         self._tokens[new], self._names[new] = 0, next(node for node in count(new) if node not in used)
@@ -103,7 +98,6 @@ class TokenRing:
         return new
 
     def leave(self, reducer: int) -> None:
-        """A reducer goes, and so do its tokens; it is not the last one."""
         if self.members == (reducer,):
             raise ValueError(f"reducer {reducer} is the last one of the ring")
         for token in range(self._tokens.pop(reducer)):
@@ -111,7 +105,7 @@ class TokenRing:
         del self._names[reducer]
 
     def replace(self, reducer: int) -> int:
-        """A new reducer comes in the place of another: it has its tokens. Returns its number."""
+        """A new reducer gets all of another's tokens. Returns its number."""
         new, self.reducers = self.reducers, self.reducers + 1
         for token in range(self._tokens[reducer]):
             position = self._position(reducer, token)
@@ -122,7 +116,7 @@ class TokenRing:
         return new
 
     def change_members(self, change: MemberChange) -> TokenRing:
-        """Let reducers come and go. Who joins gets as many tokens as others have: the median. Returns the ring."""
+        """Returns the ring. A reducer that joins gets as many tokens as others have: the median."""
         tokens = median(self._tokens.values())
         place = {new: old for old, new in change.replaces}
         for new in change.coming:  # in the order of their numbers
@@ -135,13 +129,12 @@ class TokenRing:
         return self
 
     def key_lookup(self, key: Key) -> int:
-        """The reducer that owns the key: that of the first token clockwise, passing over one exactly at the key's
-        hash."""
+        """The owner of the first token clockwise, passing over one exactly at the key's hash."""
         index = self._points.bisect_right((hash_key(key, self._seed), self.reducers))
         return int(self._points[index % len(self._points)][1])
 
     def shares(self) -> list[float]:
-        """The share of the circle that each reducer owns; they add up to 1."""
+        """Of the circle, by reducer; they add up to 1."""
         owned = [0] * self.reducers
         previous = self._points[-1][0] - 2**32
         for position, reducer in self._points:
@@ -150,7 +143,6 @@ class TokenRing:
         return [arc / 2**32 for arc in owned]
 
     def snapshot(self, version: int) -> RoutingTable:
-        """The ring as an immutable routing table numbered `version`."""
         points = np.array(self._points, dtype=np.int64)
         positions, first = np.unique(points[:, 0].astype(np.uint32), return_index=True)  # the first of two that collide
         owners = points[first, 1].astype(np.int32)
@@ -161,5 +153,4 @@ class TokenRing:
 
 
 def token_position(token_format: str, node: int, token: int, seed: int) -> int:
-    """Where on the circle a node's token lies."""
     return mmh3.hash(token_format.format(node=node, token=token), seed, signed=False)

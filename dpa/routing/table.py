@@ -34,16 +34,12 @@ Rows = npt.NDArray[np.intp]
 
 
 class Owning(Protocol):
-    """What says to whom keys belong: a routing table, above all."""
+    """What says to whom keys belong: a routing table, above all. `seed` is that of the hashes of keys."""
 
     @property
-    def seed(self) -> int:
-        """Of the hashes of keys."""
-        ...
+    def seed(self) -> int: ...
 
-    def owners_of(self, hashes: Hashes) -> Owners:
-        """The owner of each hash; shape of `hashes`."""
-        ...
+    def owners_of(self, hashes: Hashes) -> Owners: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +75,7 @@ class RoutingTable:
         self.assigned.setflags(write=False)
 
     def __reduce__(self) -> tuple[type[RoutingTable], tuple[object, ...]]:
-        """Made anew of the fields alone: what is derived from them does not travel, and arrays are read-only again."""
+        # Derived properties do not travel, and `__post_init__` makes the arrays read-only again.
         return RoutingTable, tuple(getattr(self, field.name) for field in fields(self))
 
     @staticmethod
@@ -91,13 +87,12 @@ class RoutingTable:
         seed: int = 0,
         members: tuple[int, ...] = (),
     ) -> RoutingTable:
-        """A table in which each token's arc belongs to one reducer; `owners` has shape (tokens,)."""
+        """`owners`: the one reducer of each token's arc, shape (tokens,)."""
         used = in_use(owners, [Single(index) for index in range(reducers)])
         return RoutingTable(version, positions, *used, reducers, seed, members)
 
     def owners_of(self, hashes: Hashes) -> Owners:
-        """The reducer that owns the state of each hash in the end; shape of `hashes`. O(log tokens) each, O(1) in large
-        columns."""
+        """Who owns the state of each hash in the end; shape of `hashes`. O(log tokens) each, O(1) in large columns."""
         return self.resolve(hashes)[0]
 
     def resolve(self, hashes: Hashes) -> tuple[Owners, list[tuple[KeySplit, Rows]]]:
@@ -116,8 +111,7 @@ class RoutingTable:
         return owners, splits
 
     def may_process(self, reducer: int, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Whether the reducer may process records of each hash: it owns it, or is one of those that it is split
-        over."""
+        """Whether the reducer owns each hash, or is one of those that it is split over; shape of `hashes`."""
         owners, splits = self.resolve(hashes)
         allowed: npt.NDArray[np.bool_] = owners == reducer
         for split, rows in splits:
@@ -125,7 +119,6 @@ class RoutingTable:
         return allowed
 
     def assignment_of(self, hashed: int) -> Assignment:
-        """The assignment of the arc in which one hash lies."""
         return self.assignments[int(self.assigned[self.tokens_of(np.array([hashed], dtype=np.uint32))[0]])]
 
     def tokens_of(self, hashes: Hashes) -> npt.NDArray[np.intp]:
@@ -135,7 +128,7 @@ class RoutingTable:
         return index
 
     def key_lookup(self, key: Key) -> int:
-        """The reducer that owns one key (the DPA paper's interface, section 4.2)."""
+        """The DPA paper's interface, section 4.2."""
         return self.assignment_of(hash_key(key, self.seed)).reducers[0]
 
     @cached_property
@@ -147,7 +140,7 @@ class RoutingTable:
 
     @cached_property
     def splits(self) -> Mapping[int, KeySplit]:
-        """The key split of each token that has one, by the token's index."""
+        """By the token's index."""
         if not self._has_splits:
             return {}
         tokens = np.flatnonzero(self.sole_owners < 0).tolist()
@@ -159,7 +152,6 @@ class RoutingTable:
         return any(isinstance(assignment, KeySplit) for assignment in self.assignments)
 
     def _sole_owners_of(self, hashes: Hashes) -> Owners:
-        """`sole_owners` of the token of each hash; shape of `hashes`."""
         if len(hashes) < _LARGE_COLUMN:
             return self.sole_owners[self.tokens_of(hashes)]
         owners = self._sole_owners_of_arcs.take(hashes >> _ARC_BITS)
@@ -169,7 +161,7 @@ class RoutingTable:
 
     @cached_property
     def _sole_owners_of_arcs(self) -> Owners:
-        """The same of each of 2**16 equal arcs of the circle, `_CUT` for those in which a token lies."""
+        """Of each of 2**16 equal arcs of the circle; `_CUT` where a token lies in it."""
         starts = np.arange(2**_ARC_BITS, dtype=np.uint32) << np.uint32(_ARC_BITS)
         index = np.searchsorted(self.positions, starts, side="left")
         index[index == len(self.positions)] = 0
@@ -179,7 +171,7 @@ class RoutingTable:
 
 
 def in_use(assigned: Assigned, assignments: Sequence[Assignment]) -> tuple[Assigned, tuple[Assignment, ...]]:
-    """The same without the assignments that nothing has, the others numbered anew."""
+    """Without the assignments that no token has, the others numbered anew."""
     used = np.flatnonzero(np.bincount(assigned, minlength=len(assignments)))
     number = np.zeros(len(assignments), dtype=np.int32)
     number[used] = np.arange(len(used))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.random_choices import RandomChoicesGrouping
-from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
+from dpa.routing.groupings.bounded import RandomChoicesGrouping
+from dpa.routing.groupings.by_capacity import WeightedWChoicesGrouping
 from experiments.cg.schemes import EPSILON, WORKERS
 from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, Target, at_most, markdown_table, progress

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.base import CapacityRequest, Grouping, Signal
 from dpa.routing.groupings.options import BY_KIND, ConsistentOptions
-from dpa.routing.groupings.signal import CapacityRequest, Signal
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
 from experiments.charts import COLOURS, GRID, INK, panels

@@ -10,17 +10,10 @@ from collections.abc import Callable
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
-from dpa.routing.groupings.consistent import ConsistentGrouping
-from dpa.routing.groupings.d_choices import DChoicesGrouping
-from dpa.routing.groupings.key import KeyGrouping
-from dpa.routing.groupings.partial_key import PartialKeyGrouping
-from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
-from dpa.routing.groupings.random_choices import RandomChoicesGrouping
-from dpa.routing.groupings.shuffle import ShuffleGrouping
-from dpa.routing.groupings.two_random import TwoRandomGrouping
-from dpa.routing.groupings.w_choices import WChoicesGrouping
-from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
+from dpa.routing.groupings.bounded import BoundedLoadGrouping, PooledChoicesGrouping, RandomChoicesGrouping
+from dpa.routing.groupings.by_capacity import ConsistentGrouping, WeightedWChoicesGrouping
+from dpa.routing.groupings.choices import DChoicesGrouping, PartialKeyGrouping, TwoRandomGrouping, WChoicesGrouping
+from dpa.routing.groupings.plain import KeyGrouping, ShuffleGrouping
 from experiments.charts import COLOURS, INK
 from experiments.streams import SLOT_SECONDS
 

@@ -11,9 +11,8 @@ from dpa.balance.delegation import DelegationOptions
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.messages.data import Ack, Push
-from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.base import CapacityRequest, Grouping, Signal
 from dpa.routing.groupings.options import BY_KIND, KINDS
-from dpa.routing.groupings.signal import CapacityRequest, Signal
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
 

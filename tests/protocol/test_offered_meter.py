@@ -18,7 +18,7 @@ from dpa.protocol.wire.addresses import BALANCER
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages.tables import OfferedReport
-from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key
 

@@ -39,7 +39,7 @@ from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.options import KeyOptions
-from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable

@@ -18,7 +18,7 @@ from dpa.measure.service_time import ServiceTime
 from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.messages.data import Push
-from dpa.routing.groupings.signal import Signal
+from dpa.routing.groupings.base import Signal
 
 _MEASURED_RECORDS = 8_192
 """Quanta of more records are not explained by their keys: a record costs so little then that looking costs more."""

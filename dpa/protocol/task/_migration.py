@@ -19,8 +19,7 @@ from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.migration import Marker, Settled
-from dpa.routing.members import left_by
-from dpa.routing.moves import Moves, hand_overs
+from dpa.routing.members import Moves, hand_overs, left_by
 from dpa.routing.table import RoutingTable
 
 

@@ -18,10 +18,9 @@ import numpy.typing as npt
 from dpa.measure.load import KeySample
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Push
-from dpa.routing.assignment import KeySplit
-from dpa.routing.distributor import Distributor
+from dpa.routing.assignment import Distributor, KeySplit
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import Interval
 from dpa.routing.table import RoutingTable
 

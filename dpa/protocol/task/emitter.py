@@ -18,8 +18,7 @@ from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.keys import Key, to_python
-from dpa.routing.members import left_by
-from dpa.routing.moves import hand_overs
+from dpa.routing.members import hand_overs, left_by
 from dpa.routing.table import RoutingTable
 
 _ROWS = 2_048

@@ -1,9 +1,9 @@
 """The compiled loops of all groupings, and the hash functions that they share.
 
-They are in one file because numba keeps what it has compiled for as long as that file is unchanged: a loop that used a
-function of another file would go on with its old form. The purpose of each loop is described by its grouping. All
-change their array arguments in place, and write the chosen reducer of each record to the last one. Where a grouping is
-a part of consistent grouping, its reducers are virtual workers.
+They are in one file because numba keeps compiled code until that file changes: a loop that used a function of another
+file would keep the old form of it. Each loop's purpose is described by its grouping. All change their array arguments
+in place, and write the chosen reducer of each record to the last one. In a part of consistent grouping, reducers are
+virtual workers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ALL_HASHES = 2.0**32
 
 ARC_BITS = 12
-"""Of bounded loads: the circle is cut into 2**ARC_BITS equal arcs, to find a key's token without a search."""
+"""Of CH: the circle is cut into 2**ARC_BITS equal arcs, to find a key's token without a search."""
 
 MEMO = 2**14
-"""Of random choices: the number of keys whose position in their sequence is remembered, by the low bits of their hash;
-a power of 2."""
+"""Of PoRC: the number of keys whose position in their sequence is remembered, by the low bits of their hash; a power
+of 2."""
 
 MAX_PROBES = 4
-"""Of random choices: after this many probes for each reducer nearly all have been looked at, and the least loaded one
+"""Of PoRC: after this many probes for each reducer nearly all have been looked at, and the least loaded one
 is taken."""
 
 CHANCE = 0.2
@@ -81,9 +81,9 @@ def both_choices(hashes, reducers, both):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untyped-def]
+def less_loaded_of_drawn(hashes, sent, source, loads, owners):  # type: ignore[no-untyped-def]
     reducers = uint64(len(loads))
-    for row in range(len(owners)):
+    for row in range(len(hashes)):
         number = uint64(2 * (sent + row))
         drawn = salted(uint64(source), number) % reducers, salted(uint64(source), number + uint64(1)) % reducers
         chosen = drawn[0] if loads[drawn[0]] <= loads[drawn[1]] else drawn[1]
@@ -93,7 +93,7 @@ def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untype
 
 @compiled
 def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
-    """A reducer of the least load. Loads only grow, so the search goes on where it stood: O(1) a record in the long
+    """A reducer of the least load. Loads only grow, so the search continues where it stood: O(1) a record in the long
     run."""
     looked_at = 0
     least, at = counters[1], counters[2]
@@ -183,7 +183,7 @@ def clockwise_with_room(hashes, epsilon, positions, owners, first_token, loads, 
 
 @compiled
 def count(sketch, key):  # type: ignore[no-untyped-def]
-    """Count one record of a key; the number of its counter."""
+    """Returns the number of the key's counter."""
     counters, table, least, state = sketch
     mask = len(table) - 1
     entry = _home(key, mask)
@@ -231,7 +231,7 @@ def _home(key, mask):  # type: ignore[no-untyped-def]
 
 @compiled
 def _forget(counters, table, key):  # type: ignore[no-untyped-def]
-    """Take a key out of the table, and close the gap that it leaves."""
+    """Close the gap that the key leaves, so that a search for another does not end there."""
     mask = len(table) - 1
     gap = _home(key, mask)
     while counters[table[gap], 0] != key:

@@ -1,8 +1,8 @@
 """What a job may say about its grouping, and the grouping that comes of it: one class of options for each kind.
 
 The classes are plain and frozen. A job file's section `grouping` is made of them, so their fields, defaults, bounds and
-docstrings are its keys (docs/job-files.md). Groupings are imported when they are made: most are compiled, by a library
-that takes a while to load.
+docstrings are its keys (docs/job-files.md). Compiled groupings are imported when they are made: numba takes a while to
+load.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from dpa.routing.groupings._among_members import AmongMembers
-from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.groupings.base import AmongMembers, Grouping
+from dpa.routing.groupings.plain import KeyGrouping, RingGrouping, ShuffleGrouping
 from dpa.routing.table import RoutingTable
 
 Utilisation: TypeAlias = Literal["queue", "busy", "demand"]
@@ -70,8 +69,7 @@ class GroupingOptions(ABC):
         return grouping
 
     @abstractmethod
-    def _make(self, table: RoutingTable, source: int) -> Grouping:
-        """The grouping as its class makes it."""
+    def _make(self, table: RoutingTable, source: int) -> Grouping: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +113,6 @@ class KeyOptions(GroupingOptions):
     """The hash of the key modulo the number of reducers."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.key import KeyGrouping
-
         return KeyGrouping(table.reducers)
 
 
@@ -128,8 +124,6 @@ class ShuffleOptions(GroupingOptions):
     """Round robin, whatever the key."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.shuffle import ShuffleGrouping
-
         return ShuffleGrouping(table.reducers, source)
 
 
@@ -141,7 +135,7 @@ class PartialKeyOptions(GroupingOptions):
     """The less loaded of two reducers of the key."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.partial_key import PartialKeyGrouping
+        from dpa.routing.groupings.choices import PartialKeyGrouping
 
         return PartialKeyGrouping(table.reducers)
 
@@ -154,7 +148,7 @@ class TwoRandomOptions(GroupingOptions):
     """The less loaded of two reducers at random, whatever the key."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.two_random import TwoRandomGrouping
+        from dpa.routing.groupings.choices import TwoRandomGrouping
 
         return TwoRandomGrouping(table.reducers, source)
 
@@ -167,7 +161,7 @@ class BoundedLoadOptions(BoundedOptions):
     """Clockwise from the key's point to the first reducer that has room."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
+        from dpa.routing.groupings.bounded import BoundedLoadGrouping
 
         return BoundedLoadGrouping(table.reducers, self.epsilon)
 
@@ -180,7 +174,7 @@ class RandomChoicesOptions(BoundedOptions):
     """The first reducer with room of the key's random sequence."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.random_choices import RandomChoicesGrouping
+        from dpa.routing.groupings.bounded import RandomChoicesGrouping
 
         return RandomChoicesGrouping(table.reducers, self.epsilon)
 
@@ -193,7 +187,7 @@ class DChoicesOptions(GroupingOptions):
     """Hot keys go to the least loaded of d reducers, others to one of two."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.d_choices import DChoicesGrouping
+        from dpa.routing.groupings.choices import DChoicesGrouping
 
         return DChoicesGrouping(table.reducers)
 
@@ -206,7 +200,7 @@ class WChoicesOptions(GroupingOptions):
     """Hot keys go to the least loaded of all reducers, others to one of two."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.w_choices import WChoicesGrouping
+        from dpa.routing.groupings.choices import WChoicesGrouping
 
         return WChoicesGrouping(table.reducers)
 
@@ -220,11 +214,10 @@ class WeightedWChoicesOptions(ListeningOptions):
 
     @property
     def signals(self) -> SignalOptions:
-        """Service times, at the end of every slot."""
         return SignalOptions(slot_seconds=self.slot_seconds)
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
+        from dpa.routing.groupings.by_capacity import WeightedWChoicesGrouping
 
         return WeightedWChoicesGrouping(table.reducers)
 
@@ -261,7 +254,6 @@ class ConsistentOptions(BoundedOptions, ListeningOptions):
 
     @property
     def signals(self) -> SignalOptions:
-        """Capacity requests, at the end of every slot."""
         return SignalOptions(
             slot_seconds=self.slot_seconds,
             theta_busy=self.theta_busy,
@@ -270,9 +262,8 @@ class ConsistentOptions(BoundedOptions, ListeningOptions):
         )
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.consistent import ConsistentGrouping
-        from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
-        from dpa.routing.groupings.random_choices import RandomChoicesGrouping
+        from dpa.routing.groupings.bounded import PooledChoicesGrouping, RandomChoicesGrouping
+        from dpa.routing.groupings.by_capacity import ConsistentGrouping
 
         choices = PooledChoicesGrouping if self.pooled else RandomChoicesGrouping
         inner = choices(table.reducers * self.virtual_workers, self.epsilon)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.balance.delegation import Delegation, DelegationOptions
+from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.options import Utilisation
-from dpa.routing.groupings.signal import CapacityRequest, Signal
 
 WAYS: tuple[Utilisation, ...] = ("queue", "busy", "demand")
 every_way = pytest.mark.parametrize("way", WAYS)

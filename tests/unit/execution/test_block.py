@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpa.execution.block import Block
 from dpa.execution.keys import encode
 from dpa.routing.assignment import KeySplit, Single
-from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column, hash_key
 from dpa.routing.keys import Key, to_python
 from dpa.routing.ring import TokenRing

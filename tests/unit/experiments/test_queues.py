@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.consistent import ConsistentGrouping
-from dpa.routing.groupings.key import KeyGrouping
-from dpa.routing.groupings.random_choices import RandomChoicesGrouping
-from dpa.routing.groupings.shuffle import ShuffleGrouping
+from dpa.routing.groupings.bounded import RandomChoicesGrouping
+from dpa.routing.groupings.by_capacity import ConsistentGrouping
+from dpa.routing.groupings.plain import KeyGrouping, ShuffleGrouping
 from experiments.queues import Arrivals, QueueSetup, simulate
 from experiments.replication import Replication
 

@@ -12,9 +12,8 @@ from grouping_cases import CASES, SPLIT, TABLES, Case, every_case, every_case_an
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.base import CapacityRequest, Grouping, Signal
 from dpa.routing.groupings.options import BY_KIND, KINDS, ConsistentOptions
-from dpa.routing.groupings.signal import CapacityRequest, Signal
 from dpa.routing.hashing import Hashes
 
 
@@ -281,7 +280,7 @@ def test_a_grouping_that_has_been_made_is_compiled_for_what_a_block_will_give_it
 
 @pytest.mark.parametrize("reducers", [0, -1])
 def test_a_grouping_needs_a_reducer(reducers: int) -> None:
-    from dpa.routing.groupings.key import KeyGrouping
+    from dpa.routing.groupings.plain import KeyGrouping
 
     with pytest.raises(ValueError, match="at least one reducer"):
         KeyGrouping(reducers)

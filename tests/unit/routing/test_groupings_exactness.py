@@ -12,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.routing.groupings._loops import count, salted
-from dpa.routing.groupings._shares import apportion, reassign
-from dpa.routing.groupings._space_saving import SpaceSaving
-from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
-from dpa.routing.groupings.d_choices import DChoicesGrouping
-from dpa.routing.groupings.partial_key import PartialKeyGrouping
-from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
-from dpa.routing.groupings.random_choices import RandomChoicesGrouping
-from dpa.routing.groupings.signal import CapacityRequest, Signal
-from dpa.routing.groupings.two_random import TwoRandomGrouping
-from dpa.routing.groupings.w_choices import WChoicesGrouping
-from dpa.routing.groupings.weighted_w_choices import SLACK, SLOTS, WeightedWChoicesGrouping
+from dpa.routing.groupings.base import CapacityRequest, Signal
+from dpa.routing.groupings.bounded import BoundedLoadGrouping, PooledChoicesGrouping, RandomChoicesGrouping
+from dpa.routing.groupings.by_capacity import SLACK, SLOTS, WeightedWChoicesGrouping, apportion, reassign
+from dpa.routing.groupings.choices import (
+    DChoicesGrouping,
+    PartialKeyGrouping,
+    SpaceSaving,
+    TwoRandomGrouping,
+    WChoicesGrouping,
+)
 from dpa.routing.hashing import Hashes
 from dpa.routing.ring import TokenRing
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from dpa.routing.groupings.base import CapacityRequest, Signal
+from dpa.routing.groupings.by_capacity import WeightedWChoicesGrouping
 from dpa.routing.groupings.options import BY_KIND, RandomChoicesOptions
-from dpa.routing.groupings.signal import CapacityRequest, Signal
-from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
 from dpa.routing.hashing import Hashes
 from dpa.routing.ring import TokenRing
 

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.routing.groupings._pairing import PairingQueues
-from dpa.routing.groupings._shares import apportion, reassign
-from dpa.routing.groupings.consistent import ConsistentGrouping
-from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
-from dpa.routing.groupings.random_choices import RandomChoicesGrouping
-from dpa.routing.groupings.signal import CapacityRequest, Signal
+from dpa.routing.groupings.base import CapacityRequest, Signal
+from dpa.routing.groupings.bounded import PooledChoicesGrouping, RandomChoicesGrouping
+from dpa.routing.groupings.by_capacity import ConsistentGrouping, PairingQueues, apportion, reassign
 
 DECREASE, INCREASE, KEEP = CapacityRequest.DECREASE, CapacityRequest.INCREASE, CapacityRequest.KEEP
 requests = st.sampled_from([DECREASE, INCREASE, KEEP])

@@ -8,8 +8,8 @@ from grouping_cases import CASES, TABLES, Case, every_case, stream_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.options import BY_KIND, KINDS
-from dpa.routing.groupings.signal import CapacityRequest, Signal
 
 LISTENING = {name: case for name, case in CASES.items() if case.options.signals}
 utilisations = st.one_of(st.sampled_from([0.0, 1.0, 5e-324, 1e300]), st.floats(0, 1e6))

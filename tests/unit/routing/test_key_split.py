@@ -11,8 +11,7 @@ from builders import assignments_of, key_splits, seeds, tables
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.routing.assignment import Assignment, KeySplit, Single
-from dpa.routing.distributor import Distributor
+from dpa.routing.assignment import Assignment, Distributor, KeySplit, Single
 from dpa.routing.table import RoutingTable
 
 LAST = 2**32 - 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ProtocolError
-from dpa.routing.moves import moves
+from dpa.routing.members import moves
 from dpa.routing.table import RoutingTable
 
 MANY = np.random.default_rng(0).integers(0, 2**32, 2_000, dtype=np.uint32)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.routing.groupings._loops import count
-from dpa.routing.groupings._space_saving import SpaceSaving
+from dpa.routing.groupings.choices import SpaceSaving
 
 
 @given(st.lists(st.integers(0, 12), max_size=200), st.integers(1, 8))

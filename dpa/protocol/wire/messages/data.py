@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dpa.execution.block import Block
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages import Message
-from dpa.routing.groupings.signal import Signal
+from dpa.routing.groupings.base import Signal
 
 
 @dataclass(frozen=True, eq=False)
