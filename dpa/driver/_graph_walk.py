@@ -18,7 +18,7 @@ import pyarrow as pa
 from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
 from dpa.logical.compilation import Compiled
-from dpa.measure.traffic import TrafficMeter
+from dpa.measure.load import TrafficMeter
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address

@@ -19,9 +19,8 @@ from dpa.config import JobConfig
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.bottleneck import bottleneck, held_up
 from dpa.measure.latency import LatencySketch
-from dpa.measure.lives import even_shares
-from dpa.measure.skew import skew
-from dpa.measure.traffic import Traffic
+from dpa.measure.load import Traffic
+from dpa.measure.skew import even_shares, skew
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskChange

@@ -33,7 +33,6 @@ class StageLoad:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the stage is held up by those that it feeds."""
         return self.blocked >= BLOCKED
 
 
@@ -53,11 +52,9 @@ class Bottleneck:
 
 
 def held_up(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> tuple[bool, ...]:
-    """For each edge, whether its sender is blocked because of its receiver, as far as that can be known.
-
-    Tasks report how long they are blocked, but not by which edge. Of the stages that a blocked stage feeds, those that
-    are blocked too are held responsible, and of the others the one with the busiest task.
-    """
+    """For each edge, whether its sender is blocked because of its receiver, as far as that can be known."""
+    # Tasks report how long they are blocked, but not by which edge. Of the stages that a blocked stage feeds, those
+    # that are blocked too are held responsible, and of the others the one with the busiest task.
     of = {load.name: load for load in loads}
     busiest = {
         source: max(
@@ -73,7 +70,7 @@ def held_up(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> tup
 
 
 def bottleneck(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> Bottleneck:
-    """What limits a run, by the rule of docs/report.md, from the loads of all stages and the edges between them.
+    """What limits a run, by the rule of docs/report.md.
 
     If a stage is blocked: of the stages that are held responsible and are not blocked themselves, the one with the
     busiest task. As a graph has no cycle, there is one. Otherwise: the stage with the busiest task, if that is busy
@@ -93,7 +90,7 @@ def bottleneck(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> 
 
 
 def _pace(loads: Sequence[StageLoad], fed: set[str]) -> Bottleneck:
-    """What limits a run in which no stage is blocked."""
+    """Where no stage is blocked."""
     ordered = sorted(loads, key=lambda load: -load.busiest)
     if not ordered or not ordered[0].busiest:
         return Bottleneck()

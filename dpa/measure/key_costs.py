@@ -49,7 +49,7 @@ Matrix = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class _Quantum:
-    """A quantum of `total` records that took `seconds`, and how many records its frequent keys had."""
+    """A quantum of `total` records that took `seconds`; `records` of its frequent keys alone."""
 
     hashes: Hashes
     records: Records
@@ -65,14 +65,14 @@ class KeyCosts:
         self._found: tuple[float | None, Mapping[int, float]] | None = (None, {})
 
     def observe(self, hashes: Hashes, records: Records, seconds: float) -> None:
-        """A quantum with `records` records of each key (at least one of any) took `seconds`; shapes (keys,)."""
+        """A quantum with `records` records of each key took `seconds`; shapes (keys,), at least one record in all."""
         total = float(records.sum())
         kept = records >= _KEPT * total
         self._quanta.append(_Quantum(hashes[kept], records[kept], total, seconds))
         self._found = None
 
     def found(self) -> tuple[float | None, Mapping[int, float]]:
-        """The seconds of a usual record, and how many times as long a record of each key takes that stands out; None
+        """The seconds of a usual record, and how many times as long a record takes of each key that stands out; None
         and nothing if none does."""
         if self._found is None:
             self._found = self._explained() if len(self._quanta) >= _FEWEST else (None, {})
@@ -96,7 +96,7 @@ class KeyCosts:
 
 
 def _counts(quanta: deque[_Quantum]) -> tuple[Hashes, Matrix]:
-    """The keys that may stand out, and how many records of each are in each quantum; shapes (keys,), (quanta, keys)."""
+    """The keys that may stand out, and their records in each quantum; shapes (keys,), (quanta, keys)."""
     sizes = [len(quantum.hashes) for quantum in quanta]
     hashes: Hashes = np.concatenate([quantum.hashes for quantum in quanta])
     found, key = np.unique(hashes, return_inverse=True)
@@ -111,8 +111,7 @@ def _counts(quanta: deque[_Quantum]) -> tuple[Hashes, Matrix]:
 
 
 def _stepwise(totals: Records, counts: Matrix, seconds: Records) -> list[int]:
-    """The keys that stand out, by position, each the one that explains most of what those before it leave
-    unexplained."""
+    """The keys that stand out, by position, each the one that explains most of what is left by those before."""
     chosen: list[int] = []
     squares = (counts**2).sum(axis=0)
     explained = totals
@@ -127,7 +126,8 @@ def _stepwise(totals: Records, counts: Matrix, seconds: Records) -> list[int]:
         gains = extras**2 * left
         if not len(gains):
             break
-        best = int(np.argmax(gains * np.where(extras > 0, 1 + _SAME, 1.0)))  # rather dear than the others cheap
+        # Of two keys that explain as much, one being dear is likelier than all the others being cheap.
+        best = int(np.argmax(gains * np.where(extras > 0, 1 + _SAME, 1.0)))
         freedom = len(seconds) - len(chosen) - 2
         variance = max(float(seconds @ seconds - gains[best]), 0.0) / freedom
         if gains[best] <= max(_STANDS_OUT**2 * variance, _SAME * float(seconds @ seconds)):

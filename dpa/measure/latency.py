@@ -19,8 +19,7 @@ _MAX_BINS = 2_048
 
 
 class LatencySketch:
-    """The latencies of any number of records, in seconds. Adding takes about two microseconds, whatever the number of
-    records added."""
+    """The latencies of any number of records, in seconds. To add some takes about two microseconds, however many."""
 
     def __init__(self) -> None:
         self._sketch = LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, _MAX_BINS)
@@ -30,7 +29,7 @@ class LatencySketch:
 
     @classmethod
     def union(cls, sketches: Iterable[LatencySketch]) -> LatencySketch:
-        """A new sketch of the records of all `sketches`, which stay unchanged."""
+        """A new sketch; `sketches` stay unchanged."""
         made = cls()
         for sketch in sketches:
             made.merge(sketch)
@@ -38,38 +37,34 @@ class LatencySketch:
 
     @property
     def records(self) -> int:
-        """The number of records added, exactly."""
         return self._records
 
     @property
     def max(self) -> float:
-        """The longest latency, exactly; 0 if there was none."""
+        """Exact; 0 if there was none."""
         return self._max
 
     @property
     def mean(self) -> float:
-        """The mean latency, exactly but for rounding; NaN if there was none."""
+        """Exact but for rounding; NaN if there was none."""
         return self._seconds / self._records if self._records else math.nan
 
     def add(self, seconds: float, records: int) -> None:
-        """Add `records` records (at least one) that took `seconds` each. A negative time, which clocks that differ may
-        give, counts as 0."""
-        seconds = max(seconds, 0.0)
+        """Add `records` records, at least one, that took `seconds` each."""
+        seconds = max(seconds, 0.0)  # clocks that differ may give a negative time
         self._sketch.add(seconds, records)
         self._seconds += seconds * records
         self._records += records
         self._max = max(self._max, seconds)
 
     def merge(self, other: LatencySketch) -> None:
-        """Add the records of another sketch, as if they had been added here."""
         self._sketch.merge(other._sketch)
         self._seconds += other._seconds
         self._records += other._records
         self._max = max(self._max, other._max)
 
     def quantile(self, share: float) -> float:
-        """The latency that `share` of the records (0 to 1) do not exceed, within `RELATIVE_ERROR`; NaN if there was
-        none."""
+        """What `share` of the records (0 to 1) do not exceed, within `RELATIVE_ERROR`; NaN if there was none."""
         found = self._sketch.get_quantile_value(share)
         return math.nan if found is None else min(float(found), self._max)
 

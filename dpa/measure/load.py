@@ -1,15 +1,19 @@
-"""What is measured of a stage's load: by its senders, what they offer; by its tasks, how they cope with it."""
+"""What is measured of a stage's load: by its senders, what they offer; by its tasks, how they cope with it, and what
+they send."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.routing.hashing import Hashes
 from dpa.routing.keys import Key
+
+R = TypeVar("R", bound=Hashable)
 
 Records = npt.NDArray[np.float64]
 
@@ -30,12 +34,11 @@ class KeySample:
 
     @staticmethod
     def empty() -> KeySample:
-        """Of no records."""
         return KeySample(np.empty(0, dtype=np.uint32), np.empty(0), 0.0)
 
     @staticmethod
     def union(samples: Iterable[KeySample]) -> KeySample:
-        """All samples as one. Its rows are those that an even sample of the same accuracy would have."""
+        """The rows are those that an even sample of the same accuracy would have."""
         parts = [sample for sample in samples if len(sample.hashes)]
         if len(parts) <= 1:
             return parts[0] if parts else KeySample.empty()
@@ -47,11 +50,10 @@ class KeySample:
 
     @property
     def total(self) -> float:
-        """All records."""
         return float(self.records.sum())
 
     def of(self, hashes: Hashes) -> Records:
-        """The records of each of these hashes, 0 of one that is not among the sample's; shape of `hashes`."""
+        """The records of each hash, 0 of one that the sample has not; shape of `hashes`."""
         if not len(self.hashes):
             return np.zeros(len(hashes))
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -129,5 +131,43 @@ class Load:
 
     @property
     def delay(self) -> float:
-        """The queueing delay: the time it takes to process the queue, in seconds."""
+        """Seconds that it takes to process the queue."""
         return self.queue * (self.service_seconds or 0.0)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages, the records in them, and their bytes."""
+
+    messages: int = 0
+    records: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.messages + other.messages, self.records + other.records, self.bytes + other.bytes)
+
+
+class TrafficMeter(Generic[R]):
+    """What was sent so far, by receiver: three additions a message."""
+
+    def __init__(self) -> None:
+        self._found: dict[R, list[int]] = {}
+
+    def sent(self, receiver: R, records: int, size: int) -> None:
+        sums = self._found.setdefault(receiver, [0, 0, 0])
+        sums[0] += 1
+        sums[1] += records
+        sums[2] += size
+
+    @property
+    def receivers(self) -> list[R]:
+        """In the order of the first message."""
+        return list(self._found)
+
+    def merge(self, receivers: Iterable[R], into: R) -> None:
+        for receiver in receivers:
+            sums = zip(self._found.get(into, (0, 0, 0)), self._found.pop(receiver), strict=True)
+            self._found[into] = [one + other for one, other in sums]
+
+    def found(self) -> Mapping[R, Traffic]:
+        return {receiver: Traffic(*sums) for receiver, sums in self._found.items()}

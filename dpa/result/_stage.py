@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpa.balance.decision import Decision
-from dpa.measure.lives import part_of
+from dpa.measure.skew import part_of
 from dpa.protocol.wire.metrics import AggregationStats, EventTimeStats, LoadSample, RecordCounts, TaskChange
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key

@@ -29,7 +29,7 @@ from dpa._util.logs import log_to_stderr
 from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
 from dpa.execution.trials import Work
-from dpa.measure.traffic import TrafficMeter
+from dpa.measure.load import TrafficMeter
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.plan import RunPlan

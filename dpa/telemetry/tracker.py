@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
-from dpa.measure.lives import mean_part, part_of
+from dpa.measure.skew import mean_part, part_of
 from dpa.protocol.wire.metrics import RecordCounts, Snapshot, StageSnapshot, TaskChange, TaskStats
 
 RATE_SECONDS = 3.0

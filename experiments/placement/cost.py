@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpa import Job
-from dpa.measure.traffic import TrafficMeter
+from dpa.measure.load import TrafficMeter
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.end import Progress

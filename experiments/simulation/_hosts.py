@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from dpa.measure.traffic import TrafficMeter
+from dpa.measure.load import TrafficMeter
 from dpa.protocol.wire.addresses import RESERVED, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Push

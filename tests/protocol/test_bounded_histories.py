@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from endless_job import Measured, endless
 
-from dpa.measure.lives import even_shares
+from dpa.measure.skew import even_shares
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import StageSnapshot
 from experiments.simulation.cluster import SimulatedCluster

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from wires import CoordinatorWire, instructed, last_table, mapper, reducer
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.measure.traffic import Traffic
+from dpa.measure.load import Traffic
 from dpa.protocol.coordinator._ledger import LoadHistory
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce

@@ -11,7 +11,7 @@ from builders import map_task
 from wires import INPUT, CoordinatorWire, SourceWire, emitter_for, instructed, last_table, reducer, sent, table_giving
 
 from dpa.balance.options import NoBalancingOptions
-from dpa.measure.row_waits import Waited
+from dpa.measure.timing import Waited
 from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope

@@ -10,8 +10,8 @@ from wires import Wire, instructed, mapper, reducer, sent
 from dpa.balance.options import BY_STRATEGY
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
-from dpa.measure.lives import Life
 from dpa.measure.load import KeySample, Load, Offered
+from dpa.measure.skew import Life
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce

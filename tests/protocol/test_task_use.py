@@ -6,7 +6,7 @@ import pytest
 from wires import mapper, reducer
 
 from dpa.driver.summary import traffic_between
-from dpa.measure.traffic import Traffic, TrafficMeter
+from dpa.measure.load import Traffic, TrafficMeter
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.metrics import Forgotten, Snapshot, StageSnapshot, TaskStats

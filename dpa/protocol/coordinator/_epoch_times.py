@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dpa.errors import LateRecordError
-from dpa.measure.row_waits import Waited
+from dpa.measure.timing import Waited
 from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from dpa.measure.lives import Life, settled
+from dpa.measure.skew import Life, settled
 from dpa.protocol.wire.events import MoveTasks, TaskRequest
 from dpa.protocol.wire.metrics import Forgotten, TaskStats
 from dpa.routing.members import MemberChange

@@ -9,12 +9,10 @@ import numpy as np
 from dpa.balance.delegation import Delegation, DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.execution.block import Block
-from dpa.measure.busy_time import BusyTime
 from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
-from dpa.measure.pace import ServicePace
-from dpa.measure.service_time import ServiceTime
+from dpa.measure.timing import BusyTime, ServicePace, ServiceTime
 from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.messages.data import Push

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
-from dpa.measure.row_waits import RowWaits
-from dpa.measure.supply import Supply
+from dpa.measure.timing import RowWaits, Supply
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.emitter import Emitter

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from dpa._util.words import plural
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
-from dpa.measure.lives import Life
+from dpa.measure.skew import Life
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.use import TaskUse

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from dpa.measure.traffic import Traffic, TrafficMeter
+from dpa.measure.load import Traffic, TrafficMeter
 from dpa.protocol.wire.addresses import Address, Present
 
 EARLIER = -1

@@ -13,7 +13,7 @@ from dpa.balance.options import AdaptiveOptions
 from dpa.balance.policy import BalancedStage
 from dpa.errors import BalanceError
 from dpa.measure.load import KeySample, Load, Offered
-from dpa.measure.service_time import ServiceTime
+from dpa.measure.timing import ServiceTime
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.members import MemberChange

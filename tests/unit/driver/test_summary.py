@@ -12,8 +12,8 @@ from dpa.config import parse
 from dpa.driver.summary import StageOutcome, build_report
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
-from dpa.measure.lives import Life
-from dpa.measure.traffic import Traffic
+from dpa.measure.load import Traffic
+from dpa.measure.skew import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.measure.busy_time import BusyTime
+from dpa.measure.timing import BusyTime
 
 spans = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), min_size=1, max_size=20)
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.measure.lives import Life, even_shares, mean_part, part_of, settled
-from dpa.measure.skew import skew
+from dpa.measure.skew import Life, even_shares, mean_part, part_of, settled, skew
 
 STREAM = 10.0
 ALIKE = math.lcm(*range(1, 7))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpa.measure.pace import ServicePace
+from dpa.measure.timing import ServicePace
 
 
 def pace(*quanta: tuple[int, float, float]) -> float | None:

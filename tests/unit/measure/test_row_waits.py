@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.measure.row_waits import RowWaits, Waited
+from dpa.measure.timing import RowWaits, Waited
 
 steps = st.lists(st.tuples(st.integers(0, 1_000), st.floats(0, 100)), max_size=20)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpa.measure.service_time import ServiceTime
+from dpa.measure.timing import ServiceTime
 
 
 def test_the_service_time_is_the_mean_of_what_was_measured_of_late() -> None:

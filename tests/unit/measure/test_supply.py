@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpa.measure.supply import Supply
+from dpa.measure.timing import Supply
 
 
 def steady(supply: Supply, rate: float, seconds: float, start: float) -> float:

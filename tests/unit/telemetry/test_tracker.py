@@ -8,7 +8,7 @@ import pytest
 import report_samples as samples
 from progress_samples import at_share, working_off
 
-from dpa.measure.lives import Life
+from dpa.measure.skew import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.telemetry.observers import Followed, Unobserved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dpa.measure.row_waits import Waited
+from dpa.measure.timing import Waited
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.metrics import TaskStats
 
