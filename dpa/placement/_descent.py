@@ -44,11 +44,10 @@ class Descent:
         self._a_division = len(objective.graph.groups) + len(objective.graph.links)
 
     def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
-        """A placement (groups x nodes) that is no worse.
+        """A placement (groups x nodes) that is no worse than `counts`, which stays as it is.
 
         Args:
-            counts: where to begin; stays as it is.
-            since: what differs from `counts` on a few nodes, and has been improved: only pairs with one of these are
+            since: a placement that has been improved and differs on a few nodes: only pairs with one of these are
                 judged, until others change.
         """
         table = _Table(self._objective, counts)
@@ -64,7 +63,7 @@ class Descent:
         return table.counts()
 
     def _divide_with_best(self, table: _Table, one: int) -> int | None:
-        """Divide what a node and one other have as well as possible, and return the other; None if none gains."""
+        """Returns the other node; None if none gains."""
         asked = self._partners(table, one)
         for start in range(0, len(asked), self._at_once):
             partner, judged = table.divide(one, asked[start : start + self._at_once])
@@ -98,12 +97,10 @@ class _Table:
         self._min_gain = _ROUNDING * (1.0 + abs(float(self._sums.sum())))
 
     def counts(self) -> Counts:
-        """Groups x nodes."""
         return self.contents.T.round().astype(np.int64)
 
     def divide(self, one: int, others: list[int]) -> tuple[int | None, int]:
-        """Divide what a node and the best of the others have; returns which, or None if none gains, and how many
-        divisions were judged."""
+        """Returns the best of the others, or None if none gains, and how many divisions were judged."""
         groups = np.flatnonzero(self.contents[[one, *others]].any(axis=0))  # nothing else can change
         own = self.contents[one, groups]
         pools = own + self.contents[np.ix_(np.array(others), groups)]
@@ -140,11 +137,7 @@ class _Table:
 
 
 def divisions(pool: Floats, mine: Floats) -> Floats:
-    """Ways of dividing a pool of tasks (a count a group) between two nodes: what the first one would have.
-
-    Returns:
-        Candidates x groups.
-    """
+    """What the first of two nodes would have in ways of dividing a pool, a count a group: candidates x groups."""
     if np.prod(pool + 1) <= _ALL_DIVISIONS:
         return _all_divisions(tuple(pool.astype(int).tolist()))
     present = np.flatnonzero(pool)

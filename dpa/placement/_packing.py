@@ -7,7 +7,7 @@ import numpy as np
 from dpa.placement._descent import Budget, Descent
 from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import Fullness
-from dpa.placement.scores import Floats, rooms, task_costs
+from dpa.placement.scores import Floats, dearest_first, rooms, task_costs
 
 _WORK = 750_000
 """Groups and links of the ways of dividing what two nodes have that are judged, at most."""
@@ -21,7 +21,7 @@ _STEPS_A_NODE, _STEPS = 5_000, 200_000
 
 def evenly_packed(graph: TaskGraph, cluster: Cluster) -> Placement:
     """A placement whose fullest node, by the used part of its room, is nearly as empty as can be. Nodes may be
-    overloaded, where no other placement was found."""
+    overloaded."""
     counts = Descent(Fullness(graph, cluster), Budget(_WORK)).improve(_dearest_first(graph, cluster))
     return Placement(graph, cluster, counts)
 
@@ -31,7 +31,7 @@ def _dearest_first(graph: TaskGraph, cluster: Cluster) -> Counts:
     costs, room = task_costs(graph), rooms(cluster)
     counts = np.zeros((len(costs), len(room)), dtype=np.int64)
     loads = np.zeros(len(room))
-    for group in sorted(range(len(costs)), key=lambda group: -costs[group]):
+    for group in dearest_first(costs):
         tasks, cost = graph.groups[group].tasks, float(costs[group])
         if not cost:
             counts[group, 0] = tasks
@@ -44,8 +44,8 @@ def _dearest_first(graph: TaskGraph, cluster: Cluster) -> Counts:
 
 
 def _sure(loads: Floats, room: Floats, cost: float, tasks: int) -> Counts:
-    """The tasks of one cost that each node gets before the last few: those below the fullness that all nodes would
-    have, were tasks as fine as water."""
+    """The tasks of one cost that each node gets for certain: those below the fullness that all nodes would have, were
+    tasks as fine as water. Only the last few are then placed one by one."""
     fullness = loads / room
     order = np.argsort(fullness, kind="stable")
     levels = (np.cumsum(loads[order]) + tasks * cost) / np.cumsum(room[order])
@@ -55,11 +55,9 @@ def _sure(loads: Floats, room: Floats, cost: float, tasks: int) -> Counts:
 
 
 def filled(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> Counts | None:
-    """A placement (groups x nodes) that fills one node after the other to the brim, the dearest tasks first (the
-    minimum bin slack heuristic), with nodes in several orders; None where none of them gives one.
-
-    It finds what nothing else does where nodes have just the room of their tasks.
-    """
+    """One node after the other filled to the brim, the dearest tasks first (the minimum bin slack heuristic), with
+    nodes in several orders; groups x nodes, None where none of them works. It finds what nothing else does where nodes
+    have just the room of their tasks."""
     costs, room = task_costs(graph), rooms(cluster)
     random, tasks = np.random.default_rng(seed), [group.tasks for group in graph.groups]
     orders = [np.argsort(-room, kind="stable"), np.argsort(room, kind="stable")]
@@ -78,19 +76,15 @@ def filled(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> Counts | None:
 
 
 class _Filling:
-    """The fullest content of one node.
-
-    Attributes:
-        steps: contents that were looked at so far.
-    """
+    """The fullest content of one node, by a search of depth first; `steps` are the contents looked at so far."""
 
     def __init__(self, costs: list[float]) -> None:
         self._costs = costs
-        self._dearest = sorted(range(len(costs)), key=lambda group: -costs[group])
+        self._dearest = dearest_first(costs)
         self.steps = 0
 
     def fullest(self, left: list[int], room: float) -> list[int]:
-        """Counts of each group, of those left, that use most of a room; found by depth first, dear tasks first."""
+        """Counts of each group, of those left, that use most of a room."""
         slack, until = SLACK * room, self.steps + _STEPS_A_NODE
         behind = [0.0] * (len(left) + 1)  # what all tasks from a place of the order on would use
         for place in reversed(range(len(left))):
@@ -102,6 +96,7 @@ class _Filling:
             self.steps += 1
             if used > most + slack:
                 most, best = used, list(chosen)
+            # What is chosen is worth going on with only if all that could still follow would beat the best.
             if place < len(left) and used + min(room - used, behind[place]) > most + slack:
                 group = self._dearest[place]
                 cost, free = self._costs[group], room - used + slack

@@ -9,14 +9,15 @@ import numpy as np
 
 from dpa._util.words import plural
 from dpa.errors import PlacementError
-from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
+from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
+from dpa.placement.scores import dearest_first
 
 
 class Rooms:
     """The room of each node, and the tasks that were given some of it.
 
-    A step costs the logarithm of the number of nodes, whatever the number of tasks. Plain lists: there are more single
-    accesses here than sums.
+    A step costs the logarithm of the number of nodes, however many tasks. Plain lists: there are more single accesses
+    here than sums.
 
     Attributes:
         free: processors left on each node.
@@ -38,13 +39,12 @@ class Rooms:
 
     def roomiest(self) -> int:
         """The node with most room; of several, the first."""
-        heap = self._roomiest
+        heap = self._roomiest  # `_use` pushes each change: entries that are out of date go when they come up
         while -heap[0][0] != self.free[heap[0][1]]:
             heapq.heappop(heap)
         return heap[0][1]
 
     def fits(self, cost: float, node: int) -> bool:
-        """Whether a node has room for tasks of this cost."""
         return cost <= self.free[node] + self._slack[node]
 
     def most(self, cost: float, node: int, wanted: int, beside: float = 0.0) -> int:
@@ -55,7 +55,7 @@ class Rooms:
         return int(room / cost) if cost and room > 0 else 0
 
     def place(self, group: int, tasks: int, node: int) -> None:
-        """Give a node tasks that have none yet. It is not asked whether there is room."""
+        """Callers ask first whether there is room."""
         if tasks:
             on = self.counts[group]
             on[node] = on.get(node, 0) + tasks
@@ -63,7 +63,7 @@ class Rooms:
             self._use(node, self.task_cost[group] * tasks)
 
     def fuse(self, one: int, other: int) -> int | None:
-        """Put all tasks of two nodes on the one with more room in all. Returns which; None where they do not fit."""
+        """Put all tasks of two nodes on the one with more room in all. Returns which; None if they do not fit."""
         if self._room[one] < self._room[other]:
             one, other = other, one
         moved = self._room[other] - self.free[other]
@@ -78,18 +78,14 @@ class Rooms:
         return one
 
     def place_rest(self) -> Placement:
-        """Place every task that is left: the dearest first, each on the node with most room (task allocation paper,
-        algorithm 3).
-
-        Raises:
-            PlacementError: a task does not fit the node with most room.
-        """
-        for group in sorted(range(len(self.left)), key=lambda group: -self.task_cost[group]):
+        """The dearest tasks first, each on the node with most room (task allocation paper, algorithm 3). Raises
+        PlacementError if a task does not fit that node."""
+        for group in dearest_first(self.task_cost):
             self._place_evenly(group)
         return self.placement()
 
     def placement(self) -> Placement:
-        """What was placed; every task must be."""
+        """Every task must be placed."""
         counts = np.zeros((len(self.counts), len(self.free)), dtype=np.int64)
         for row, on in zip(counts, self.counts, strict=True):
             for node, tasks in on.items():
@@ -97,7 +93,6 @@ class Rooms:
         return Placement(self.graph, self.cluster, counts)
 
     def refusal(self, group: int) -> PlacementError:
-        """That a task of a group fits nowhere, and what is lacking."""
         each, node = self.graph.groups[group], self.roomiest()
         return PlacementError(
             f"{self.left[group]} of {plural(each.tasks, 'task')} of {each.name!r} do not fit: one needs "
@@ -107,7 +102,6 @@ class Rooms:
         )
 
     def _place_evenly(self, group: int) -> None:
-        """All tasks that a group has left, each on the node with most room at its turn."""
         cost = self.task_cost[group]
         if self.left[group] > 2 * len(self.free) and cost:
             for node, tasks in self._below_level(cost, self.left[group]):
@@ -119,8 +113,8 @@ class Rooms:
             self.place(group, 1, node)
 
     def _below_level(self, cost: float, tasks: int) -> Iterable[tuple[int, int]]:
-        """How many tasks each node certainly gets if each of `tasks` goes to the node with most room: what brings it
-        down to the level that all would have, were tasks as fine as water."""
+        """How many tasks each node certainly gets if each goes to the node with most room: what brings it down to the
+        level that all would have, were tasks as fine as water."""
         free = np.maximum(np.array(self.free), 0.0)
         order = np.sort(free)[::-1]
         levels = (np.cumsum(order) - tasks * cost) / np.arange(1, len(order) + 1)
@@ -131,3 +125,23 @@ class Rooms:
     def _use(self, node: int, cost: float) -> None:
         self.free[node] -= cost
         heapq.heappush(self._roomiest, (-self.free[node], node))
+
+
+def refilled(graph: TaskGraph, cluster: Cluster, counts: Counts, random: np.random.Generator) -> Counts | None:
+    """A step aside for searches: two or three nodes emptied, and their tasks placed on them again in a random order
+    (groups x nodes). None if the tasks no longer fit."""
+    used = np.flatnonzero(counts.any(axis=0))
+    if len(used) < 2:
+        return None
+    emptied = random.choice(used, size=min(len(used), int(random.integers(2, 4))), replace=False)
+    rooms = Rooms(graph, cluster)
+    kept = counts.copy()
+    kept[:, emptied] = 0
+    for group, node in np.argwhere(kept):
+        rooms.place(int(group), int(kept[group, node]), int(node))
+    for group in random.permutation(len(graph.groups)).tolist():
+        for node in random.permutation(emptied).tolist():
+            rooms.place(group, rooms.most(rooms.task_cost[group], node, rooms.left[group]), node)
+    if any(rooms.left):
+        return None
+    return rooms.placement().counts

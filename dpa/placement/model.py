@@ -7,8 +7,10 @@ counts and needs no list of tasks. Every task of a group talks to every task of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +70,15 @@ class GroupEdge:
             )
 
 
+def _names(whole: str, part: str, parts: Sequence[TaskGroup | Node]) -> list[str]:
+    names = [each.name for each in parts]
+    if not names:
+        raise PlacementError(f"{whole} needs at least one {part}")
+    if len(set(names)) < len(names):
+        raise PlacementError(f"{part}s need names of their own; these are {', '.join(names)}")
+    return names
+
+
 @dataclass(frozen=True)
 class TaskGraph:
     """A job: its task groups, sources first, and what flows between them."""
@@ -76,11 +87,7 @@ class TaskGraph:
     edges: tuple[GroupEdge, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [group.name for group in self.groups]
-        if not names:
-            raise PlacementError("a graph needs at least one task group")
-        if len(set(names)) < len(names):
-            raise PlacementError(f"task groups need names of their own; these are {', '.join(names)}")
+        names = _names("a graph", "task group", self.groups)
         for edge in self.edges:
             for name in (edge.upstream, edge.downstream):
                 if name not in names:
@@ -88,7 +95,7 @@ class TaskGraph:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """The edges by their groups' numbers; several between two groups are one."""
+        """Several edges between two groups are one link."""
         number = {group.name: place for place, group in enumerate(self.groups)}
         traffic: dict[tuple[int, int], float] = {}
         for edge in self.edges:
@@ -97,27 +104,23 @@ class TaskGraph:
         return tuple(Link(one, other, amount / self.pairs(one, other)) for (one, other), amount in traffic.items())
 
     def pairs(self, one: int, other: int) -> int:
-        """Pairs of a task of one group and a task of another."""
         return self.groups[one].tasks * self.groups[other].tasks
 
     def scaled(self, factor: float) -> TaskGraph:
-        """The graph at a multiple of its rate."""
         groups = [replace(group, cost=group.cost * factor) for group in self.groups]
         return TaskGraph(tuple(groups), tuple(replace(edge, traffic=edge.traffic * factor) for edge in self.edges))
 
     @property
     def cost(self) -> float:
-        """Processors that all tasks keep busy."""
         return sum(group.cost for group in self.groups)
 
     @property
     def traffic(self) -> float:
-        """Bytes a second between all tasks, on one node or not."""
+        """Bytes a second, also between tasks on one node."""
         return sum(edge.traffic for edge in self.edges)
 
     @property
     def tasks(self) -> int:
-        """Tasks of all groups."""
         return sum(group.tasks for group in self.groups)
 
 
@@ -178,20 +181,14 @@ class Cluster:
     nodes: tuple[Node, ...]
 
     def __post_init__(self) -> None:
-        names = [node.name for node in self.nodes]
-        if not names:
-            raise PlacementError("a cluster needs at least one node")
-        if len(set(names)) < len(names):
-            raise PlacementError(f"nodes need names of their own; these are {', '.join(names)}")
+        _names("a cluster", "node", self.nodes)
 
     @classmethod
     def alike(cls, nodes: int, capacity: float, bandwidth: float = math.inf) -> Cluster:
-        """`nodes` equal nodes."""
         return cls(tuple(Node(f"node {number}", capacity, bandwidth=bandwidth) for number in range(nodes)))
 
     @property
     def room(self) -> float:
-        """Processors for tasks, on all nodes."""
         return sum(node.room for node in self.nodes)
 
 
@@ -226,3 +223,15 @@ class Placement:
     def nodes_of(self, group: int) -> tuple[int, ...]:
         """The node of each task of a group, tasks in the order of nodes."""
         return tuple(np.repeat(np.arange(self.counts.shape[1]), self.counts[group]).tolist())
+
+
+class Allocator(Protocol):
+    """Places the tasks of a graph on the nodes of a cluster.
+
+    The same question gets the same answer, in every process: chance comes from a seed.
+    """
+
+    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """A placement of all tasks that exceeds no node's room. Raises PlacementError, which says what is lacking, if
+        none is found."""
+        ...

@@ -38,24 +38,13 @@ class Objective(ABC):
 
     @abstractmethod
     def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """What each node would be worth.
-
-        Args:
-            use: of each candidate, as `use` returns it.
-            nodes: for each candidate, the node.
-
-        Returns:
-            For each candidate, what counts if it is the worst node's (infinite where there is no room), and what is
-            added up.
-        """
+        """For each candidate, what counts if it is the worst node's (infinite where there is no room), and what is
+        added up. `use`: of each candidate, as `use` returns it; `nodes`: the node of each."""
 
     def use(self, contents: Floats, groups: Nodes | None = None) -> Floats:
-        """What the tasks on a node use: processors, bytes a second sent and received in all, and what pairs of them are
-        worth that stay inside, first in bytes a second (candidates x figures).
-
-        Args:
-            contents: candidates x groups; of these `groups` alone, in order, where no candidate has any of the others.
-        """
+        """What a node's tasks use (candidates x figures): processors, bytes a second sent and received in all, and what
+        pairs of them are worth that stay inside, first in bytes a second. `contents`: candidates x groups; of `groups`
+        alone, in order, where no candidate has any of the others."""
         ends, a_pair, a_task = self._ends, self._a_pair, self._a_task
         if groups is not None and len(groups) < len(a_task):
             place = np.full(len(a_task), -1)
@@ -73,11 +62,11 @@ class Objective(ABC):
 
     @property
     def guide(self) -> Objective:
-        """What a search had better minimise first, so that it does not stop early; by default this."""
+        """What a search should minimise first, so that it does not stop early."""
         return self
 
     def value(self, counts: Counts) -> float:
-        """The objective of a whole placement, given as groups x nodes."""
+        """Of a whole placement (groups x nodes)."""
         peaks, sums = self.worth(self.use(counts.T.astype(float)), np.arange(counts.shape[1]))
         return float(peaks.max() + sums.sum())
 
@@ -98,7 +87,6 @@ class Fullness(Objective):
     _EVENNESS = 1e-3
 
     def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.worth`."""
         used = self._busy(use, nodes)[0]
         return used, self._EVENNESS / len(self._rooms) * np.square(used)
 
@@ -107,7 +95,6 @@ class KeptTraffic(Objective):
     """Minus the bytes a second that stay inside nodes (task allocation paper, phi of 2.2)."""
 
     def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.worth`."""
         return self._busy(use, nodes)[1], -use[:, 3]
 
 
@@ -127,7 +114,6 @@ class Unevenness(Objective):
         self._reserved_bandwidth = np.array([node.reserved_bandwidth for node in nodes])
 
     def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.worth`."""
         load, network = self.parts(use, nodes)
         return self._busy(use, nodes)[1], np.square(load) + np.square(network)
 
@@ -168,7 +154,6 @@ class Makespan(Objective):
         return Makespan(self.graph, self.cluster, self._seconds, self._delays, self._EVENNESS_OF_GUIDE)
 
     def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As `Objective.worth`."""
         used, impossible = self._busy(use, nodes)
         busiest = np.maximum(used, _network(use) / self._bandwidth[nodes])
         return self._seconds * busiest + impossible, self._evenness * np.square(busiest) - use[:, 4]

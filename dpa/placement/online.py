@@ -1,6 +1,6 @@
 """A placement looked at again while the job runs: what tasks use now goes in; moves, or why there are none, come out.
 
-Here is what policies decide about, and what they decide; they themselves are in `dpa.placement.policies`.
+The policies are in `dpa.placement.policies`; here is what goes in and comes out.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class OnlineOptions:
     """Seconds between two looks of a node's workers (T_W); 0: they learn of one at once."""
 
     def read_at(self, published: float) -> float:
-        """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at the
-        multiples of their cycles (N-Storm, section 3.1)."""
+        """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at multiples
+        of their cycles (N-Storm, section 3.1)."""
         for cycle in (self.fetch_seconds, self.read_seconds):
             if cycle > _SHORTEST:
                 published = math.ceil(published / cycle - _SHORTEST) * cycle
@@ -89,14 +89,14 @@ class Deployment:
     movable: npt.NDArray[np.bool_]
 
     def busy(self, cluster: Cluster, node_of_task: NodeOfTask) -> Floats:
-        """The used part of each node's processors, if tasks were there."""
+        """The used part of each node's processors, with tasks on these nodes."""
         nodes = cluster.nodes
         reserved, capacity = [node.reserved for node in nodes], np.array([node.capacity for node in nodes])
         part: Floats = (reserved + np.bincount(node_of_task, self.costs, len(nodes))) / capacity
         return part
 
     def crossing(self, node_of_task: NodeOfTask) -> float:
-        """Bytes a second between nodes, if tasks were there."""
+        """Bytes a second between nodes, with tasks on these nodes."""
         return float(self.traffic[node_of_task[:, None] != node_of_task[None, :]].sum())
 
 
@@ -107,7 +107,6 @@ class Look:
     Attributes:
         moves: the position of each task that is to move, and its new node.
         kind: the reason without its numbers.
-        reason: with them.
     """
 
     moves: tuple[tuple[int, int], ...]
@@ -116,7 +115,7 @@ class Look:
 
     @staticmethod
     def at(deployment: Deployment, cluster: Cluster, node_of_task: NodeOfTask, unmoved: str) -> Look:
-        """The look whose moves bring tasks to these nodes; `unmoved` is its kind where they are there already."""
+        """Moves tasks to these nodes; `unmoved` is the kind where all are there already."""
         moved = np.flatnonzero(node_of_task != deployment.node_of_task).tolist()
         both = deployment.node_of_task, node_of_task
         busy = [deployment.busy(cluster, each).max() for each in both]

@@ -1,9 +1,8 @@
 """OTD: one task moves a cycle, to relieve a worker or to keep traffic inside a node (N-Storm, section 4).
 
-A step is arithmetic on what was measured; who measures and who moves is not known here. What the paper leaves open is
-in `OtdOptions`. Traffic that is perfectly even makes every first move worth nothing, which a threshold would take for
-the end: there a pair of moves to the same node is looked for, of which the first is made now and the second is worth
-more in the next cycle.
+A step is arithmetic on what was measured. What the paper leaves open is in `OtdOptions`. Where traffic is perfectly
+even every first move is worth nothing, which a threshold would take for the end. Then a pair of moves to one node is
+looked for: the first is made now, and the second is worth more in the next cycle.
 """
 
 from __future__ import annotations
@@ -98,12 +97,7 @@ class OnlineTaskDeployment:
         self._resting: dict[int, int] = {}  # task -> cycles left
 
     def step(self, workers: Sequence[int], measured: Measured, fixed: Collection[int] = ()) -> CycleStep:
-        """Decide on this cycle.
-
-        Args:
-            workers: the worker of each task.
-            fixed: tasks that cannot move.
-        """
+        """`workers`: the worker of each task; `fixed`: tasks that cannot move."""
         self._recent = [*self._recent, (measured.cpu, measured.queues)][-self._options.smoothing :]
         cpu, queues = (np.mean(recent, axis=0) for recent in zip(*self._recent, strict=True))
         self._resting = {task: left - 1 for task, left in self._resting.items() if left > 1}
@@ -134,7 +128,7 @@ class OnlineTaskDeployment:
             return CycleStep(Case.OPTIMISE, "no task fits another node")
         if best.gain > self._options.min_gain * candidates.traffic_of(best.task):
             return CycleStep(Case.OPTIMISE, "less traffic between nodes", best)
-        first = candidates.first_of_pair()
+        first = candidates.first_of_pair()  # past a saddle: where traffic is even, no single move gains
         if first is None:
             return CycleStep(Case.OPTIMISE, f"the best move gains {best.gain:.3g} bytes/s, which is not enough")
         return CycleStep(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)
@@ -170,7 +164,7 @@ class _Candidates:
         self._gains[full | (place[self._tasks][:, None] == self._targets[None, :])] = -np.inf
 
     def traffic_of(self, task: int) -> float:
-        """Bytes a second that a task sends and receives."""
+        """Bytes a second, both ways."""
         return float(self._both[task].sum())
 
     def best(self) -> TaskMove | None:
@@ -181,7 +175,7 @@ class _Candidates:
         return self._move(int(row), int(column))
 
     def first_of_pair(self) -> TaskMove | None:
-        """The first move of the best pair to one worker that gains enough together, past a saddle of the traffic."""
+        """The first move of the best pair to one worker that gains enough together."""
         own = self._both.sum(axis=1)[self._tasks]
         most, best = -np.inf, None
         for column, node in enumerate(self._to):

@@ -31,11 +31,7 @@ class Profile:
 
     @classmethod
     def of_report(cls, path: Path) -> Profile:
-        """The profile of a run, of its `report.json`.
-
-        Raises:
-            PlacementError: there is no such file, or the run did not end, or was not on Ray.
-        """
+        """Raises PlacementError if there is no such file, or the run did not end, or was not on Ray."""
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
             return cls.of_document(report)
@@ -46,11 +42,7 @@ class Profile:
 
     @classmethod
     def of_document(cls, report: Mapping[str, Any]) -> Profile:
-        """The profile in a report, as plain data.
-
-        Raises:
-            ValueError: the report has no measurements.
-        """
+        """Raises ValueError if the report has no measurements."""
         if report["schema"] != REPORT:
             raise ValueError(f"its schema is {report['schema']!r}, and this dpa reads {REPORT!r}; run the job again")
         seconds = report["seconds"]["stream"]
@@ -72,17 +64,9 @@ class Profile:
         return cls(costs, traffic)
 
     def graph(self, tasks: Mapping[str, int], *, divide: bool = True) -> Division:
-        """The graph of a run in which stages have as many tasks as these.
-
-        Args:
-            tasks: of each stage.
-            divide: whether a stage with as many tasks as it had is divided into groups of tasks that cost about the
-                same, which is where a hot key shows (task allocation paper, section 5); else its tasks are taken to be
-                alike.
-
-        Raises:
-            PlacementError: a stage was not measured.
-        """
+        """The graph of a run in which stages have as many tasks as these. With `divide`, a stage with as many tasks as
+        it had is divided into groups of tasks that cost about the same, which is where a hot key shows (task allocation
+        paper, section 5); else its tasks are taken to be alike. Raises PlacementError if a stage was not measured."""
         for name in tasks:
             if name not in self.costs:
                 raise PlacementError(f"there is no cost of stage {name!r}, only of {', '.join(self.costs)}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dpa.errors import PlacementError, TooLargeError
 from dpa.placement._packing import evenly_packed
 from dpa.placement.model import SLACK, Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
-from dpa.placement.scores import busy
+from dpa.placement.scores import busy, dearest_first
 
 _STEP, _STEPS = 1.15, 40
 """The factor between tolerances where the allocator refuses that of the most even packing, and how many are tried."""
@@ -19,11 +19,7 @@ _STEP, _STEPS = 1.15, 40
 
 def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Cluster:
     """The cluster with no more room on each node than its share of all costs, times `tolerance` (the paper's alpha,
-    2.2): an allocator that fills nodes then spreads the load.
-
-    Raises:
-        PlacementError: the tolerance is not above 0.
-    """
+    2.2): an allocator that fills nodes then spreads the load. Raises PlacementError if that is not above 0."""
     if not tolerance > 0:
         raise PlacementError(
             f"the tolerance of balanced nodes is {tolerance:g}; it must be above 0, and above 1 to help"
@@ -38,24 +34,14 @@ def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Clus
 def least_tolerance(
     attempt: Callable[[float], Placement], graph: TaskGraph, cluster: Cluster, wanted: float
 ) -> tuple[Placement, float]:
-    """What an allocator makes of a balanced cluster with the tolerance that is wanted, or, where tasks are too coarse
-    for that, with one hardly greater than it must be.
-
-    Args:
-        attempt: allocates with a tolerance; an error means that the tasks do not fit.
-        wanted: the tolerance to try first; then comes that of the most even packing, and from there on greater ones.
-
-    Returns:
-        The placement, and its tolerance.
-
-    Raises:
-        PlacementError: the tasks do not fit, whatever the tolerance, or the allocator does not take such a graph.
-    """
+    """What an allocator makes of a balanced cluster with the tolerance that is wanted or, where tasks are too coarse
+    for that, with one hardly greater than it must be; and that tolerance. `attempt` raises PlacementError if the tasks
+    do not fit. Raises it if they never do, or the allocator does not take such a graph."""
     refusal = PlacementError("no tolerance was tried")
     for tolerance in _tolerances(graph, cluster, wanted):
         try:
             return attempt(tolerance), tolerance
-        except TooLargeError:
+        except TooLargeError:  # more room would not help
             raise
         except PlacementError as error:
             refusal = error
@@ -65,6 +51,7 @@ def least_tolerance(
 def _tolerances(graph: TaskGraph, cluster: Cluster, wanted: float) -> Iterator[float]:
     yield wanted
     fullest = float(busy(evenly_packed(graph, cluster)).max()) * cluster.room / graph.cost
+    # That of the most even packing is nearly the least that any allocator can keep; it may need a little more.
     coarse = max(wanted, fullest * (1 + SLACK))
     if coarse > wanted:
         yield coarse
@@ -89,7 +76,7 @@ class Division:
     tasks: Mapping[str, tuple[Task, ...]]
 
     def nodes(self, placement: Placement) -> dict[str, list[int]]:
-        """The node of each task of the other graph, by its group, if this graph is placed like that."""
+        """The node of each task of the other graph, by its group."""
         found: dict[str, dict[int, int]] = {}
         for number, group in enumerate(placement.graph.groups):
             for (name, task), node in zip(self.tasks[group.name], placement.nodes_of(number), strict=True):
@@ -139,9 +126,9 @@ def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: floa
 
 
 def _parts(group: TaskGroup, costs: Sequence[float], margin: float) -> dict[TaskGroup, tuple[Task, ...]]:
-    """The group's tasks in runs of nearly equal costs, the dearest first."""
+    """Runs of nearly equal costs, the dearest tasks first."""
     runs: list[list[int]] = []
-    for task in sorted(range(group.tasks), key=lambda task: -costs[task]):
+    for task in dearest_first(costs):
         if runs and costs[runs[-1][0]] <= costs[task] * (1 + margin):
             runs[-1].append(task)
         else:
@@ -161,6 +148,6 @@ def _whole(group: TaskGroup, cost: float) -> dict[TaskGroup, tuple[Task, ...]]:
 
 
 def _share(part: TaskGroup, parts: Sequence[TaskGroup]) -> float:
-    """The part of a group's traffic that goes to or from some of its tasks."""
+    """Of a group's traffic, by cost."""
     total = sum(each.cost for each in parts)
     return part.cost / total if total else part.tasks / sum(each.tasks for each in parts)

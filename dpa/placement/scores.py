@@ -7,6 +7,7 @@ tasks alone. Shapes: a figure a node is a vector as long as the cluster.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def loads(placement: Placement) -> Floats:
-    """Processors that are busy on each node, reserved ones among them."""
+    """Busy processors of each node, reserved ones among them."""
     reserved = np.array([node.reserved for node in placement.cluster.nodes])
     load: Floats = reserved + task_costs(placement.graph) @ placement.counts
     return load
@@ -37,12 +38,11 @@ def busy(placement: Placement) -> Floats:
 
 
 def overloaded(placement: Placement) -> list[int]:
-    """The nodes whose processors do not suffice."""
     return np.flatnonzero(utilisation(placement) > 1 + SLACK).tolist()
 
 
 def kept_traffic(placement: Placement) -> float:
-    """Bytes a second between tasks on the same node (task allocation paper, the gain phi of 2.2)."""
+    """Bytes a second inside nodes (task allocation paper, the gain phi of 2.2)."""
     counts = placement.counts
     return math.fsum(
         link.per_pair * float(counts[link.upstream] @ counts[link.downstream]) for link in placement.graph.links
@@ -50,17 +50,14 @@ def kept_traffic(placement: Placement) -> float:
 
 
 def crossing_traffic(placement: Placement) -> float:
-    """Bytes a second between tasks on different nodes."""
     return max(0.0, placement.graph.traffic - kept_traffic(placement))
 
 
 def sent(placement: Placement) -> Floats:
-    """Bytes a second that each node sends to others."""
     return _crossing(placement.graph, placement.counts)[0]
 
 
 def received(placement: Placement) -> Floats:
-    """Bytes a second that each node receives from others."""
     return _crossing(placement.graph, placement.counts)[1]
 
 
@@ -82,8 +79,8 @@ DELAYS = Delays()
 
 
 def throughput(placement: Placement) -> float:
-    """The multiple of the graph's rate that its busiest resource allows (N-Storm, equation 3); below 1 the job cannot
-    keep up."""
+    """The multiple of the graph's rate that the busiest resource allows (N-Storm, equation 3); the job falls behind
+    below 1."""
     free = np.array([node.bandwidth - node.reserved_bandwidth for node in placement.cluster.nodes])
     used = np.maximum(sent(placement), received(placement)) / free
     worst = float(np.maximum(busy(placement), used).max())
@@ -92,7 +89,7 @@ def throughput(placement: Placement) -> float:
 
 def delay(placement: Placement, delays: Delays = DELAYS) -> float:
     """Seconds that a byte spends on its way, over all edges of the graph (N-Storm, equations 1 and 2): the expected
-    number of hops between nodes and within them, each with its delay. What it waits in queues is not in it."""
+    hops between nodes and within them, each with its delay. Waiting in queues is left out."""
     counts = placement.counts
     inside = [
         float(counts[link.upstream] @ counts[link.downstream]) / placement.graph.pairs(link.upstream, link.downstream)
@@ -105,6 +102,10 @@ def makespan(placement: Placement, seconds: float = 60.0, delays: Delays = DELAY
     """Seconds until what arrives within `seconds` at the graph's rate is processed, if it may be as fast as the
     busiest resource allows: the one objective of processors, bandwidth and delay."""
     return seconds / throughput(placement) + delay(placement, delays)
+
+
+def dearest_first(costs: Sequence[float] | Floats) -> list[int]:
+    return sorted(range(len(costs)), key=lambda at: -costs[at])
 
 
 def task_costs(graph: TaskGraph) -> Floats:

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpa.placement import scores
-from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.even import EvenAllocator
+from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator
 from dpa.placement.allocators.exact import ExactAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
-from dpa.placement.allocators.pairwise import PairwiseAllocator
-from dpa.placement.allocators.random_order import RandomAllocator
+from dpa.placement.allocators.search import PairwiseAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import Allocator, Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import Unevenness
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpa.placement import scores
-from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.by_task import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, GroupEdge, TaskGraph, TaskGroup
+from dpa.placement.model import Allocator, Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
 

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.even import EvenAllocator
+from dpa.placement.allocators.by_task import EvenAllocator, TaskLevelAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
-from dpa.placement.allocators.local_search import TopDownSearchAllocator
-from dpa.placement.allocators.pairwise import PairwiseAllocator
-from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.search import PairwiseAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, GroupEdge, TaskGraph, TaskGroup
+from dpa.placement.model import Allocator, Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table, progress
 

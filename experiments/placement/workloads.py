@@ -21,12 +21,10 @@ import numpy as np
 from dpa import Job
 from dpa.errors import PlacementError
 from dpa.placement import scores
-from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.even import EvenAllocator
-from dpa.placement.allocators.local_search import TopDownSearchAllocator
-from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.by_task import EvenAllocator, TaskLevelAllocator
+from dpa.placement.allocators.search import TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, Placement, TaskGraph
+from dpa.placement.model import Allocator, Cluster, Placement, TaskGraph
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import balanced
 from dpa.report import write

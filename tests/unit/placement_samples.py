@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from dpa.placement._moves import reassigned
 from dpa.placement.model import Cluster, Counts, GroupEdge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.policies import reassigned
 
 MEGABYTE = 1e6
 

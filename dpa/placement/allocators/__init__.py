@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.even import EvenAllocator
+from dpa.placement.allocators.by_task import EvenAllocator, OnlineAllocator, RandomAllocator, TaskLevelAllocator
 from dpa.placement.allocators.exact import ExactAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
-from dpa.placement.allocators.local_search import TopDownSearchAllocator
-from dpa.placement.allocators.online import OnlineAllocator
-from dpa.placement.allocators.pairwise import PairwiseAllocator
-from dpa.placement.allocators.random_order import RandomAllocator
-from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.search import PairwiseAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.model import Allocator
 
 ALLOCATORS: Mapping[str, Callable[[], Allocator]] = {
     "even": EvenAllocator,

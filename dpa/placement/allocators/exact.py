@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from dpa.errors import PlacementError, TooLargeError
-from dpa.placement.model import Cluster, Placement, TaskGraph
+from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Objective
 from dpa.placement.scores import Floats
 
@@ -35,7 +34,6 @@ class ExactAllocator:
         self._objective = objective
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        """As `Allocator.allocate`; the error also says where a graph is too large."""
         objective = self._objective(graph, cluster)
         shape = tuple(group.tasks + 1 for group in graph.groups)
         if len(shape) > _MAX_GROUPS or math.prod(shape) * max(len(shape), len(cluster.nodes)) > _MAX_CELLS:
@@ -43,7 +41,7 @@ class ExactAllocator:
         everything = np.indices(shape).reshape(len(shape), -1).T
         least = np.full(shape, np.inf)
         least[(0,) * len(shape)] = 0.0
-        choices: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        choices: list[tuple[Counts, Counts]] = []
         for node in range(len(cluster.nodes)):
             contents, values = _possible(objective, everything, node)
             if math.prod(shape) * len(contents) * len(cluster.nodes) > _MAX_WORK:
@@ -58,14 +56,14 @@ class ExactAllocator:
         return Placement(graph, cluster, _traced(choices, shape))
 
 
-def _possible(objective: Objective, contents: npt.NDArray[np.int64], node: int) -> tuple[npt.NDArray[np.int64], Floats]:
-    """What a node has room for (candidates x groups), and what each is worth."""
+def _possible(objective: Objective, contents: Counts, node: int) -> tuple[Counts, Floats]:
+    """What a node has room for (candidates x groups), and what each content is worth."""
     peaks, sums = objective.worth(objective.use(contents.astype(float)), np.full(len(contents), node))
     possible = np.isfinite(peaks)
     return contents[possible], sums[possible]
 
 
-def _with_node(least: Floats, contents: npt.NDArray[np.int64], values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _with_node(least: Floats, contents: Counts, values: Floats) -> tuple[Floats, Counts]:
     """The least sums with one more node, for every vector of tasks placed, and what that node then holds."""
     result = np.full_like(least, np.inf)
     chosen = np.full(least.shape, -1, dtype=np.int64)
@@ -79,10 +77,8 @@ def _with_node(least: Floats, contents: npt.NDArray[np.int64], values: Floats) -
     return result, chosen
 
 
-def _traced(
-    choices: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], shape: tuple[int, ...]
-) -> npt.NDArray[np.int64]:
-    """The counts (groups x nodes) that led to the end."""
+def _traced(choices: list[tuple[Counts, Counts]], shape: tuple[int, ...]) -> Counts:
+    """The counts (groups x nodes), followed back from the end."""
     left = np.array(shape) - 1
     columns = []
     for contents, chosen in reversed(choices):

@@ -16,7 +16,7 @@ from dpa.placement._descent import Budget, Descent
 from dpa.placement._rooms import Rooms
 from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
 from dpa.placement.objectives import Unevenness
-from dpa.placement.scores import Floats
+from dpa.placement.scores import Floats, dearest_first
 
 LIGHT, MODERATE = 0.4, 0.8
 """Use of the busier resource below which a node's load is light, and below which it is moderate; else it is heavy."""
@@ -33,7 +33,6 @@ class GreedyMatchingAllocator:
         self._bound = bound
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        """As `Allocator.allocate`."""
         matching = _Matching(graph, cluster, self._bound)
         for group in range(len(graph.groups)):
             while matching.rooms.left[group] and (node := matching.evenest_node(group)) is not None:
@@ -54,9 +53,8 @@ class ImprovedGreedyMatchingAllocator:
         self._bound, self._work = bound, work
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        """As `Allocator.allocate`."""
         matching = _Matching(graph, cluster, self._bound)
-        for group in sorted(range(len(graph.groups)), key=lambda group: -matching.rooms.task_cost[group]):
+        for group in dearest_first(matching.rooms.task_cost):
             while matching.rooms.left[group] and (node := matching.best_node(group)) is not None:
                 matching.place(group, node)
         counts = matching.rooms.place_rest().counts
@@ -74,14 +72,13 @@ class _Matching:
         self.use = self.objective.use(self.contents)
 
     def place(self, group: int, node: int) -> None:
-        """Place one task."""
         self.rooms.place(group, 1, node)
         self.use[node] += self.objective.use_of_one_more(self.contents[[node]], group)[0]
         self.contents[node, group] += 1
 
     def evenest_node(self, group: int) -> int | None:
-        """Of the light nodes that stay within the bounds with one more task, else of the moderate ones, that with which
-        use deviates least (R_dev): that of processors and that of bandwidth, added up."""
+        """Of the light nodes that stay within the bounds with one more task, else of the moderate ones, the one with
+        which use deviates least (R_dev), of processors and of bandwidth added up."""
         load, network = self.objective.parts(self.use, self._nodes)
         level = np.maximum(load, network)
         after = self._with(group)
@@ -104,11 +101,9 @@ class _Matching:
         return best if np.isfinite(rise[best]) else None
 
     def _with(self, group: int) -> Floats:
-        """What each node would use with one more task of a group."""
         return self.use + self.objective.use_of_one_more(self.contents, group)
 
     def _allowed(self, after: Floats) -> npt.NDArray[np.bool_]:
-        """Which nodes stay within the bounds, and have room."""
         load, network = self.objective.parts(after, self._nodes)
         peaks, _ = self.objective.worth(after, self._nodes)
         allowed: npt.NDArray[np.bool_] = (np.maximum(load, network) <= self._bound + SLACK) & np.isfinite(peaks)
@@ -116,8 +111,7 @@ class _Matching:
 
 
 def _deviation(use: Floats, then: Floats) -> Floats:
-    """The cluster's deviation sqrt(sum (R_i - R_avg)^2), for each node if its use were as in `then` and all others' as
-    now."""
+    """sqrt(sum (R_i - R_avg)^2), for each node with its use as in `then` and that of all others as now."""
     mean = (use.sum() - use + then) / len(use)
     squares = np.square(use).sum() - np.square(use) + np.square(then)
     spread: Floats = np.sqrt(np.maximum(0.0, squares - len(use) * np.square(mean)))

@@ -1,12 +1,4 @@
-"""TD: whole groups first, and halves of them only where they must be split (task allocation paper, section 4).
-
-The printed algorithm 5 does not end where not even one balanced split fits the roomiest node (k = 0, and it calls
-itself with what it was given). Stopping there would leave tasks apart that belong together: here one task of the
-smaller group goes with as many of the larger one as fit, and only where that fails too the rest waits. Algorithm 5
-slices both groups at k; its text says that a balanced split has floor(|v_j| / |v_i|) tasks of the larger group for each
-of the smaller one, as it is here. Where one group is placed, algorithm 5 looks at the best of its hosts alone; its text
-says all.
-"""
+"""TD: whole groups first, and parts of them only where they must be split (task allocation paper, section 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +20,6 @@ class TopDownAllocator:
         self._priority = priority
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        """As `Allocator.allocate`."""
         rooms = Rooms(graph, cluster)
         for link in by_priority(graph, self._priority):
             one, other = link.upstream, link.downstream
@@ -44,7 +35,6 @@ class TopDownAllocator:
 
 
 def by_priority(graph: TaskGraph, priority: Priority) -> list[Link]:
-    """The links of a graph, the first to be treated first; of equal ones, in the graph's order."""
 
     def rank(link: Link) -> float:
         if priority == "pair_traffic":
@@ -71,22 +61,26 @@ def _place_both(rooms: Rooms, one: int, other: int) -> None:
 
 
 def _split(rooms: Rooms, few: int, many: int, node: int) -> tuple[int, int]:
-    """How many tasks of the smaller and of the larger group go to a node."""
     left, cost = rooms.left, rooms.task_cost
     if rooms.fits(cost[few] * left[few] + cost[many] * left[many], node):
         return left[few], left[many]
+    # Algorithm 5 slices both groups at k; its text says that a balanced split has floor(|v_j| / |v_i|) tasks of the
+    # larger group for each of the smaller one, as it is here.
     ratio = left[many] // left[few]
     splits = rooms.most(cost[few] + ratio * cost[many], node, left[few])  # k of the paper; its denominator is sigma
     if splits:
         return splits, splits * ratio
+    # The printed algorithm 5 does not end where not even one balanced split fits the roomiest node (k = 0, and it calls
+    # itself with what it was given). To stop would leave tasks apart that belong together: so one task of the smaller
+    # group goes with as many of the larger one as fit, and only where that fails too the rest waits.
     if not rooms.fits(cost[few], node):
         return 0, 0
     return 1, rooms.most(cost[many], node, left[many], beside=cost[few])
 
 
 def _join(rooms: Rooms, group: int, placed: int) -> None:
-    """Place as many tasks as fit beside those of a group that is placed, where most of these are first."""
-    hosts = rooms.counts[placed]
+    """Place as many tasks as fit beside those of a placed group, where most of these are first."""
+    hosts = rooms.counts[placed]  # algorithm 5 looks at the best host alone; its text says all
     for node in sorted(hosts, key=lambda node: (-hosts[node], node)):
         if not rooms.left[group]:
             return

@@ -14,19 +14,16 @@ from placement_samples import MEGABYTE, clusters, figure_2, graphs, moved, pipel
 
 from dpa.errors import PlacementError, TooLargeError
 from dpa.placement import scores
-from dpa.placement._moves import aligned
 from dpa.placement._rooms import Rooms
 from dpa.placement.allocators import ALLOCATORS, Allocator
-from dpa.placement.allocators.even import EvenAllocator
+from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator, TaskLevelAllocator
 from dpa.placement.allocators.exact import ExactAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator, _Matching
-from dpa.placement.allocators.local_search import Climb, TopDownSearchAllocator
-from dpa.placement.allocators.pairwise import STARTS, PairwiseAllocator
-from dpa.placement.allocators.random_order import RandomAllocator
-from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.search import STARTS, Climb, PairwiseAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import KeptTraffic, Makespan, Nodes, Unevenness
+from dpa.placement.policies import aligned
 from dpa.placement.scores import Floats
 from experiments.placement import elastic
 from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes
