@@ -65,20 +65,19 @@ class BalanceOptions(ABC):
             raise ValueError("token_format must contain {node} and {token}, and no other placeholder")
 
     def ring(self, reducers: int) -> TokenRing:
-        """The ring that a stage of `reducers` tasks starts with."""
         return TokenRing(reducers, self.initial_tokens, token_format=self.token_format, seed=self.hash_seed)
 
     def first_ring(self, stage: BalancedStage) -> TokenRing:
-        """The ring with which a policy that goes by tokens begins."""
+        """For a policy that goes by tokens: the ring of a planned first table, else a new one."""
         found = None if stage.first is None else self.ring_of(stage.first.table)
         return self.ring(stage.reducers) if found is None else found
 
     def ring_of(self, table: RoutingTable) -> TokenRing | None:
-        """The ring of which a table is a snapshot; None: of none that has this format and seed."""
+        """The ring of which a table is a snapshot; None if its format or seed is another."""
         return TokenRing.of(table, self.token_format) if table.seed == self.hash_seed else None
 
     def positions(self, reducer: int) -> Hashes:
-        """Where the first tokens of a reducer lie, shape (initial_tokens,)."""
+        """Of a reducer's first tokens, shape (initial_tokens,)."""
         tokens = range(self.initial_tokens)
         found = [token_position(self.token_format, reducer, token, self.hash_seed) for token in tokens]
         return np.array(found, dtype=np.uint32)
@@ -91,13 +90,13 @@ class BalanceOptions(ABC):
     def planned(
         self, reducers: int, keys: KeySample, names: Mapping[int, Key], *, may_split: bool = True
     ) -> FirstTable | None:
-        """The first table of `reducers` tasks that get such records: the `keys` of a sample, and the `names` of those
-        that are known, by hash. None: that of the ring."""
+        """The first table of tasks with keys like those of a sample; `names`: of known keys, by hash. None: the
+        ring's."""
         return None
 
     @abstractmethod
     def policy(self, stage: BalancedStage) -> BalancePolicy:
-        """A balancing policy for a stage, on a new ring."""
+        """A new one for the stage."""
 
     @property
     @abstractmethod
@@ -130,7 +129,6 @@ class TriggeredOptions(BalanceOptions):
     """Seconds of work after which a measurement of the time a record takes counts half."""
 
     def trigger_at(self, tau: float, against: Against) -> Trigger:
-        """The trigger with this threshold, by the second greatest load or the mean."""
         length = QueueTrigger(tau, self.min_queue, against)
         delay = QueueTrigger(tau, self.min_delay, against, in_seconds=True)
         match self.trigger:
@@ -144,7 +142,7 @@ class TriggeredOptions(BalanceOptions):
 
 
 def _names_tokens(token_format: str) -> bool:
-    """Whether a format gives every token of every node a name of its own."""
+    """Whether a format gives every token of every node another name."""
     try:
         pairs = [(1, 23), (12, 3), (12, 33), (1, 22)]
         return len({token_format.format(node=node, token=token) for node, token in pairs}) == len(pairs)

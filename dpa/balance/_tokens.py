@@ -1,25 +1,152 @@
-"""The strategies that go by tokens: none at all, and the two of the DPA paper, section 4.
+"""The strategies that go by tokens: none at all, and the two of the DPA paper, section 4, with their policy.
 
-What to change on the ring is a method of each; rounds, thresholds and the numbers of tables belong to the policy.
+What to change on the ring is a method of each strategy's options. Rounds, thresholds and the numbers of tables belong
+to the policy, which sends nothing and owns no clock.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
 from dpa.balance._base import BalanceOptions, LoadReportOptions, TriggeredOptions
-from dpa.balance._token_policy import Proposal, Refusal, TokenPolicy
-from dpa.balance._trigger import QueueTrigger
-from dpa.balance.decision import Outcome
-from dpa.balance.policy import BalancedStage, BalancePolicy
+from dpa.balance._trigger import QueueTrigger, Trigger
+from dpa.balance.decision import Decision, Outcome
+from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
+from dpa.measure.load import Load, Offered
+from dpa.routing.members import MemberChange
 from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
 
 _MAX_TOKENS = 65_536
 """Doubling could go on without end, while a ring with some thousand tokens a reducer is as even as it gets."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """New numbers of tokens for some reducers, and the reason in one sentence."""
+
+    tokens: dict[int, int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why nothing can be changed."""
+
+    outcome: Outcome
+    reason: str
+
+
+class TokenPolicy:
+    """Applies a trigger and a strategy to a ring, at most `max_rounds` times for each reducer's load. It goes by queues
+    alone, so it has no use for what senders offer."""
+
+    def __init__(
+        self,
+        ring: TokenRing,
+        relieve: Callable[[TokenRing, int], Proposal | Refusal],
+        trigger: Trigger,
+        *,
+        max_rounds: int,
+        check_seconds: float = 0.0,
+        act_on_old_reports: bool = False,
+        rounds: Mapping[int, int] | None = None,
+    ) -> None:
+        """`relieve` proposes a change of the ring that takes load off a reducer. `check_seconds`: least time between
+        two looks at the trigger, and before the first; 0: every report is one. `act_on_old_reports`: also queues
+        measured under an older table are judged, as in the authors' code. `rounds`: those of before."""
+        self.ring = ring
+        self.table: RoutingTable = ring.snapshot(0)
+        self._relieve = relieve
+        self._trigger = trigger
+        self._max_rounds = max_rounds
+        self._check_seconds = check_seconds
+        self._act_on_old_reports = act_on_old_reports
+        self._checked_at: float | None = None
+        self._loads: dict[int, Load] = {}
+        self._current: set[int] = set()
+        self.rounds: Counter[int] = Counter(rounds or {})
+
+    def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
+        pass
+
+    def forget(self, reducer: int) -> None:
+        pass  # it is forgotten as soon as it is no member
+
+    def forget_sender(self, sender: Hashable) -> None:
+        pass
+
+    def report(self, reducer: int, load: Load, now: float) -> Decision | None:
+        """As `BalancePolicy.report`. If the decision is `applied`, the ring has changed and the version advanced."""
+        if reducer not in self.table.members:
+            return None  # it leaves
+        self._loads[reducer] = load
+        if load.version == self.table.version:
+            self._current.add(reducer)
+        # Without `check_seconds` the reporting reducer is judged, as in the authors' code; with it, the reducer with
+        # the longest queue when it is time to look, as in the paper.
+        suspect = self._most_loaded() if self._check_seconds else reducer
+        waiting = self._why_not_yet(suspect, now)
+        if waiting is not None:
+            return self._decide(suspect, now, Outcome.COOL_DOWN, waiting)
+        self._checked_at = now
+        verdict = self._trigger.judge(suspect, self._loads)
+        if not verdict.overloaded:
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
+        if self.rounds[suspect] >= self._max_rounds:
+            used = f"{verdict.reason}, but all {self._max_rounds} rounds of task {suspect} are used up"
+            return self._decide(suspect, now, Outcome.ROUNDS_USED_UP, used)
+        # As in the authors' code, a round is used even if the strategy refuses (DPA paper, section 4.2): else a reducer
+        # that cannot be relieved would be tried at every report.
+        self.rounds[suspect] += 1
+        return self.redistribute(suspect, now, because=verdict.reason)
+
+    def redistribute(self, reducer: int, now: float, *, because: str = "asked for") -> Decision:
+        require_reducer(self.table, reducer)
+        proposal = self._relieve(self.ring, reducer)
+        if isinstance(proposal, Refusal):
+            return self._decide(reducer, now, proposal.outcome, f"{because}; {proposal.reason}")
+        for changed, tokens in proposal.tokens.items():
+            self.ring.set_tokens(changed, tokens)
+        self.table = self.ring.snapshot(self.table.version + 1)
+        self._current.clear()
+        return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", version=self.table.version)
+
+    def change_members(self, change: MemberChange) -> None:
+        members = change.after(self.table)
+        self.ring.change_members(change)
+        self.table = replace(self.ring.snapshot(self.table.version + 1), members=members)
+        self._loads = {reducer: load for reducer, load in self._loads.items() if reducer in members}
+        self._current.clear()
+        self.rounds = Counter({reducer: self.rounds[reducer] for reducer in members})
+
+    def _most_loaded(self) -> int:
+        return max(self._loads, key=lambda reducer: (self._trigger.measure(self._loads[reducer]), -reducer))
+
+    def _why_not_yet(self, suspect: int, now: float) -> str | None:
+        """Why it is too early to judge, or None."""
+        # A queue measured under an older table still holds what the newest table moves.
+        if suspect not in self._current and not self._act_on_old_reports:
+            return f"the queue of task {suspect} was measured before table {self.table.version}"
+        if self._checked_at is None and self._check_seconds:
+            self._checked_at = now
+        waited = self._check_seconds if self._checked_at is None else now - self._checked_at
+        return (
+            f"{waited:.3g} s since the last look, not {self._check_seconds:g}" if waited < self._check_seconds else None
+        )
+
+    def _decide(
+        self, reducer: int, now: float, outcome: Outcome, reason: str, *, version: int | None = None
+    ) -> Decision:
+        loads = self._loads
+        queues = {one: loads[one].queue if one in loads else 0 for one in sorted(self.table.members)}
+        return Decision.of(now, reducer, outcome, reason, queues, version, self.rounds[reducer])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +161,14 @@ class NoBalancingOptions(BalanceOptions):
     initial_tokens: Annotated[int, Ge(1)] = 64
 
     def policy(self, stage: BalancedStage) -> BalancePolicy:
-        """A policy that refuses even what it is asked for."""
+        # It refuses even what it is asked for.
         return TokenPolicy(self.first_ring(stage), self.relieve, QueueTrigger(tau=0.0), max_rounds=0)
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Refusal:
-        """Refuse."""
         return Refusal(Outcome.NO_TARGET, "balancing is off")
 
     @property
     def reports(self) -> None:
-        """Nobody reads any."""
         return None
 
 
@@ -70,11 +195,9 @@ class TokenOptions(TriggeredOptions):
 
     @abstractmethod
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
-        """Propose a change of the ring that takes load off the reducer `overloaded`; the ring itself stays
-        unchanged."""
+        """Propose a change that takes load off the reducer `overloaded`; the ring itself stays unchanged."""
 
     def policy(self, stage: BalancedStage) -> BalancePolicy:
-        """The paper's policy, on a new ring; it splits no keys."""
         return TokenPolicy(
             self.first_ring(stage),
             self.relieve,
@@ -87,7 +210,6 @@ class TokenOptions(TriggeredOptions):
 
     @property
     def reports(self) -> LoadReportOptions:
-        """Queues, by number of records and by time."""
         return LoadReportOptions(
             report_every=self.report_every,
             report_seconds=self.report_seconds,
@@ -97,7 +219,6 @@ class TokenOptions(TriggeredOptions):
 
     @property
     def forwards_eagerly(self) -> bool:
-        """As `forwarding` says."""
         return self.forwarding == "eager"
 
 
@@ -115,7 +236,7 @@ class HalvingOptions(TokenOptions):
             raise ValueError(f"halving needs a power of two as initial_tokens, not {self.initial_tokens}")
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
-        """Drop the upper half of the reducer's tokens, down to one: keys of that reducer alone move."""
+        """Drop the upper half of the reducer's tokens, down to one: only its own keys move."""
         tokens = ring.tokens_of(overloaded)
         if len(ring.members) == 1:
             return Refusal(Outcome.NO_TARGET, "there is no other task")
@@ -134,8 +255,7 @@ class DoublingOptions(TokenOptions):
     initial_tokens: Annotated[int, Ge(1)] = 1
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
-        """Double the tokens of all others: takes more from the reducer than halving does, and reshuffles the rest
-        too."""
+        """Double the tokens of all others: takes more from the reducer than halving, and reshuffles the rest too."""
         others = [reducer for reducer in ring.members if reducer != overloaded]
         if not others:
             return Refusal(Outcome.NO_TARGET, "there is no other task")

@@ -17,7 +17,7 @@ _BUSY = 0.9
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to act on a report, and the numbers that led to this, in words."""
+    """Whether to act on a report, and the numbers that decided, in words."""
 
     overloaded: bool
     reason: str
@@ -41,11 +41,9 @@ class QueueTrigger:
     in_seconds: bool = False
 
     def measure(self, load: Load) -> float:
-        """The queue length in records, or the queueing delay in seconds."""
         return load.delay if self.in_seconds else load.queue
 
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Compare queues. Without a measured service time there is no delay to compare."""
         if self.in_seconds and loads[reducer].service_seconds is None:
             return Verdict(False, f"task {reducer} has not processed a record yet: its delay is not known")
         own, what = self.measure(loads[reducer]), "delay" if self.in_seconds else "queue"
@@ -76,11 +74,9 @@ class UtilisationTrigger:
     min_delay: float = 0.0
 
     def measure(self, load: Load) -> float:
-        """The part of the time in which it is busy, or more by the queueing delay, in seconds."""
         return load.busy + load.delay
 
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Look at its own load."""
         own = loads[reducer]
         is_long = own.delay > 0 and own.delay >= self.min_delay
         found = f"task {reducer} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
@@ -96,11 +92,9 @@ class BothTrigger:
     delay: QueueTrigger
 
     def measure(self, load: Load) -> float:
-        """The queueing delay, in seconds."""
         return self.delay.measure(load)
 
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Compare both."""
         verdicts = [self.length.judge(reducer, loads), self.delay.judge(reducer, loads)]
         against = [verdict for verdict in verdicts if not verdict.overloaded]
         reason = " and ".join(verdict.reason for verdict in against or verdicts)
@@ -108,5 +102,5 @@ class BothTrigger:
 
 
 Trigger: TypeAlias = QueueTrigger | UtilisationTrigger | BothTrigger
-"""Decides by `judge` whether a reducer is overloaded beside all others, and measures which of them is the most loaded:
-`measure` is in its own unit, greater is worse. Reducers that never reported count as 0, but not in a mean."""
+"""Decides by `judge` whether a reducer is overloaded beside all others; `measure` ranks reducers by load, in a unit of
+its own, greater is worse. Reducers that never reported count as 0, but not in a mean."""

@@ -48,7 +48,6 @@ class Decision:
 
     @property
     def load_of(self) -> dict[int, int]:
-        """The queue length of each reducer, by its number."""
         return dict(zip(self.reducers or range(len(self.loads)), self.loads, strict=True))
 
     @staticmethod
@@ -61,6 +60,6 @@ class Decision:
         version: int | None,
         round: int,
     ) -> Decision:
-        """A decision at these queue lengths, which are by ascending number of the reducer."""
+        """`load_of`: queue lengths, by ascending number of the reducer."""
         reducers = () if list(load_of) == list(range(len(load_of))) else tuple(load_of)
         return Decision(at, reducer, outcome, reason, tuple(load_of.values()), version, round, reducers=reducers)

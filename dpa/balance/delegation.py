@@ -31,13 +31,13 @@ class DelegationOptions(SignalOptions):
     def of(
         signals: SignalOptions | None, queue_records: int, queue_seconds: float | None = None
     ) -> DelegationOptions | None:
-        """Those of a grouping's signals; None if its senders do not listen."""
+        """None if the grouping's senders do not listen."""
         if signals is None:
             return None
         return DelegationOptions(**vars(signals), queue_records=max(1, queue_records), queue_seconds=queue_seconds)
 
     def full_queue(self, service_seconds: float | None) -> float:
-        """The queue length that counts as full where a record takes `service_seconds`, None if that is not known."""
+        """The queue length that counts as full; `service_seconds`: of a record, None if not known."""
         if self.queue_seconds is None or not service_seconds:
             return self.queue_records
         return max(1.0, min(self.queue_records, self.queue_seconds / service_seconds))
@@ -57,11 +57,9 @@ class Delegation:
         self._work = self._queue_area = 0.0
 
     def arrived(self, records: int) -> None:
-        """Record that `records` records have arrived."""
         self._arrived += records
 
     def worked(self, records: int, seconds: float) -> None:
-        """Record that user code took `seconds` for `records` records."""
         self._done += records
         self._work += seconds
 
@@ -81,8 +79,8 @@ class Delegation:
             self._work = self._queue_area = 0.0
 
     def _can_judge(self, elapsed: float) -> bool:
-        """Whether `elapsed` seconds are enough, a whole slot at first. Demand needs a service time, too, which is
-        unknown while the first records are being processed."""
+        # A whole slot at first. Demand needs a service time too, which is unknown while the first records are
+        # processed.
         least = self._options.slot_seconds * (_MIN_PART if self.signal else 1)
         known = self._done > 0 or self._service_seconds is not None
         return elapsed >= least and (known or self._options.utilisation != "demand")

@@ -85,7 +85,7 @@ class ElasticOptions:
 
     @property
     def target(self) -> float:
-        """The share of its time for which a task is to be busy."""
+        """The share of its time for which a task should be busy."""
         return (self.busy + self.idle) / 2
 
 
@@ -130,8 +130,8 @@ class Scaling:
 
 @dataclass(frozen=True)
 class _Look:
-    """A look: when, how many tasks what is offered would keep busy all the time, and for how many seconds one task has
-    enough to do with what waits. `smooth` is the mean load of this look and those shortly before."""
+    """When; how many tasks the offered load would keep busy all the time; for how many seconds the backlog would keep
+    one busy. `smooth` is the mean load of this look and those shortly before."""
 
     at: float
     load: float
@@ -164,11 +164,10 @@ class ElasticPolicy:
         self.forget()
 
     def forget(self) -> None:
-        """What has been offered is no reason for a change any more; a load that rises is still seen to."""
+        """What has been offered is no reason for a change any more; a load that rises still is."""
         self._since = math.inf
 
     def look(self, work: StageWork, now: float) -> Scaling:
-        """Decide, at `now` seconds."""
         if work.rate:
             self._rates.append(work.rate)
         if not self._rates:
@@ -204,7 +203,6 @@ class ElasticPolicy:
 
     @property
     def _rate(self) -> float:
-        """Records a second that a task processes."""
         return fmean(self._rates)
 
     @property
@@ -213,29 +211,27 @@ class ElasticPolicy:
         return _PAYS * max(self._cost, self._options.seconds)
 
     def _is_too_much(self, look: _Look, tasks: int) -> bool:
-        """Whether tasks would be too busy, or not done with the backlog in time."""
         options = self._options
         return look.smooth > options.busy * tasks or look.smooth + look.backlog / options.backlog_seconds > tasks
 
     def _is_little(self, look: _Look, tasks: int) -> bool:
-        """Whether fewer tasks would do."""
         return look.smooth < self._options.idle * tasks and self._tasks_for(look.smooth, look.backlog) < tasks
 
     def _tasks_for(self, load: float, backlog: float) -> int:
-        """The least number, within its bounds, whose tasks are busy for the share that they should be and done with the
-        backlog in time."""
+        """The least number, within the bounds, whose tasks are as busy as they should be and done with the backlog in
+        time."""
         options = self._options
         needed = max(load / options.target, load + backlog / options.backlog_seconds)
         return max(math.ceil(min(needed, options.max_tasks) - 1e-9), options.min_tasks)
 
     def _of_last(self, seconds: float, now: float) -> Sequence[_Look]:
-        """The looks of the last `seconds`; none if there are not as many."""
+        """Empty if the looks do not reach back as far."""
         if not self._looks or max(self._since, self._looks[0].at) > now - seconds + 1e-9:
             return ()
         return [look for look in self._looks if look.at >= now - seconds - 1e-9]
 
     def _more(self, tasks: int, now: float) -> int | None:
-        """How many there should be where there are too few."""
+        """How many there should be; None if there are enough."""
         options = self._options
         looks = self._of_last(options.seconds, now)
         if looks and all(self._is_too_much(look, tasks) for look in looks):
@@ -251,12 +247,12 @@ class ElasticPolicy:
         return None
 
     def _rise(self, load: float, now: float) -> float:
-        """By how much the load will rise while tasks start, and until those that are started for that have idled for as
-        long, on average, as a change costs."""
+        """By how much the load will rise while tasks start, and until those started for that have idled, on average,
+        for as long as a change costs."""
         return self._slope(load, now) * (self._cost + 2 * self._patience)
 
     def _slope(self, load: float, now: float) -> float:
-        """By how much the load rises a second, up to `load` now: 0 where it has not risen all the time of late."""
+        """By how much the load rises a second, up to `load` now; 0 if it has not risen all the time of late."""
         recent = [look for look in self._looks if look.at >= now - self._patience]
         middle, seconds = recent[len(recent) // 2], now - recent[0].at
         if seconds < _RISEN * self._options.seconds:
@@ -269,8 +265,8 @@ class ElasticPolicy:
         return 2 * (after - before) / seconds
 
     def _fewer(self, tasks: int, now: float) -> int | None:
-        """How many there should be where there are too many: as many as the most that was offered asks for, where no
-        further change would follow, or where it does not pay to wait for that."""
+        """How many there should be; None if there are not too many, or it pays to wait until no further change would
+        follow."""
         looks = self._of_last(self._patience, now)
         change = self._patience * tasks
         if not looks or not all(self._is_little(look, tasks) for look in looks) or self._idle < change:
@@ -286,9 +282,9 @@ class ElasticPolicy:
         return None if is_falling and self._idle < _FALLING * change else wanted
 
     def _unstick(self, work: StageWork, load: float, reason: str) -> Scaling:
-        """The stage is not done in time, though it should have tasks enough: the keys of one may be more than its share
-        of the work, more may wait at the source than was to be seen, or records are long on their way. So what it is
-        offered is taken to keep all its tasks busy, from now on."""
+        """The stage is not done in time, though it should have tasks enough."""
+        # The keys of one may be more than its share of the work, more may wait at the source than was to be seen, or
+        # records are long on their way. So what it is offered is taken to keep all its tasks busy, from now on.
         if work.processed <= _HELPED * self._stuck_at:
             return Scaling(work.tasks, "more did not help", reason)
         found = self._grow(work, self._tasks_for(float(work.tasks), 0.0), reason)

@@ -46,45 +46,33 @@ class BalancePolicy(Protocol):
         ...
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
-        """Take in a reducer's load at time `now` (seconds, never decreasing). None: no time to decide."""
+        """Take in a reducer's load at time `now` (seconds, never decreasing), and act if that calls for it. None: it is
+        no time to decide, or the reducer is no member any more."""
         ...
 
     def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
-        """Take in what a sender has offered the stage, by which of its edges; policies that go by reducers alone ignore
-        it."""
+        """Take in what a sender has offered the stage, on the edge `feed`."""
         ...
 
     def redistribute(self, reducer: int, now: float) -> Decision:
-        """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2).
-
-        Raises:
-            BalanceError: there is no such reducer.
-        """
+        """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2). Raises
+        BalanceError if there is no such reducer."""
         ...
 
     def forget(self, reducer: int) -> None:
-        """A reducer that has left says nothing any more."""
+        """A reducer has left."""
         ...
 
-    def forget_sender(self, sender: Hashable) -> None:
-        """Nor does a sender."""
-        ...
+    def forget_sender(self, sender: Hashable) -> None: ...
 
     def change_members(self, change: MemberChange) -> None:
-        """Make the next table, in which reducers join, leave, or take the place of others.
-
-        Raises:
-            ProtocolError: the change does not fit the table.
-        """
+        """Make the next table, in which reducers join, leave, or take the place of others. Raises ProtocolError if the
+        change does not fit the table."""
         ...
 
 
 def require_reducer(table: RoutingTable, reducer: int) -> None:
-    """Check that a table has a reducer.
-
-    Raises:
-        BalanceError: it does not.
-    """
+    """Raises BalanceError if the table has no such reducer."""
     if reducer in table.members:
         return
     if len(table.members) == table.reducers:

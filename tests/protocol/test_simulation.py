@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from builders import map_task
 
-from dpa.balance._token_policy import TokenPolicy
+from dpa.balance._tokens import TokenPolicy
 from dpa.balance.decision import Decision
 from dpa.measure.load import Load
 from dpa.protocol.coordinator.machine import CoordinatorMachine

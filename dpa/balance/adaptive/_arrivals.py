@@ -73,7 +73,7 @@ class Arrivals:
     """
 
     def __init__(self, tokens: int) -> None:
-        """Of a stage whose table has about `tokens` tokens."""
+        """`tokens`: of the stage's table, about."""
         self._arcs = max(_ARCS_PER_TOKEN * tokens, _LEAST_ARCS)
         self.names: dict[int, Key] = {}
         self._names: dict[int, Key] = {}
@@ -88,7 +88,6 @@ class Arrivals:
         self._lasting = self._unchanged = 0
 
     def add(self, sender: Hashable, offered: Offered) -> None:
-        """Take in what a sender offered since its last report."""
         records, seconds = self._paces.get(sender, (0.0, 0.0))
         fading = 2.0 ** -(offered.seconds / _PACE_SECONDS)
         self._paces[sender] = (records * fading + offered.sample.total, seconds * fading + offered.seconds)
@@ -102,7 +101,6 @@ class Arrivals:
             self._names = self._named(self._fresh[0], 0.0)
 
     def forget(self, sender: Hashable) -> None:
-        """A sender is gone, whether or not it has said so."""
         self._paces.pop(sender, None)
 
     def expect(self, keys: KeySample, names: Mapping[int, Key]) -> None:
@@ -112,21 +110,20 @@ class Arrivals:
         self.look()
 
     def keep(self, hashes: Iterable[int]) -> None:
-        """Keep the names of these keys, if they are known, whether or not they are still frequent."""
+        """Keep the names of these keys, if they are known, also when they are no longer frequent."""
         self._kept = frozenset(hashes)
 
     @property
     def rate(self) -> float:
-        """Records offered a second, by all senders."""
         return sum(records / max(seconds, _LEAST_SECONDS) for records, seconds in self._paces.values())
 
     def look(self) -> None:
-        """Renew the evidence by what came since the last look."""
+        """Add to the evidence what came since the last look."""
         fresh, self._fresh = KeySample.union(self._fresh), []
         if not fresh.rows:
             return
         fresh = fresh.scaled(fresh.rows)  # each record that was looked at counts alike, whenever it came
-        if self._before is not None:
+        if self._before is not None:  # the last change has lasted if what came now is like the keys after it
             self._lasting += 2 * _difference(fresh, self._recent) < _difference(fresh, self._before)
             self._before = None
         if self._recent.rows and has_changed(self._recent, fresh):
@@ -143,19 +140,18 @@ class Arrivals:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the last keys say something of the next: of the changes so far, at least half were of more than a
-        moment, or there has been none for long."""
+        """Whether the last keys say something of the next: at least half of the changes so far lasted, or there has
+        been none for long."""
         judged = self.changes - (self._before is not None)
         return 2 * self._lasting >= judged - 1 or self._unchanged >= _LONG
 
     def _name(self) -> None:
-        """Keep the names of keys that were looked at often enough."""
         sample = self.sample
         self.names = self._named(sample, _TIMES * sample.total / (sample.rows or 1.0))
         self._names = self._named(sample, 0.0)
 
     def _named(self, sample: KeySample, least: float) -> dict[int, Key]:
-        """The names of keys that have `least` records of a sample and more than none, and of those that are kept."""
+        """Of keys that have `least` records of a sample and more than none, and of those that are kept."""
         hashes = np.fromiter(self._names, dtype=np.uint32, count=len(self._names))
         enough = (sample.of(hashes) >= max(least, np.nextafter(0.0, 1.0))).tolist()
         named = zip(self._names.items(), enough, strict=True)
@@ -163,18 +159,16 @@ class Arrivals:
 
 
 def _condensed(sample: KeySample, arcs: int) -> KeySample:
-    """The same with at most about twice as many keys as `arcs`: those with less than an even share of them go together
-    with their neighbours on the circle."""
+    """At most about twice as many keys as `arcs`: those with less than an even share of an arc are put together with
+    their neighbours on the circle."""
     rare = sample.records * arcs < sample.total
     if np.count_nonzero(rare) <= arcs:
         return sample
     arc = sample.hashes[rare].astype(np.int64) * arcs >> 32
-    records = np.bincount(arc, sample.records[rare], arcs)
+    records = np.bincount(arc, sample.records[rare], arcs).astype(np.float64)
     middles = ((2 * np.arange(arcs, dtype=np.int64) + 1 << 31) // arcs).astype(np.uint32)
-    hashes = np.concatenate([sample.hashes[~rare], middles])
-    merged, at = np.unique(hashes, return_inverse=True)
-    amounts = np.bincount(at, np.concatenate([sample.records[~rare], records]), len(merged)).astype(np.float64)
-    return KeySample(merged, amounts, sample.rows)
+    often = KeySample(sample.hashes[~rare], sample.records[~rare], sample.rows)
+    return replace(KeySample.union([often, KeySample(middles, records, sample.rows)]), rows=sample.rows)
 
 
 def _persistent(whole: KeySample, fresh: KeySample) -> KeySample:
@@ -188,7 +182,7 @@ def _persistent(whole: KeySample, fresh: KeySample) -> KeySample:
 
 
 def has_changed(before: KeySample, after: KeySample) -> bool:
-    """Whether two samples are of different keys, by more than chance and by enough to matter."""
+    """Whether two samples are of different keys, by more than chance (chi-square) and by enough to matter."""
     expected, found = _binned(before, after)
     if 0.5 * float(np.abs(found - expected).sum()) < _MATERIAL:
         return False
@@ -220,7 +214,7 @@ def _frequent(sample: KeySample) -> Hashes:
 
 
 def _shares(sample: KeySample, frequent: Hashes) -> Records:
-    """The part of the records in each bin: those of single keys first."""
+    """The part of the records in each bin, single keys first."""
     bins = len(frequent) + (sample.hashes.astype(np.int64) * _ARCS >> 32)
     if len(frequent):
         at = np.minimum(np.searchsorted(frequent, sample.hashes), len(frequent) - 1)

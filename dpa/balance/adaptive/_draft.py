@@ -35,7 +35,7 @@ class Draft:
     """
 
     def __init__(self, demand: Demand, max_moved: float) -> None:
-        """`max_moved` is the most of all work that may change its owner, as a share."""
+        """`max_moved`: the most of all work that may change its owner, as a share."""
         self.demand = demand
         self.reported = np.zeros(demand.table.reducers, dtype=bool)
         self.reported[[member for member in demand.table.members if member not in demand.unreported]] = True
@@ -60,15 +60,14 @@ class Draft:
 
     @property
     def seconds(self) -> Records:
-        """Seconds of work of each reducer, shape (reducers,)."""
+        """Shape (reducers,)."""
         return self._loads / self.demand.speeds
 
     def seconds_of(self, reducer: int) -> float:
-        """Seconds of work of one reducer."""
         return float(self._loads[reducer] / self.demand.speeds[reducer])
 
     def longest(self) -> float:
-        """Seconds of work of the most loaded reducer, of those that have reported."""
+        """Seconds of work of the most loaded reducer that has reported."""
         return float(np.max(self.seconds[self.reported], initial=0.0))
 
     def ranges_of(self, reducer: int) -> SortedRanges:
@@ -87,9 +86,7 @@ class Draft:
 
     def unsplit(self, token: int) -> int | None:
         """Give a split token to the one of its reducers that has most of it; it may be split again, more narrowly.
-
-        Returns that reducer, or None if that would move more than is allowed.
-        """
+        Returns that reducer, or None if that would move more than is allowed."""
         position = int(self._table.positions[token])
         of_each = self._parts[position]
         owner, most = self._table.splits[token].reducers[0], max(of_each.values())
@@ -111,7 +108,7 @@ class Draft:
         return keeper
 
     def cut(self, whole: HashRange, records: float, owner: int) -> None:
-        """Split a range of the owner so that a part of it has about `records`, or is its hottest key."""
+        """Split a range so that a part of it has about `records`, or is its hottest key."""
         ranges = self.ranges_of(owner)
         ranges.remove(whole)
         for part in whole.split(records):
@@ -119,7 +116,7 @@ class Draft:
             self.touched[part.stop] = owner
 
     def move(self, moved: HashRange, donor: int, receiver: int) -> None:
-        """Give one of the donor's ranges, or its part of a shared one, to the receiver."""
+        """Give a range, or the donor's part of a shared one, to the receiver."""
         self.ranges_of(donor).remove(moved)
         self._transfer(moved.records, donor, receiver)
         if moved.stop not in self._unsplit:
@@ -135,7 +132,7 @@ class Draft:
         self._steps[f"{what} from task {donor} to {receiver}"] += 1
 
     def share(self, shared: HashRange, records: float, donor: int, receiver: int) -> None:
-        """Split the key of one of the donor's ranges: `records` of it go to the receiver as well."""
+        """Split the key of a range: `records` of it go to the receiver as well."""
         ranges = self.ranges_of(donor)
         ranges.remove(shared)
         of_each = self._parts.setdefault(shared.stop, {donor: shared.records})
@@ -149,7 +146,7 @@ class Draft:
         self._split_names[shared.stop] = shared.name
 
     def moved_by_unsplitting(self) -> float:
-        """Work of unsplit tokens that comes to a reducer, compared with where it was before."""
+        """Work of unsplit tokens that comes to a reducer which did not have it before."""
         moved = 0.0
         for position, was in self._unsplit.items():
             now = self._parts.get(position, {self.touched[position]: sum(was.values())})
@@ -157,13 +154,13 @@ class Draft:
         return moved
 
     def next_table(self) -> RoutingTable:
-        """The table with all changes. A split that is not changed stays the same, and so its records stay."""
+        # A split that is not changed stays the very same, and so do its records.
         assignments: dict[int, Assignment] = {at: Single(reducer) for at, reducer in self.touched.items()}
         assignments.update((position, self._assignment(position)) for position in self._split_anew)
         return TableChange.of(self._table, assignments).apply(self._table)
 
     def in_words(self) -> str:
-        """The steps as one phrase, splits first; empty if there are none."""
+        """Splits first; empty if there are no steps."""
         words = [f"split {name} over {len(self._parts[at])} tasks" for at, name in self._split_names.items()]
         words += [what if number == 1 else f"{what} ({number} of them)" for what, number in self._steps.items()]
         more = len(words) - _NAMED_STEPS
@@ -174,9 +171,9 @@ class Draft:
         self._loads[receiver] += records
 
     def _range(self, token: int, records: float, *, shared: bool = False) -> HashRange:
-        """The range of a token. The estimates of its hot keys are scaled down to what was measured of the token."""
         keys = self._keys_of.get(token, [])
         known = sum(key.records for key in keys)
+        # Estimates of hot keys are scaled down to what was measured of the token.
         scale = min(1.0, records / known) if known else 1.0
         scaled = (KeyDemand(key.key, key.hash, key.records * scale) for key in keys)
         ordered = tuple(sorted(scaled, key=lambda key: -key.records))
@@ -202,7 +199,6 @@ class Draft:
         return f"token {position:08x}"
 
     def _assignment(self, position: int) -> Assignment:
-        """What the parts of a token make: a split, or the one reducer if only one is left."""
         of_each = self._parts[position]
         total = sum(of_each.values())
         shares = {reducer: records / total for reducer, records in of_each.items() if records > 1e-6 * total}

@@ -30,12 +30,11 @@ class HashRange:
 
     @property
     def width(self) -> int:
-        """The number of hashes in the range."""
         return (self.stop - self.start) % _CIRCLE or _CIRCLE
 
     @property
     def single(self) -> bool:
-        """Whether it is the range of one hash: one key, but for collisions."""
+        """One hash is one key, but for collisions."""
         return self.width == 1
 
     @property
@@ -46,8 +45,8 @@ class HashRange:
         return "a key" if self.single else f"token {self.stop:08x}"
 
     def split(self, records: float) -> list[HashRange]:
-        """Smaller ranges that cover this one: its hottest key by itself if one is known to be in it, else a range with
-        about `records` and the rest. A range of a single hash cannot be split."""
+        """Smaller ranges that cover this one: its hottest known key by itself, else a range with about `records`, and
+        the rest. A range of a single hash cannot be split."""
         if self.keys:
             return self._around(self.keys[0])
         cut = max(1, min(self.width - 1, round(self.width * records / self.records)))
@@ -76,21 +75,17 @@ class SortedRanges:
         self._ranges = sorted(ranges, key=_records)
 
     def largest_within(self, records: float) -> HashRange | None:
-        """The largest range with at most `records`."""
         index = bisect_right(self._ranges, records, key=_records)
         return self._ranges[index - 1] if index else None
 
     def smallest_above(self, records: float) -> HashRange | None:
-        """The smallest range with more than `records`."""
         index = bisect_right(self._ranges, records, key=_records)
         return self._ranges[index] if index < len(self._ranges) else None
 
     def add(self, added: HashRange) -> None:
-        """Add a range."""
         insort(self._ranges, added, key=_records)
 
     def remove(self, removed: HashRange) -> None:
-        """Remove a range."""
         index = bisect_right(self._ranges, removed.records, key=_records) - 1
         while self._ranges[index] is not removed:
             index -= 1

@@ -1,4 +1,5 @@
-"""Whether a rebalance is worth it: what it evens out must exceed chance and patience, and its gain what it moves."""
+"""Whether a change of the table is worth it: a rebalance, whose excess must exceed chance and patience and whose gain
+what it moves; and one owner again for a key that was split."""
 
 from __future__ import annotations
 
@@ -21,13 +22,20 @@ _LEARNT = (4.0, 16.0)
 """The multiples of the evidence for the last table from which, and up to which, what is still uneven is worth another
 table, whatever patience and chance say: a plan is then at least twice as precise."""
 
+_THRESHOLD = 0.25
+"""A key is split over more reducers than it needs once its work would keep less than this share of the reducers beyond
+its first busy: half of what makes a key hot, so that none is split and unsplit by turns."""
+
+_LOOKS = 20
+"""A key is unsplit once it has been below the threshold for this many looks in a row."""
+
 
 class Worth:
     """The judge of one stage's rebalances. Each change of the table for the same keys makes it ask for more, so that a
     stream that stays as it is comes to rest."""
 
     def __init__(self, arrivals: Arrivals, *, max_imbalance: float, min_gain: float, movement_cost: float) -> None:
-        """By the options of these names (`AdaptiveOptions`)."""
+        """By the options of these names in `AdaptiveOptions`."""
         self._max_imbalance, self._min_gain, self._movement_cost = max_imbalance, min_gain, movement_cost
         self._arrivals = arrivals
         self._changes = self._first = self._version = 0
@@ -36,7 +44,7 @@ class Worth:
         self._evidence = self._used = 0.0
 
     def look(self, version: int, now: float) -> None:
-        """There is a look, at a stage with this table. If the keys have changed, patience begins anew."""
+        """Begin a look, at a stage with this table. If the keys have changed, patience begins anew."""
         self._began = now if self._began is None else self._began
         if version != self._version:
             self._used = self._evidence
@@ -51,18 +59,18 @@ class Worth:
 
     @property
     def _has_learnt(self) -> bool:
-        """Whether it is time to mend what the last table left uneven, as more is known of the same keys by now."""
+        """Whether enough more is known of the same keys to mend what the last table left uneven."""
         least, most = _LEARNT
         return self.rounds > 0 and least * self._used <= self._evidence < most * self._used
 
     @property
     def backlog(self) -> float:
-        """What a queued record counts beside one that is to come. A backlog passes, and a table that was made for it
-        would have to be undone: it counts less with each that is made for the same keys."""
+        """What a queued record counts beside one that is to come: less with each table that is made for the same keys.
+        A backlog passes, and a table that was made for it would have to be undone."""
         return 1 / (1 + self.rounds / 2)
 
     def why_not(self, proposal: Rebalance, demand: Demand, suspect: int) -> str | None:
-        """Why a rebalance that is to relieve `suspect` is not worth it, or None."""
+        """Why a rebalance to relieve `suspect` is not worth it, or None."""
         error = self._error(demand, suspect)
         limit = 1 + self._max_imbalance
         if not self._has_learnt:
@@ -89,3 +97,31 @@ class Worth:
             return 0.0
         of_arrivals = math.sqrt((1 - own) / (own * sample.rows)) * demand.arriving / float(loads.sum())
         return math.hypot(of_arrivals, float(demand.errors[suspect]))
+
+
+class Unsplitting:
+    """When a key that was split is to have one owner again: once it has needed fewer reducers for some looks in a
+    row."""
+
+    def __init__(self) -> None:
+        self._looks: dict[int, int] = {}
+
+    def restart(self) -> None:
+        self._looks.clear()
+
+    def look(self, demand: Demand) -> list[int]:
+        """The split tokens to unsplit; none where no more records arrive."""
+        mean = float(demand.loads.sum() / demand.speed_of_all) if demand.arriving else 0.0  # seconds
+        looks: dict[int, int] = {}
+        found = []
+        for token, of_each in demand.parts.items():
+            if demand.unreported.intersection(of_each):
+                continue  # their parts of it are not known
+            position = int(demand.table.positions[token])
+            speeds = demand.speeds[list(of_each)]
+            if mean and sum(of_each.values()) < _THRESHOLD * float(speeds.sum() - speeds.max()) * mean:
+                looks[position] = self._looks.get(position, 0) + 1
+                if looks[position] >= _LOOKS:
+                    found.append(token)
+        self._looks = looks
+        return found

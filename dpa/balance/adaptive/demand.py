@@ -33,7 +33,6 @@ class KeyDemand:
 
     @property
     def name(self) -> str:
-        """For people: the key, cut to a readable length."""
         return f"key {in_words(self.key, _SHOWN)}"
 
 
@@ -81,9 +80,8 @@ class Demand:
         horizon: float = np.inf,
         backlog: float = 1.0,
     ) -> Demand:
-        """The demand of what is expected to come, but not more than all reducers can do in `horizon` seconds, and of
-        what is queued, as measured under this very table. Beside one that is to come, a queued record counts as
-        `backlog` of one.
+        """The demand of what is expected, but not more than all reducers can do in `horizon` seconds, and of what is
+        queued, as measured under this very table. A queued record counts as `backlog` of one that is to come.
 
         Queued records count where they are, if they may be processed there, and else where the table sends them: so
         moves that are under way are not made again.
@@ -111,7 +109,7 @@ class Demand:
 
     @property
     def loads(self) -> Records:
-        """The records of each reducer, shape (reducers,)."""
+        """Shape (reducers,)."""
         owners = self.table.sole_owners
         single = owners >= 0
         loads = np.bincount(owners[single], self.records[single], self.table.reducers).astype(np.float64)
@@ -122,12 +120,11 @@ class Demand:
 
     @property
     def speed_of_all(self) -> float:
-        """Records a second of all reducers together."""
         return float(self.speeds[list(self.table.members)].sum())
 
     @property
     def seconds(self) -> Records:
-        """Seconds of work of each reducer, shape (reducers,)."""
+        """Shape (reducers,)."""
         return self.loads / self.speeds
 
 
@@ -139,8 +136,7 @@ def _add(
     keys: dict[int, float],
     reporter: int | None = None,
 ) -> None:
-    """Add work to that of tokens, parts of split tokens, and hot keys; `reporter` is the reducer that has it already,
-    None if it is yet to come."""
+    """Add work to `records`, `parts` and `keys`; `reporter`: the reducer that has it already, None if it is to come."""
     index = table.tokens_of(work.hashes)
     split = table.sole_owners[index] < 0
     np.add.at(records, index[~split], work.records[~split])
@@ -163,7 +159,7 @@ def _add_part(
 
 
 def _costs(loads: Mapping[int, Load]) -> dict[int, float]:
-    """What a record of a key costs that stands out, compared with a usual one, by all reducers that say so."""
+    """Of each key that stands out: the cost of a record in units of a usual one, by all reducers that report it."""
     said: dict[int, list[float]] = {}
     for load in loads.values():
         for hashed, cost in load.costs.items():
@@ -172,18 +168,15 @@ def _costs(loads: Mapping[int, Load]) -> dict[int, float]:
 
 
 def _weighed(sample: KeySample, costs: Mapping[int, float]) -> KeySample:
-    """The sample with records by what they cost."""
-    if not costs or not len(sample.hashes):
-        return sample
-    dear = np.array(sorted(costs), dtype=np.uint32)
-    at = np.minimum(np.searchsorted(dear, sample.hashes), len(dear) - 1)
-    factors = np.array([costs[hashed] for hashed in dear.tolist()])[at]
-    return replace(sample, records=sample.records * np.where(dear[at] == sample.hashes, factors, 1.0))
+    """The sample with records weighed by their costs."""
+    dear = sorted(costs)
+    factors = KeySample(np.array(dear, np.uint32), np.array([costs[key] for key in dear]), 0.0).of(sample.hashes)
+    return replace(sample, records=sample.records * np.where(factors, factors, 1.0))
 
 
 def smoothed(loads: Mapping[int, Load]) -> dict[int, Load]:
-    """The loads with times of a usual record that chance cannot shake: each reducer's own counts by how far it is from
-    the mean of all in standard errors, and by its evidence. A reducer without evidence gets the mean. `error` becomes
+    """The loads with times of a usual record that chance cannot shake: each reducer's own counts by its evidence, and
+    by how many standard errors it is from the mean of all. A reducer without evidence gets the mean. `error` is then
     that of these times."""
     known = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load)) and load.evidence}
     records = sum(loads[reducer].evidence for reducer in known)
@@ -198,8 +191,7 @@ def _usual(load: Load) -> float | None:
 
 
 def _shrunk(load: Load, mean: float) -> Load:
-    """The load with a time of a usual record nearer to the mean. What is known of a dear key is its own time, which
-    stays."""
+    """The load with a time of a usual record nearer to the mean. The times of dear keys are known, and stay."""
     measured, believed = _usual(load), _believed(load, mean)
     usual = mean if not measured else mean + believed * (measured - mean)
     factor = 1.0 if load.usual_seconds is None or not usual else load.usual_seconds / usual
@@ -209,7 +201,7 @@ def _shrunk(load: Load, mean: float) -> Load:
 
 
 def _believed(load: Load, mean: float) -> float:
-    """How far a reducer's own time of a usual record is believed beside the mean of all, 0 to 1."""
+    """How much a reducer's own time counts beside the mean of all, 0 to 1."""
     usual = _usual(load)
     if not usual or not load.evidence:
         return 0.0
@@ -218,20 +210,19 @@ def _believed(load: Load, mean: float) -> float:
 
 
 def _error(load: Load) -> float:
-    """The standard error of a service time for which there is evidence, in seconds; where there are not two
-    measurements to compare, as much as one may be wrong."""
+    """The standard error of a time for which there is evidence, in seconds; of one measurement, as much as that may be
+    wrong."""
     return load.error if math.isfinite(load.error) else _HICCUP / load.evidence
 
 
 def _relative_error(load: Load) -> float:
-    """The standard error of the time of a usual record, as a part of it; 0 if nothing is known."""
+    """As a part of the time of a usual record; 0 if nothing is known."""
     usual = _usual(load)
     return _error(load) / usual if usual and load.evidence else 0.0
 
 
 def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64] | None:
-    """Records a second; a reducer without a known service time is taken to be as fast as the median. None if none is
-    known."""
+    """Records a second; a reducer without a known service time gets the median. None if none is known."""
     measured = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load))}
     if not measured:
         return None

@@ -36,20 +36,13 @@ class FirstTable:
 
     @property
     def splits(self) -> int:
-        """The number of arcs that it splits, each of a hot key."""
         return len(self.table.splits)
 
 
 def planned(ring: TokenRing, keys: KeySample, names: Mapping[int, Key], aim: RebalanceOptions) -> FirstTable:
-    """Plan the first table of a stage that would begin with `ring`.
-
-    Args:
-        ring: its tokens stay in the table.
-        keys: the keys of a sample, at least one record; the standard error of a key's share p is
-            `sqrt(p (1 - p) / keys.rows)`, and keys that are frequent by chance alone are not named.
-        names: the keys by hash, as far as they are known.
-        aim: what a rebalance aims at; `max_moved` does not matter, as nothing moves.
-    """
+    """Plan the first table of a stage from a sample of keys, at least one record. The tokens of `ring` stay in it. The
+    standard error of a key's share p is `sqrt(p (1 - p) / keys.rows)`, and keys that are frequent by chance alone are
+    not named. Nothing moves, so `max_moved` of the aim does not matter."""
     before = ring.snapshot(-1)
     arrivals = Arrivals(len(before.positions))
     arrivals.expect(keys, names)

@@ -14,12 +14,10 @@ from dpa.balance._base import LoadReportOptions, TriggeredOptions
 from dpa.balance._trigger import Verdict
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
-from dpa.balance.adaptive._spread import is_spread, spread
-from dpa.balance.adaptive._unsplitting import Unsplitting
-from dpa.balance.adaptive._worth import Worth
+from dpa.balance.adaptive._worth import Unsplitting, Worth
 from dpa.balance.adaptive.demand import Demand, Expected
 from dpa.balance.adaptive.first_table import FirstTable, planned
-from dpa.balance.adaptive.rebalance import Rebalance, RebalanceOptions, rebalance
+from dpa.balance.adaptive.rebalance import Rebalance, RebalanceOptions, is_spread, rebalance, spread
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, require_reducer
 from dpa.measure.load import KeySample, Load, Offered
@@ -77,27 +75,22 @@ class AdaptiveOptions(TriggeredOptions):
 
     @property
     def rebalance(self) -> RebalanceOptions:
-        """The aim of a rebalance."""
         return RebalanceOptions(tolerance=self.tolerance, max_moved=self.max_moved)
 
     @property
     def plans_first_table(self) -> bool:
-        """As `first_table` says."""
         return self.first_table == "sample"
 
     def planned(
         self, reducers: int, keys: KeySample, names: Mapping[int, Key], *, may_split: bool = True
     ) -> FirstTable | None:
-        """The first table, by the adaptive planner."""
         return planned(self.ring(reducers), keys, names, replace(self.rebalance, may_split=may_split))
 
     def policy(self, stage: BalancedStage) -> AdaptivePolicy:
-        """The adaptive policy, on a new ring."""
         return AdaptivePolicy(stage, self)
 
     @property
     def reports(self) -> LoadReportOptions:
-        """The load by token and by hot key, periodically."""
         return LoadReportOptions(
             report_every=None,
             report_seconds=self.measure_seconds,
@@ -111,12 +104,10 @@ class AdaptivePolicy:
     """Looks whenever every reducer has reported under the newest table since the last look."""
 
     def __init__(self, stage: BalancedStage, options: AdaptiveOptions) -> None:
-        """Start with the table of the ring, whose arcs stay the coarsest grain, or with one that was planned on it.
-        Nothing is judged before each of the stage's feeds has offered some records, unless that takes too long."""
         ring, first = options.ring(stage.reducers).snapshot(0), stage.first
         self.table = ring if first is None else first.table
         self.rounds: dict[int, int] = {}
-        self._unheard = dict(stage.feeds)
+        self._unheard = dict(stage.feeds)  # nothing is judged before each has offered records, or that takes too long
         self._aim = replace(options.rebalance, may_split=stage.may_split)
         self._trigger = options.trigger_at(options.max_imbalance, "mean")
         self._options = options
@@ -151,22 +142,19 @@ class AdaptivePolicy:
         return frozenset().union(*self._claimed.values())
 
     def forget(self, reducer: int) -> None:
-        """A reducer that has left says nothing any more: what it has forwarded stays so much more than it got."""
+        # What it has forwarded stays so much more than it got.
         self._between_gone += self._between.pop(reducer, 0)
 
     def forget_sender(self, sender: Hashable) -> None:
-        """Nor does a sender: it offers nothing any more."""
         self._arrivals.forget(sender)
 
     def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
-        """Take in what a sender has offered."""
         if offered.sample.rows:
             self._unheard.pop(feed, None)
         if len(self.table.members) > 1:
             self._arrivals.add(sender, offered)
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
-        """Take in a reducer's load at time `now` (seconds), and act if that calls for it. None: no time to look."""
         self._between[reducer] = load.forwarded_out - load.forwarded_in
         if len(self.table.members) == 1 or reducer not in self.table.members:
             return None  # there is nobody to give anything to, or it is leaving
@@ -182,11 +170,6 @@ class AdaptivePolicy:
         return self._look(self._known.expected(fresh, self.table, now), now)
 
     def redistribute(self, reducer: int, now: float) -> Decision:
-        """Bring a reducer down to the mean, whatever the trigger says.
-
-        Raises:
-            BalanceError: there is no such reducer.
-        """
         require_reducer(self.table, reducer)
         current = self._known.under(self.table.version)
         demand = self._demand(self._known.expected(current, self.table, now))
@@ -198,11 +181,7 @@ class AdaptivePolicy:
         return self._apply(reducer, now, proposal, "asked for")
 
     def change_members(self, change: MemberChange) -> None:
-        """Make the next table: who joins claims a part of many arcs, and all are measured anew.
-
-        Raises:
-            ProtocolError: the change does not fit the table.
-        """
+        # Who joins claims a part of many arcs, and all are measured anew.
         tokens = {reducer: self._options.positions(reducer) for reducer in change.joins}
         self.table = with_members(self.table, change, tokens)
         for old, new in change.replaces:
@@ -216,8 +195,8 @@ class AdaptivePolicy:
         self._rounds = Counter({reducer: self._rounds[reducer] for reducer in self.table.members})
 
     def _look(self, loads: Mapping[int, Load], now: float) -> Decision:
-        """What to do, in four questions: are the numbers good, is a split key cold, is a reducer overloaded, and is a
-        rebalance worth it?"""
+        """Four questions: are the numbers good, is a split key cold, is a reducer overloaded, and is a rebalance worth
+        it?"""
         demand = self._demand(loads)
         suspect = _by_work(loads, demand)[0]
         doubt = self._doubt(loads, now)
@@ -245,8 +224,9 @@ class AdaptivePolicy:
         return self._apply(suspect, now, proposal, verdict.reason)
 
     def _why_no_core_is_free(self, loads: Mapping[int, Load]) -> str | None:
-        """Why moving work between reducers gains nothing now. One table is made all the same, for these keys or, where
-        no processor is ever free, at all: it prepares for the end, when a single reducer would be left working."""
+        """Why moving work between reducers gains nothing now, or None."""
+        # One table is made all the same: for these keys or, where no processor is ever free, at all. It prepares for
+        # the end, when a single reducer would be left working.
         used = min(load.cores_busy for load in loads.values())
         if self.table.version and used >= _CORES_USED:
             return f"their processors are used {used:.0%} of the time"
@@ -285,8 +265,7 @@ class AdaptivePolicy:
         return None
 
     def _narrower(self, demand: Demand) -> Rebalance | None:
-        """A plan in which keys that have been cold for long are split no more; None if there is none that does not
-        overload a reducer."""
+        """A plan in which keys that have long been cold are split no more; None if each would overload a reducer."""
         cold = self._unsplitting.look(demand) if self._arrivals.is_steady else []
         if not cold:
             return None
@@ -323,7 +302,7 @@ class AdaptivePolicy:
 
 
 def _by_work(loads: Mapping[int, Load], demand: Demand) -> list[int]:
-    """The reducers of these loads, the one with the most seconds of work first."""
+    """The one with the most seconds of work first."""
     seconds = demand.seconds
     return sorted(loads, key=lambda reducer: (-seconds[reducer], reducer))
 
@@ -334,5 +313,5 @@ def _last_hashes(table: RoutingTable) -> list[int]:
 
 
 def _width(table: RoutingTable) -> int:
-    """The number of reducers that all key splits have together."""
+    """Reducers of all key splits, added up."""
     return sum(len(split.reducers) for split in table.splits.values())

@@ -9,14 +9,16 @@ as will do (the objective is Dicer's: imbalance plus a movement cost).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpa.balance.adaptive._compaction import compacted
 from dpa.balance.adaptive._draft import Draft
 from dpa.balance.adaptive.demand import Demand
+from dpa.measure.load import Records
+from dpa.routing.assignment import Assignment, KeySplit
+from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
 _MIN_FIT = 0.25
@@ -25,6 +27,9 @@ _MIN_FIT = 0.25
 _HOT = 0.5
 """A key with at least this share of a mean reducer's work is split before others are moved out of its way; a colder
 one only where nothing else helps."""
+
+_BUDGET = 0.01
+"""The share of all work that may return to former owners with idle arcs in one compaction."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,6 @@ class Rebalance:
     """A proposed routing table and what it would do.
 
     Attributes:
-        table: the proposal.
         before, after: seconds of work of the most loaded reducer, now and then.
         mean: seconds of work of each reducer if all had the same.
         moved: share of all work that changes its owner.
@@ -78,8 +82,6 @@ def rebalance(
     """Plan the next table.
 
     Args:
-        demand: the work ahead.
-        options: what to aim at.
         base: positions of tokens that are never dropped from the table.
         unsplit: indices of split tokens that are to have one owner again; then no others but those owners are relieved.
         only: relieve this reducer alone, and to the mean itself.
@@ -106,7 +108,7 @@ def rebalance(
 
 
 class _Search:
-    """The greedy search; `stuck` says why it did no more, if it did not reach its aim."""
+    """The greedy search; `stuck` says why it did not reach its aim."""
 
     def __init__(self, draft: Draft, options: RebalanceOptions) -> None:
         self.stuck = ""
@@ -136,7 +138,7 @@ class _Search:
                     break
 
     def _step(self, donor: int, receiver: int) -> bool:
-        """Have the donor give one range to the receiver, or split one. Returns whether either was possible."""
+        """Give one of the donor's ranges to the receiver, or split one. Returns whether either was possible."""
         draft, options, speeds = self._draft, self._options, self._draft.demand.speeds
         excess = (draft.seconds_of(donor) - draft.mean) * speeds[donor]
         room = (draft.mean * (1 + options.tolerance / 2) - draft.seconds_of(receiver)) * speeds[receiver]
@@ -147,10 +149,11 @@ class _Search:
         ranges = draft.ranges_of(donor)
         limit = min(fit, draft.allowed)
         small, large = ranges.largest_within(limit), ranges.smallest_above(max(limit, least))
+        # A range that fits goes first, unless it is so small that a part of a larger one fills the room much better.
         if large is not None and (small is None or small.records < limit / 2):
             indivisible = large.single or large.shared
             if not indivisible and limit >= least:
-                draft.cut(large, 0.95 * limit, donor)
+                draft.cut(large, 0.95 * limit, donor)  # a little less: a cut falls between hashes, not records
                 return True
             hot = large.shared or large.records >= _HOT * draft.mean * speeds[donor]
             if indivisible and options.may_split and (hot or small is None or small.records < least):
@@ -169,14 +172,13 @@ class _Search:
         return False
 
     def _least_loaded(self, receivers: list[tuple[float, int]], donor: int) -> int | None:
-        """The reducer with the least work, off the heap; entries that are out of date are corrected on the way."""
-        aside = None
-        found = None
+        """The reducer with the least work, off the heap."""
+        aside = found = None
         while receivers:
             seconds, reducer = heapq.heappop(receivers)
             if reducer == donor:
                 aside = reducer
-            elif seconds < self._draft.seconds_of(reducer) - 1e-12:
+            elif seconds < self._draft.seconds_of(reducer) - 1e-12:  # out of date: it has got work since
                 heapq.heappush(receivers, (self._draft.seconds_of(reducer), reducer))
             else:
                 found = reducer
@@ -184,3 +186,104 @@ class _Search:
         if aside is not None:
             heapq.heappush(receivers, (self._draft.seconds_of(aside), aside))
         return found
+
+
+def compacted(
+    table: RoutingTable,
+    demand: Demand,
+    keep: Container[int],
+    touched: Container[int],
+    negligible: float,
+    allowed: float = np.inf,
+) -> tuple[RoutingTable, float]:
+    """A table that says almost the same with fewer tokens, and the records that have another owner in it.
+
+    An arc with less than `negligible` records returns to the reducer of the arc after it, from which it was taken when
+    it had more. A token between two arcs of one reducer is dropped if one of them has less than that.
+
+    Args:
+        demand: the work by token, measured under the table before it.
+        keep: positions of tokens that are neither returned nor dropped.
+        touched: those of tokens that have just been assigned.
+        allowed: the most that may have another owner, in records.
+    """
+    work = _work(table, demand)
+    spare = np.array(
+        [position not in keep and position not in touched for position in table.positions.tolist()], dtype=bool
+    )
+    assigned, owners = table.assigned.copy(), table.sole_owners
+    after = np.roll(owners, -1)
+    idle = np.flatnonzero(spare & (owners >= 0) & (after >= 0) & (owners != after) & (work < negligible))
+    idle = idle[np.argsort(work[idle], kind="stable")]
+    idle = idle[np.cumsum(work[idle]) <= min(_BUDGET * float(demand.loads.sum()), allowed)]
+    assigned[idle] = np.roll(assigned, -1)[idle]
+    same = (owners >= 0) & (assigned == np.roll(assigned, -1))
+    dropped = spare & same & (np.minimum(work, np.roll(work, -1)) < negligible)
+    if not dropped.any() and not len(idle):
+        return table, 0.0
+    kept = ~dropped
+    smaller = replace(table, positions=table.positions[kept], assigned=assigned[kept])
+    return smaller, float(work[idle].sum())
+
+
+def _work(table: RoutingTable, demand: Demand) -> Records:
+    """Records of each token of the table; infinite where nothing was measured, or only the parts of a split token."""
+    measured = demand.table.positions
+    at = np.minimum(np.searchsorted(measured, table.positions), len(measured) - 1)
+    owners = demand.table.sole_owners[at]
+    reported = (owners >= 0) & ~np.isin(owners, list(demand.unreported))
+    known = (measured[at] == table.positions) & (table.sole_owners >= 0) & reported
+    return np.where(known, demand.records[at], np.inf)
+
+
+def is_spread(demand: Demand) -> bool:
+    """Whether there is nothing to split: every arc with work is split but those of reducers that have not reported, or
+    fewer than two have reported."""
+    if len(set(demand.table.members) - demand.unreported) < 2:
+        return True
+    owners = demand.table.sole_owners
+    whole = owners[(owners >= 0) & (demand.records > 0)]
+    return bool(np.isin(whole, list(demand.unreported)).all())
+
+
+def spread(demand: Demand) -> Rebalance:
+    """For keys that come and go faster than tables can follow, as in sorted input: the table in which each arc is split
+    over all reducers that have reported, by their speeds. Arcs that are split already, or belong to another reducer,
+    stay.
+
+    Which reducer owns a key then matters no more: the records of each go to all, and its states are merged in the end.
+    There are few such keys, or none of them would have enough records at a time to be noticed.
+    """
+    table, seconds = demand.table, demand.seconds
+    reported = [reducer for reducer in sorted(table.members) if reducer not in demand.unreported]
+    speed = {reducer: float(demand.speeds[reducer]) for reducer in reported}
+    share = {reducer: one / sum(speed.values()) for reducer, one in speed.items()}
+    splits = {reducer: _spread_over(reducer, share, table.version + 1) for reducer in reported}
+    owners = table.sole_owners.tolist()
+    assignments: dict[int, Assignment] = {
+        position: splits[owner]
+        for position, owner in zip(table.positions.tolist(), owners, strict=True)
+        if owner in splits
+    }
+    total = float(demand.loads.sum()) or 1.0
+    given = sum(
+        work * (1 - share[owner]) for work, owner in zip(demand.records.tolist(), owners, strict=True) if owner in share
+    )
+    mean = float(demand.loads[reported].sum()) / sum(speed.values())
+    return Rebalance(
+        table=TableChange.of(table, assignments).apply(table),
+        before=float(seconds[reported].max()),
+        after=mean,
+        mean=mean,
+        moved=0.0,
+        split=given / total,
+        steps=f"split every token over {len(reported)} tasks",
+        stuck="",
+    )
+
+
+def _spread_over(owner: int, share: dict[int, float], version: int) -> KeySplit:
+    # The owner comes first, and so keeps the states in the end.
+    reducers = (owner, *(reducer for reducer in share if reducer != owner))
+    before = tuple(float(reducer == owner) for reducer in reducers)
+    return KeySplit(reducers, tuple(share[reducer] for reducer in reducers), before, version)

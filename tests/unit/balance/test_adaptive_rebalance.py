@@ -8,8 +8,7 @@ from adaptive_samples import demand_of, loads_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.balance.adaptive._compaction import compacted
-from dpa.balance.adaptive.rebalance import RebalanceOptions, rebalance
+from dpa.balance.adaptive.rebalance import RebalanceOptions, compacted, rebalance
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.ring import TokenRing

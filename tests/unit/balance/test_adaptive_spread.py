@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpa.balance.adaptive._spread import is_spread, spread
 from dpa.balance.adaptive.demand import Demand, Expected
+from dpa.balance.adaptive.rebalance import is_spread, spread
 from dpa.balance.options import AdaptiveOptions
 from dpa.measure.load import KeySample, Load
 from dpa.routing.assignment import Single

@@ -7,7 +7,7 @@ from builders import rings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance._token_policy import Proposal, Refusal
+from dpa.balance._tokens import Proposal, Refusal
 from dpa.balance.decision import Outcome
 from dpa.balance.options import DoublingOptions, HalvingOptions, NoBalancingOptions
 from dpa.routing.ring import TokenRing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpa.balance.adaptive._waiting import Waiting
+from dpa.balance.adaptive._known_loads import Waiting
 from dpa.measure.load import Load
 
 QUARTER = 0.25
