@@ -50,7 +50,6 @@ class ObjectTable:
     """
 
     def __init__(self, zero: Callable[[Key], Any]) -> None:
-        """`zero` makes the state of a new key."""
         self.keys: list[Key] = []
         self.states: list[Any] = []
         self._zero = zero
@@ -69,28 +68,24 @@ class ObjectTable:
 
     @property
     def size(self) -> int:
-        """The number of keys."""
         return len(self.keys)
 
     @property
     def column(self) -> pa.Array:
-        """The keys as a key column, shape (size,)."""
         return to_arrow(self.keys, self._type)
 
     @property
     def records(self) -> npt.NDArray[np.int64]:
-        """Processed records of each key, shape (size,)."""
         return self._counts[: self.size, 0].copy()
 
     @property
     def mapped(self) -> npt.NDArray[np.int64]:
-        """Mapped records of each key, shape (size,)."""
         return self._counts[: self.size, 1].copy()
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it takes: of a sample of the states, half of them drawn by the number of records, as
-        those with most may be the largest (an estimate by unequal probabilities, of Hansen and Hurwitz, 1943)."""
+        """An estimate by unequal probabilities (Hansen and Hurwitz, 1943): of a sample of the states, half of them
+        drawn by the number of records, as those with most may be the largest."""
         size = self.size
         if not size:
             return 0
@@ -102,22 +97,21 @@ class ObjectTable:
         return int(np.mean(np.array(found) / chance)) + size * _BESIDES
 
     def lacks(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which of these keys it has not, shape (keys,)."""
+        """Which of these keys it does not have, shape (keys,)."""
         return np.array([key not in self._places for key in to_python(keys)], dtype=bool)
 
     def add_block(self, block: Block) -> list[int]:
-        """Count a block's records. Returns the position of each one's key, shape (rows,)."""
+        """Count a block's records. Returns the position of each record's key, shape (rows,)."""
         places = self.add(block.keys, block.hashes, block.counts(), block.mapped())
         found: list[int] = places.take(block.codes).tolist()
         return found
 
     def put(self, places: Sequence[int], states: Sequence[Any]) -> None:
-        """Put states at some positions, whose records were counted before."""
         for place, state in zip(places, states, strict=True):
             self.states[place] = state
 
     def drop(self, dead: Sequence[int], places: Sequence[int], weights: npt.NDArray[np.int64] | None) -> None:
-        """Count some rows of a block no more, and drop keys that have no others; `places`: of each row's key."""
+        """Uncount some rows of a block, and drop keys without other records; `places`: of each row's key."""
         self.dead = dead
         for row in dead:
             self._counts[places[row]] -= (1, 1 if weights is None else weights[row])
@@ -126,11 +120,6 @@ class ObjectTable:
             self._remove(keys[self._counts[keys, 0] == 0])
 
     def install(self, part: StatePart) -> None:
-        """Take in states of keys that it does not have.
-
-        Raises:
-            ProtocolError: it has one of them.
-        """
         before = self.size
         assert isinstance(part.states, list) and part.hashes is not None
         places = self.add(part.keys, part.hashes, part.records, part.mapped, part.states)
@@ -139,7 +128,7 @@ class ObjectTable:
             raise ProtocolError(f"there are two states of one key on one task, {twice}, which are not to be merged")
 
     def add_part(self, part: StatePart) -> npt.NDArray[np.intp]:
-        """Count the records that made states of another table's. Returns the position of each one's key."""
+        """Count the records behind states of another table. Returns the position of each key."""
         assert part.hashes is not None
         return self.add(part.keys, part.hashes, part.records, part.mapped)
 
@@ -151,12 +140,9 @@ class ObjectTable:
         mapped: npt.NDArray[np.int64],
         states: Sequence[Any] | None = None,
     ) -> npt.NDArray[np.intp]:
-        """Count records of keys. Returns the position of each key, shape (keys,). New ones get zero, or theirs of
-        `states`, shape (keys,); those that it had keep the state that they have.
-
-        Raises:
-            KeyTypeError: keys before were of a type that does not go with these.
-        """
+        """Count records of keys. Returns the position of each key, shape (keys,). A new key gets zero, or its state of
+        `states`, shape (keys,); a known key keeps its state. Raises KeyTypeError where types of keys do not go
+        together."""
         self._type = one_type([self._type, keys.type])
         before = size = self.size
         found = []
@@ -183,14 +169,10 @@ class ObjectTable:
         return places
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """The keys that the table does not give to reducer `keep`, in pieces of about `most` keys: intervals of hashes
-        that together have all, those with most processed records first."""
         gone = self._gone(table, keep, ALL_HASHES)
         return intervals(self._hashes[gone], self._counts[gone, 0], most)
 
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
-        their owner."""
         gone = self._gone(table, keep, interval)
         owners = table.owners_of(self._hashes[gone])
         parts = {int(owner): self._part(gone[owners == owner]) for owner in np.unique(owners)}
@@ -198,18 +180,16 @@ class ObjectTable:
         return parts
 
     def snapshot(self) -> StatePart | None:
-        """All states, by reference."""
         return self._part(np.arange(self.size)) if self.size else None
 
     def touch_place(self, place: int) -> None:
-        """Note that the state at a position is about to change without a record."""
+        """The state at a position is about to change without a record."""
         if self._sweep is not None:
             with self._guard:
                 self._take(np.array([place]))
         self._changed[place] = True
 
     def gone(self) -> Gone | None:
-        """What is gone since the sweep before; None: there was none, or most has changed."""
         if self._removed is None:
             return None
         changed = int(np.count_nonzero(self._changed[: self.size]))
@@ -218,7 +198,7 @@ class ObjectTable:
         return Gone(to_arrow(self._removed, self._type))
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """The states of keys that are touched, or taken out, are taken before that; `sweep` takes the others."""
+        """States of keys that are touched, or taken out, are taken just before; `sweep` takes the others."""
         self._unswept[: self.size] = self._changed[: self.size] if only_changed else True
         self._changed[:] = False
         self._removed = []
@@ -226,14 +206,12 @@ class ObjectTable:
         return True
 
     def sweep(self, most: int) -> bool:
-        """Let the states of at most `most` keys be taken; whether any may be left. On any thread."""
         with self._guard:
             places = np.flatnonzero(self._unswept[: self.size])[:most]
             self._keep(places)
         return len(places) == most
 
     def end_sweep(self) -> None:
-        """Let no more be taken. On any thread."""
         with self._guard:
             self._sweep = None
 
@@ -243,31 +221,28 @@ class ObjectTable:
             pass
 
     def _take(self, places: npt.NDArray[np.intp]) -> None:
-        """Let those of the states at some positions be taken that the sweep that goes on has not."""
+        """Let states at some positions be taken, unless the sweep has them already."""
         if self._sweep is not None:
             self._keep(np.sort(places[self._unswept[places]]))
 
     def _keep(self, places: npt.NDArray[np.intp]) -> None:
-        """Let the states at some positions, ascending, be taken."""
         if self._sweep is not None and len(places):
             self._unswept[places] = False
             self._sweep.keep(self._part(places[np.diff(places, prepend=-1) > 0]))
 
     def touched(self, block: Block) -> StatePart | None:
-        """The states of a block's keys, by reference."""
         places = self.places(block.keys)
         return self._part(np.array(places, dtype=np.intp)) if places else None
 
     def places(self, keys: pa.Array) -> list[int]:
-        """The positions of those of these keys that it has."""
+        """The positions of these keys, of those that it has."""
         return [place for key in to_python(keys) if (place := self._places.get(key)) is not None]
 
     def forget(self, places: Iterable[int]) -> None:
-        """Drop the states of the keys at these positions."""
         self._remove(np.array(sorted(places), dtype=np.intp))
 
     def _gone(self, table: Owning, keep: int, interval: Interval) -> npt.NDArray[np.intp]:
-        """The positions of the keys in the interval that belong to others."""
+        """The positions of keys in the interval that belong to other tasks."""
         hashes = self._hashes[: self.size]
         inside = None if interval == ALL_HASHES else np.flatnonzero(within(hashes, interval))
         owners = table.owners_of(hashes if inside is None else hashes[inside])
@@ -281,7 +256,7 @@ class ObjectTable:
         return StatePart(keys, [self.states[place] for place in places], counts[:, 0], counts[:, 1], self._hashes[rows])
 
     def _remove(self, gone: npt.NDArray[np.intp]) -> None:
-        """Remove the keys at these positions, ascending. The last of those that stay take the positions that become
+        """Remove the keys at these positions, ascending. The last keys that stay take the positions that become
         free."""
         size = self.size - len(gone)
         stays = np.ones(len(gone), dtype=bool)

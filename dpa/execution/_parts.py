@@ -26,7 +26,6 @@ CHANGED = (
 
 
 def combined(parts: Sequence[StatePart]) -> StatePart:
-    """The states of several parts of one kind, one after the other."""
     if len(parts) == 1:
         return parts[0]
     kind = one_type(part.keys.type for part in parts)
@@ -46,22 +45,17 @@ def combined(parts: Sequence[StatePart]) -> StatePart:
 
 
 def hashes_of(parts: Sequence[StatePart]) -> Hashes | None:
-    """The hashes of the keys of parts, one after the other; None: a part has none."""
+    """None: a part has no hashes."""
     hashes = [part.hashes for part in parts if part.hashes is not None]
     return np.concatenate(hashes) if len(hashes) == len(parts) else None
 
 
 def ends_of(keys: pa.StructArray) -> Times:
-    """When the window of each key ends, shape (keys,).
-
-    Raises:
-        ExecutorError: a key has none, or something else in its place.
-    """
+    """When the window of each key ends, shape (keys,). Raises ExecutorError where user code has changed a window."""
     return _times(keys.flatten()[-1])
 
 
 def starts_of(keys: pa.StructArray) -> Times:
-    """When it begins; raises the same."""
     return _times(keys.flatten()[-_OF_WINDOW])
 
 
@@ -76,7 +70,7 @@ def _times(column: pa.Array) -> Times:
 
 
 def without_window(keys: pa.StructArray) -> pa.Array:
-    """Keys without their windows, which are what users call keys."""
+    """What users call keys."""
     own, fields = keys.flatten()[:-_OF_WINDOW], list(keys.type)[:-_OF_WINDOW]
     if not own:
         return pa.nulls(len(keys))
@@ -84,7 +78,7 @@ def without_window(keys: pa.StructArray) -> pa.Array:
 
 
 def with_windows(keys: pa.Array, kind: pa.StructType, starts: Times, ends: Times) -> pa.StructArray:
-    """Keys, each in a window; `kind`: of keys with their windows, whose own parts may be of other types."""
+    """`kind`: of keys with windows, whose own parts may be of other types."""
     own = kind.num_fields - _OF_WINDOW
     parts = (keys.flatten() if own > 1 else [keys])[:own]
     window = [pa.array(times, kind[own].type) for times in (starts, ends)]

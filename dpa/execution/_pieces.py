@@ -13,12 +13,8 @@ _COLUMN_PIECES = 16
 
 
 def intervals(hashes: Hashes, records: npt.NDArray[np.int64], most: int) -> list[Interval]:
-    """Intervals that together have all hashes, with about `most` keys each, those with most records first.
-
-    Args:
-        hashes: of the keys, shape (keys,), in any order.
-        records: of each, shape (keys,).
-    """
+    """Intervals that together have all hashes, with about `most` keys each, those with most records first. `hashes` are
+    in any order; `records`: of each key."""
     if len(hashes) <= most:
         return [ALL_HASHES]
     order = np.argsort(hashes, kind="stable")
@@ -33,12 +29,12 @@ def intervals(hashes: Hashes, records: npt.NDArray[np.int64], most: int) -> list
 def of_columns(
     hashes: Hashes, records: npt.NDArray[np.int64], table: RoutingTable, keep: int, most: int
 ) -> list[Interval]:
-    """The same of the keys that a table does not give to task `keep`, in no more pieces than columns are worth."""
+    """The same of the keys that a table does not give to task `keep`, in fewer pieces."""
     gone = table.owners_of(hashes) != keep
     return intervals(hashes[gone], records[gone], max(most, -(-int(gone.sum()) // _COLUMN_PIECES)))
 
 
 def owners_within(table: Owning, hashes: Hashes, keep: int, interval: Interval) -> Owners:
-    """The owner of each key by a table, shape (keys,); outside the interval it is task `keep`."""
+    """The owner of each key by a table, shape (keys,); outside of the interval it is task `keep`."""
     owners = table.owners_of(hashes)
     return owners if interval == ALL_HASHES else np.where(within(hashes, interval), owners, np.int32(keep))

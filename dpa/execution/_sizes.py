@@ -18,8 +18,8 @@ _FLAT = (str, bytes, bytearray, int, float, complex, type(None), type)
 
 
 def deep_size(found: Any, most: int = _LOOKED_AT, depth: int = _DEPTH) -> float:
-    """The bytes of an object and of those in it, as `sys.getsizeof` has them; of those that do not show what is in
-    them, at least as many as they have when pickled."""
+    """Bytes of an object and of those in it, as `sys.getsizeof` has them. Of an object that does not show what is in
+    it, at least as many as it has when pickled."""
     own = float(getsizeof(found))
     if isinstance(found, _FLAT) or not depth:
         return own

@@ -51,10 +51,7 @@ class Tolerant:
 
     def process(self, block: Block) -> list[Record]:
         """Process a block's records. Returns what a process emits; the table's `dead` are the rows that are left out.
-
-        Raises:
-            ExecutorError: states or values cannot be copied, which that takes; `zero` or `merge` raises.
-        """
+        Raises ExecutorError where states or values cannot be copied, and where `zero` or `merge` raises."""
         table, size, values = self._table, self._table.size, block.objects()
         places = table.add(block.keys, block.hashes, block.counts(), block.mapped())
         rows, known = places.take(block.codes).tolist(), places[places < size].tolist()
@@ -97,7 +94,7 @@ class Tolerant:
         return made
 
     def _aside(self, touched: list[int], before: Sequence[Any], rows: int) -> Callable[[], list[Any]] | None:
-        """What gives the states as they are now; None: these are aside, and new ones are in their places."""
+        """What gives the states as they are now; None: they are aside, and new ones are in their places."""
         data = None if self._merges else pickled(before)
         if self._may_merge and (data is None or len(data) > _LARGE * rows):
             self._merges = True
@@ -107,11 +104,8 @@ class Tolerant:
 
 
 def copies(executor: object, objects: Sequence[Any], what: str) -> Callable[[], list[Any]]:
-    """What gives objects of a block or a table as they are now, whatever the executor makes of them.
-
-    Raises:
-        ExecutorError: they cannot be copied; `what` they are, for the message.
-    """
+    """What gives these objects again as they are now. Raises ExecutorError where they cannot be copied; `what` they
+    are, for the message."""
     return _copies(executor, objects, pickled(objects), what)
 
 

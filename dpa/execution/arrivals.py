@@ -37,8 +37,7 @@ Arrived = Mapping[Input, pa.Schema]
 
 
 def merged(parts: Iterable[Arrived]) -> dict[Input, pa.Schema]:
-    """All columns that have come from each input. Types that do not go together within one are left to what takes
-    them."""
+    """Types of one input that do not go together are left to what takes the rows."""
     found: dict[Input, pa.Schema] = {}
     for part in parts:
         for given, schema in part.items():
@@ -54,11 +53,8 @@ def merged(parts: Iterable[Arrived]) -> dict[Input, pa.Schema]:
 
 
 def check(arrived: Arrived, *, is_all: bool) -> None:
-    """Check that what has come goes together; `is_all`: nothing else will come, so a missing column is an error.
-
-    Raises:
-        ExecutorError: it does not; names the place and the inputs.
-    """
+    """Raises ExecutorError, with the place and the inputs, where what has come does not go together. `is_all`: nothing
+    else will come, so a missing column is an error."""
     by_place: dict[str, list[Input]] = {}
     for given in arrived:
         by_place.setdefault(given.place, []).append(given)

@@ -70,33 +70,24 @@ class Block:
 
     @staticmethod
     def of(column: pa.Array | pa.ChunkedArray, values: Values, seed: int, side: int = 0) -> Block:
-        """A block of a key column and the values beside it.
-
-        Raises:
-            KeyTypeError: keys of this type are not supported.
-        """
+        """Raises KeyTypeError where keys of this type are not supported."""
         keys, codes = encode(column)
         return Block(keys, hash_column(keys, seed), codes, values, side=side)
 
     @property
     def rows(self) -> int:
-        """The number of records."""
         return len(self.codes)
 
     @property
     def columns(self) -> pa.RecordBatch:
-        """The values as columns, none where there are no values.
-
-        Raises:
-            TypeError: they are Python objects; `MapTask` makes columns for all that need them.
-        """
+        """No columns where there are no values. Raises TypeError where values are Python objects."""
         if isinstance(self.values, np.ndarray):
             raise TypeError("these values must be columns")
         return pa.record_batch({}) if self.values is None else self.values
 
     @cached_property
     def size(self) -> int:
-        """The records' size in bytes: of columns exactly, of Python objects by a few of them."""
+        """Bytes: of columns exactly, of Python objects by a few of them."""
         values = self.values
         if isinstance(values, np.ndarray):
             some = values[:: max(1, len(values) // _WEIGHED)]
@@ -106,22 +97,21 @@ class Block:
         return int(self.keys.nbytes + self.hashes.nbytes + self.codes.nbytes + value_bytes)
 
     def weighed(self) -> Block:
-        """The same records, with their mean size."""
         return replace(self, row_bytes=self.size / self.rows) if self.rows else self
 
     def copy(self) -> Block:
-        """The same records in memory of their own, where the arrays of a message share the message's."""
+        """The same records in memory of their own: the arrays of a message share the message's."""
         values = copied(self.values) if isinstance(self.values, pa.RecordBatch) else self.values
         weights = None if self.weights is None else self.weights.copy()
         hashes, codes = self.hashes.copy(), self.codes.copy()
         return replace(self, keys=copied(self.keys), hashes=hashes, codes=codes, values=values, weights=weights)
 
     def counts(self) -> npt.NDArray[np.int64]:
-        """How many records each key has, shape (keys,)."""
+        """Records of each key, shape (keys,)."""
         return np.bincount(self.codes, minlength=len(self.keys))
 
     def mapped(self) -> npt.NDArray[np.int64]:
-        """How many mapped records each key has, shape (keys,): differs from `counts` after a combiner."""
+        """Mapped records of each key, shape (keys,); after a combiner not the same as `counts`."""
         if self.weights is None:
             return self.counts()
         return np.bincount(self.codes, self.weights, len(self.keys)).astype(np.int64)
@@ -164,8 +154,7 @@ class Block:
         return _sampled(self.hashes, used.astype(np.intp), counts.astype(np.float64) * step, most)
 
     def route(self, grouping: Grouping) -> Iterator[tuple[int, Block]]:
-        """The part of each reducer that is to process some of the records, by ascending reducer. Order within a part
-        is kept."""
+        """Each reducer's part, by ascending reducer; the order within a part is kept."""
         if not self.rows:
             return
         owners = grouping.owners_of(self.hashes)
@@ -175,8 +164,7 @@ class Block:
             yield from self.by_key(owners)
 
     def by_key(self, owners: Owners) -> Iterator[tuple[int, Block]]:
-        """The part of each owner where all records of a key go together, by ascending owner; `owners` has shape
-        (keys,)."""
+        """Each owner's part, by ascending owner, where all records of a key go together; `owners` has shape (keys,)."""
         used = np.unique(owners)
         if len(used) == 1:
             yield int(used[0]), self
@@ -200,7 +188,6 @@ class Block:
                 yield owner, self if len(rows) == self.rows else self.take(rows)
 
     def take(self, rows: npt.NDArray[np.intp]) -> Block:
-        """Some of the rows, with only the keys that they use."""
         return self._part(*renumbered(self.codes[rows], len(self.keys)), rows)
 
     def _part(self, positions: npt.NDArray[np.intp], codes: npt.NDArray[np.int32], rows: npt.NDArray[np.intp]) -> Block:
@@ -218,15 +205,14 @@ class Block:
 
 
 def object_array(objects: list[Any]) -> npt.NDArray[np.object_]:
-    """Python objects as the values of a block."""
     return np.fromiter(objects, dtype=object, count=len(objects))
 
 
 def _sampled(
     hashes: Hashes, positions: npt.NDArray[np.intp], records: npt.NDArray[np.float64], rows: float
 ) -> tuple[KeySample, npt.NDArray[np.intp]]:
-    """The sample of the keys at these positions, with their `records`, and a position for each hash: different keys may
-    have the same one, and a dictionary may repeat a key."""
+    """The sample of the keys at these positions, with a position for each hash: different keys may have the same hash,
+    and a dictionary may repeat a key."""
     order = np.argsort(hashes[positions], kind="stable")
     positions, records = positions[order], records[order]
     ascending = hashes[positions]
@@ -237,8 +223,7 @@ def _sampled(
 
 
 def copied(arrow: T) -> T:
-    """An array or a batch in memory of its own. Concatenating copies whole buffers, at many times the speed of
-    `take`."""
+    """Concatenating copies whole buffers, at many times the speed of `take`."""
     concatenate = pa.concat_batches if isinstance(arrow, pa.RecordBatch) else pa.concat_arrays
     try:
         return concatenate([arrow, arrow.slice(0, 0)])
@@ -247,12 +232,10 @@ def copied(arrow: T) -> T:
 
 
 def _narrowest(owners: int) -> type[np.integer[Any]]:
-    """The smallest integer type that can number `owners` owners."""
     return next(width for width in _WIDTHS if owners <= np.iinfo(width).max + 1)
 
 
 def _rows_by_part(part_of_row: npt.NDArray[Any], parts: int) -> list[npt.NDArray[np.intp]]:
-    """The rows of each part, ascending."""
     if parts <= _SORT_FROM:
         return [np.flatnonzero(part_of_row == part) for part in range(parts)]
     order = np.argsort(part_of_row, kind="stable")
@@ -266,6 +249,5 @@ def _take(values: Values, rows: npt.NDArray[np.intp]) -> Values:
 
 
 def _size(value: object) -> int:
-    """About how many bytes a Python object has, with what is directly in it."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, _ITEMS) else ()
     return getsizeof(value) + sum(map(getsizeof, items))

@@ -24,14 +24,8 @@ from dpa.routing.keys import in_words
 def fold(
     reducer: Reducer[Any, Any], method: str, states: list[Any], codes: Sequence[int], values: list[Any], keys: list[Any]
 ) -> None:
-    """Fold `values[i]` into `states[codes[i]]`, in order, by the reducer's `reduce` or `merge`; states change in place.
-
-    Args:
-        states: one for each key, shape (keys,).
-        codes: for each value the position of its state, shape (rows,).
-        values: shape (rows,).
-        keys: the keys, for error messages; shape (keys,).
-    """
+    """Fold `values[i]` into `states[codes[i]]`, in order, in place; shapes: states and keys (keys,), codes and values
+    (rows,)."""
     function: Callable[[Any, Any], Any] = getattr(reducer, method)
     taken = list.__iter__(values)
     try:
@@ -53,7 +47,6 @@ def zero(reducer: Reducer[Any, Any] | Process[Any, Any], key: Any) -> Any:
 
 @described(lambda local: at(local["reducer"], local["method"], f"{local['rows']} keys"))
 def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """What `reduce`, `merge` or `finish` of a batch reducer returns for `rows` groups or states."""
     try:
         found = getattr(reducer, method)(argument)
     except USER_ERRORS as error:
@@ -67,7 +60,7 @@ def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatc
 
 @described(lambda local: at(local["reducer"], "finish_rows", f"{local['states'].num_rows} keys"))
 def rows(reducer: RowsReducer, states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-    """What a rows reducer returns for states: the rows, and the position of the state of each."""
+    """The rows, and the position of the state of each."""
     try:
         found = reducer.finish_rows(states)
     except USER_ERRORS as error:
@@ -83,14 +76,7 @@ def rows(reducer: RowsReducer, states: pa.RecordBatch) -> tuple[pa.RecordBatch, 
 def emitted(
     process: Process[Any, Any], states: list[Any], codes: Sequence[int], values: list[Any], keys: list[Any]
 ) -> list[Record]:
-    """The records that a process emits for `values[i]`, of key `keys[codes[i]]`, in order; states change in place.
-
-    Args:
-        states: one for each key, shape (keys,).
-        codes: for each value the position of its key, shape (rows,).
-        values: shape (rows,).
-        keys: shape (keys,).
-    """
+    """The records that a process emits for `values[i]` of key `keys[codes[i]]`, in order; states change in place."""
     records: list[Record] = []
     taken = list.__iter__(values)
     try:
@@ -108,7 +94,6 @@ def emitted(
 
 @described(lambda local: at(local["process"], "timer", f"key {in_words(local['key'])}"))
 def timer(process: Process[Any, Any], key: Any, state: Any) -> datetime | None:
-    """When a process wants to be called for a key."""
     try:
         found = process.timer(key, state)
         if found is not None and not isinstance(found, datetime):
@@ -120,7 +105,6 @@ def timer(process: Process[Any, Any], key: Any, state: Any) -> datetime | None:
 
 @described(lambda local: at(local["process"], "on_time", f"key {in_words(local['key'])}"))
 def emitted_on_time(process: Process[Any, Any], key: Any, state: Any, time: datetime) -> tuple[Any, list[Record]]:
-    """The state of a key whose timer is due, and the records that the process emits."""
     try:
         state, made = process.on_time(key, state, time)
         records = list(made)
@@ -133,7 +117,6 @@ def emitted_on_time(process: Process[Any, Any], key: Any, state: Any, time: date
 
 @described(lambda local: at(local["process"], "finish", f"key {in_words(local['key'])}"))
 def emitted_last(process: Process[Any, Any], key: Any, state: Any) -> list[Record]:
-    """The records that a process emits for a key at the end."""
     try:
         records = list(process.finish(key, state))
         for record in records:

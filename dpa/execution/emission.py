@@ -36,12 +36,11 @@ class Emission:
 
     @property
     def edges(self) -> tuple[MapTask, ...]:
-        """The keying of each edge, in the order of the tree."""
+        """In the order of the tree."""
         return tuple(edge for output in self.outputs for edge in output.edges)
 
     @property
     def tolerances(self) -> Iterator[Tolerance]:
-        """Those of all user code in the tree."""
         of_nodes = (*self.operators, *self.outputs)
         for node in of_nodes:
             if isinstance(node, Emission):
@@ -54,12 +53,8 @@ class Emission:
                 yield from filter(None, found)
 
     def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
-        """Emit rows step by step; `clock` gives seconds. The blocks and the duration of a step are within the limits
-        that the edges have. `origin`: of which rows of a split they were made; None: they are those rows.
-
-        Raises:
-            ExecutorError: user code raised or returned what it must not.
-        """
+        """Emit rows step by step; `clock` gives seconds. Blocks and duration of a step are within the edges' limits.
+        `origin`: of which rows of a split they were made; None: they are those rows. Raises ExecutorError."""
         if len(self.outputs) == 1 and not self.operators:
             yield from self.outputs[0].steps(rows, clock, origin)
             return
@@ -70,7 +65,7 @@ class Emission:
             yield from self._distributed(chunk, clock)
 
     def _distributed(self, chunk: Chunk, clock: Callable[[], float]) -> Iterator[Emitted]:
-        """The steps of a chunk: each has the next blocks of all outputs."""
+        """Each step has the next blocks of all outputs."""
         if not chunk.batch.num_rows:
             yield Emitted((), chunk.read, 0)
             return

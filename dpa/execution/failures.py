@@ -40,7 +40,6 @@ class UserCodeError(ExecutorError):
 def executor_error(
     executor: object, method: str, on: str, error: BaseException, row: int | None = None
 ) -> UserCodeError:
-    """The error to raise instead of `error`, which `executor.method` raised while working `on` something."""
     what, trace = _what(error), _trace(error)
     message = f"{name_of(executor)}.{method} failed on {on}: {what}"
     made = UserCodeError(message if trace == what else f"{message}\n{trace}")
@@ -58,17 +57,8 @@ def tolerated(
     key: Any = None,
     origin: Origin | None = None,
 ) -> None:
-    """Note a record that is left out, as `executor.method` raised `error` while working `on` it.
-
-    Args:
-        tolerance: of the step.
-        record: what is left out.
-        key: its key, once it has one.
-        origin: of which rows of a split it was made.
-
-    Raises:
-        UserCodeError: errors of the step are not tolerated.
-    """
+    """Note a record that is left out, as `executor.method` raised `error` while working `on` it; `origin`: of which
+    rows of a split it was made. Raises UserCodeError without a tolerance."""
     if tolerance is None:
         raise executor_error(executor, method, on, error) from None
     name, what = name_of(executor), type(error).__name__
@@ -90,7 +80,7 @@ def tolerated(
 
 
 def note_unread(tolerance: Tolerance, record: Unread, place: tuple[int, str | None, int] | None) -> None:
-    """Note a record that a reader leaves out; `place`: of it, the number of the split, its file, and the offset."""
+    """Note a record that a reader leaves out; `place`: the number of its split, its file and its offset."""
     count, letter = ErrorCount(tolerance.step, UNREAD, tolerance.keeps, 1, record.message), None
     if tolerance.keeps:
         split, file, offset = place or (None, None, None)
@@ -128,7 +118,6 @@ def bisected(
 
 
 def at(executor: object, method: str, on: str) -> str:
-    """Where user code is: in which method, on what."""
     return f"{name_of(executor)}.{method}, on {on}"
 
 
@@ -143,14 +132,14 @@ def _what(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The exception's traceback, without the frames of this package."""
+    """Without the frames of this package."""
     frames = traceback.TracebackException.from_exception(error)
     frames.stack = traceback.StackSummary.from_list([frame for frame in frames.stack if not _is_ours(frame.filename)])
     return "".join(frames.format()).rstrip()
 
 
 def text_of(value: Any) -> str:
-    """A value for people, cut to a readable length; JSON as far as that goes."""
+    """For people, cut to a readable length; JSON as far as that goes."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)[:_KEPT]
     except (TypeError, ValueError):
@@ -158,7 +147,7 @@ def text_of(value: Any) -> str:
 
 
 def pickled(value: Any) -> bytes | None:
-    """A value as it is; None if it cannot be pickled."""
+    """None if it cannot be pickled."""
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:  # whatever objects of the user's raise

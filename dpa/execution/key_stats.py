@@ -31,7 +31,7 @@ class KeyStats:
 
     @staticmethod
     def of(keys: pa.Array | pa.ChunkedArray, mapped: npt.NDArray[np.int64]) -> KeyStats:
-        """The statistics of keys, each once, and their mapped records; both of shape (keys,)."""
+        """Each key comes once; both have shape (keys,)."""
         most = np.argsort(-mapped, kind="stable")[:_NAMED]
         names = to_python(keys.take(pa.array(most)))
         counts, number = np.unique(mapped, return_counts=True)
@@ -39,7 +39,7 @@ class KeyStats:
 
     @staticmethod
     def union(parts: Iterable[KeyStats]) -> KeyStats:
-        """The statistics of all parts' keys together; no key is in two parts."""
+        """No key is in two parts."""
         parts = list(parts)
         top = sorted((named for part in parts for named in part.top), key=lambda named: -named[1])
         counts, place = np.unique(np.concatenate([part.counts for part in parts]), return_inverse=True)
@@ -48,12 +48,10 @@ class KeyStats:
 
     @property
     def distinct(self) -> int:
-        """The number of keys."""
         return int(self.keys.sum())
 
     @property
     def mapped(self) -> int:
-        """The number of mapped records."""
         return int((self.counts * self.keys).sum())
 
     def cumulative(self) -> tuple[tuple[int, ...], tuple[float, ...]]:

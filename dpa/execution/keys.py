@@ -30,14 +30,8 @@ _DENSE = 4
 
 
 def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
-    """The keys that occur in a column, and for each row the position of its key; null is a key like any other.
-
-    Returns:
-        a key column (see `dpa.routing.keys`) of shape (keys,), and codes of shape (rows,).
-
-    Raises:
-        KeyTypeError: keys of this type are not supported, or a key is out of range.
-    """
+    """The distinct keys of a column, shape (keys,), and for each row the position of its key, shape (rows,). Null is a
+    key. Raises KeyTypeError where keys of this type are not supported, or a key is out of range."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_struct(column.type):
@@ -46,12 +40,8 @@ def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
 
 
 def key_column(records: pa.RecordBatch | pa.Table, key: KeyName) -> pa.Array:
-    """The key column of some records: the column of that name, or a struct of those of a composite key; nulls for a key
-    of no columns.
-
-    Raises:
-        KeyTypeError: the one column is a struct.
-    """
+    """The column of that name, or a struct of the columns of a composite key; nulls for a key of no columns.
+    Raises KeyTypeError where the one column is a struct."""
     if not names_of(key):
         return pa.nulls(records.num_rows)
     columns = [_whole(records.column(name)) for name in names_of(key)]
@@ -63,7 +53,7 @@ def key_column(records: pa.RecordBatch | pa.Table, key: KeyName) -> pa.Array:
 
 
 def key_columns(keys: pa.Array, key: KeyName) -> dict[str, pa.Array]:
-    """The columns that a result has for its keys, by name: the inverse of `key_column`."""
+    """The inverse of `key_column`."""
     if isinstance(key, str):
         return {key: keys}
     columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys] * len(key)  # where all are null, of no type
@@ -71,12 +61,8 @@ def key_columns(keys: pa.Array, key: KeyName) -> dict[str, pa.Array]:
 
 
 def column_of(keys: Sequence[Any], key: KeyName = "key") -> pa.Array:
-    """What user code has made keys of as a key column.
-
-    Raises:
-        KeyTypeError: they are not of one supported type, cannot be held by it, or have not the components that `key`
-            names.
-    """
+    """What user code has made keys of. Raises KeyTypeError where they are not of one supported type, cannot be held by
+    it, or lack components that `key` names."""
     if isinstance(key, str):
         return _component(keys)
     for given in keys:
@@ -87,11 +73,7 @@ def column_of(keys: Sequence[Any], key: KeyName = "key") -> pa.Array:
 
 
 def cast(keys: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A key column as one of another type, such as `one_type` gives.
-
-    Raises:
-        KeyTypeError: a key does not fit: a negative number among those that are not.
-    """
+    """Raises KeyTypeError where a key does not fit, such as a negative number among unsigned ones."""
     try:
         return keys if keys.type == kind else keys.cast(kind)
     except pa.ArrowInvalid as error:
@@ -116,8 +98,8 @@ def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
 
 
 def _encode_composite(column: pa.StructArray) -> tuple[pa.StructArray, Codes]:
-    """As `encode`, component by component. One that goes with another row by row, as the end of a window with its
-    beginning, or is the same in all rows, makes no more keys; else rows are numbered by pairs."""
+    """As `encode`. A component that goes with another row by row, as a window's end with its beginning, or is the same
+    in all rows, makes no more keys; else rows are numbered by pairs."""
     encoded = [_encode_component(each) for each in column.flatten()]
     codes, known = encoded[0][1], len(encoded[0][0])
     positions = [np.arange(known)]
@@ -136,7 +118,7 @@ def _encode_composite(column: pa.StructArray) -> tuple[pa.StructArray, Codes]:
 
 
 def _numbered(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.integer], Codes]:
-    """The distinct values, all of which are below `bound`, and the place of each value among them."""
+    """The distinct values, all below `bound`, and the place of each value among them."""
     if bound <= _DENSE * len(values):
         return renumbered(values, bound)
     encoded = pa.array(values).dictionary_encode()
@@ -144,11 +126,7 @@ def _numbered(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np
 
 
 def _kept(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Values in the type that `key_type` gives.
-
-    Raises:
-        KeyTypeError: a value would change, or is out of range.
-    """
+    """Values in the type that `key_type` gives. Raises KeyTypeError where one would change, or is out of range."""
     if isinstance(values, pa.ExtensionArray):
         return uuid_texts(values.storage)
     try:
@@ -166,7 +144,6 @@ def _kept(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def uuid_texts(storage: pa.Array) -> pa.Array:
-    """UUIDs, of 16 bytes each, as text."""
     import polars as pl
 
     digits = pl.Series(storage.cast(pa.binary())).bin.encode("hex")
@@ -176,7 +153,6 @@ def uuid_texts(storage: pa.Array) -> pa.Array:
 
 
 def _component(keys: Sequence[Any]) -> pa.Array:
-    """Keys, or one component of each, in the Arrow type that they are kept in."""
     kinds = {_family(kind) for kind in set(map(type, keys)) - {type(None)}}
     if len(kinds) > 1:
         raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(kinds))} together; {KEY_RULE}")
@@ -195,7 +171,7 @@ def _component(keys: Sequence[Any]) -> pa.Array:
 
 
 def _family(kind: type) -> str:
-    """The name of the type that a type's keys go with: that of Python's own type that it derives from."""
+    """The type that a type's keys go with: Python's own type that it derives from."""
     known = (str, bytes, bool, int, datetime, tuple, UUID)
     return _FAMILIES.get(kind) or next((base.__name__ for base in known if issubclass(kind, base)), kind.__name__)
 

@@ -85,7 +85,6 @@ class MapTask:
 
     @property
     def edges(self) -> tuple[MapTask, ...]:
-        """This edge alone."""
         return (self,)
 
     def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
@@ -93,8 +92,8 @@ class MapTask:
         which rows of a split they were made; None: they are those rows.
 
         Raises:
-            ExecutorError: the mapper raised or returned something else than records; or, without one, the rows lack a
-                column of the key or of the values.
+            ExecutorError: the mapper raised, or did not return records; without a mapper, a column is missing.
+
         """
         if isinstance(self.mapper, Mapper):
             made = self._map_records(self.mapper, rows, clock, origin)
@@ -107,8 +106,7 @@ class MapTask:
             yield Emitted(sent, read, 0 if block is None else block.rows)
 
     def _sent(self, block: Block) -> Block:
-        """A block as it is sent: folded if there is a combiner, with its size, and the columns of its rows where these
-        are noted."""
+        """Folded if there is a combiner, with its size, and the columns of its rows where these are noted."""
         sent = block
         if self.combine:
             whole = joined_block(block) if self.receiver.takes_apart else block
@@ -125,7 +123,7 @@ class MapTask:
         return sent.weighed()
 
     def _arrived(self, block: Block) -> Arrived:
-        """The columns of the rows of a block, for each input that they came from."""
+        """The columns of the rows of a block, by the inputs that they came from."""
         types = list(block.keys.type) if pa.types.is_struct(block.keys.type) else [block.keys.type]
         names = names_of(self.key) if self.key_function is None else ()
         key = pa.schema([(name, getattr(kind, "type", kind)) for name, kind in zip(names, types, strict=False)])
@@ -133,7 +131,7 @@ class MapTask:
         return {given: key if given.is_side else whole for given in self.inputs}
 
     def _batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; a column that this edge names, and rows of a union may lack, is null."""
+        """A column that this edge names, and that rows of a union may lack, is null."""
         key = names_of(self.key) if self.key_function is None else ()
         names = (*key, *(self.values or ())) if any(given.fills for given in self.inputs) else ()
         if not names:
@@ -145,9 +143,9 @@ class MapTask:
             yield pa.record_batch({**columns, **missing}) if missing else batch
 
     def empty_block(self, schema: pa.Schema) -> Block:
-        """A block without records, of the types that rows with these columns give, where the type null stands for one
-        that is not known: functions of a record give no types before they are called, and a batch mapper that fails
-        where there is nothing to work on gives none either."""
+        """Without records, of the types that rows with these columns give; null stands for an unknown type. Functions
+        of a record give no types before they are called; neither does a batch mapper that fails where there are no
+        rows."""
         values: Values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
         try:
             if self.key_function is not None:
@@ -237,11 +235,10 @@ class MapTask:
 
     @property
     def _window(self) -> tuple[str, ...]:
-        """The names of the last columns of a key in windows."""
+        """The last columns of a key in windows."""
         return names_of(self.key)[-2:] if self.receiver.windowing else ()
 
     def _made(self, column: pa.Array, values: Values) -> Block:
-        """A block of a key column and the values beside it."""
         windowing = self.receiver.windowing
         if windowing is not None and windowing.windows.is_session:
             windowing.require_windows(column)
@@ -272,7 +269,7 @@ class MapTask:
                 yield block, batch.num_rows if index == 0 else 0
 
     def _all_records_of(self, batch: pa.RecordBatch, rows: Rows, origin: Origin | None, before: int) -> list[pa.Table]:
-        """The mapper's records for an input batch; in parts, where rows that it fails on are left out."""
+        """In parts, where rows that the mapper fails on are left out."""
         if self.tolerance is None or self.mapper is None or not batch.num_rows:
             return [self._records_of(batch)]
 
@@ -288,7 +285,6 @@ class MapTask:
 
     @described(lambda local: at(local["self"].mapper, "map_batch", f"a batch of {local['batch'].num_rows} rows"))
     def _records_of(self, batch: pa.RecordBatch) -> pa.Table:
-        """The mapper's records for an input batch, or the input batch itself."""
         if self.mapper is None:
             return pa.Table.from_batches([batch])
         assert isinstance(self.mapper, BatchMapper)
@@ -324,7 +320,7 @@ class MapTask:
             raise KeyTypeError(f"{name_of(maker)}.{method} yields keys that do not do: {error}") from None
 
     def _values(self, mapper: Mapper, values: list[Any]) -> Values:
-        """Python objects as they are, or columns where what takes them works on columns."""
+        """Python objects as they are, or columns where the receiver works on columns."""
         if self.receiver.takes_objects:
             return object_array(values)
         try:
@@ -343,13 +339,8 @@ _DEAD = object()
 
 
 def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> None:
-    """Check, before anything runs, the columns that the task takes as they are: that they are there, and that they can
-    be the key and the values. `rows` names what has these columns.
-
-    Raises:
-        ConfigError: a column is missing, or cannot be what it should be; its `key` is `key`, `value` or `reducer`, and
-            the message of the last continues the executor's name.
-    """
+    """Check, before anything runs, the columns that the task takes as they are; `rows` names what has them. Raises
+    ConfigError with the key `key`, `value` or `reducer`; the message of the last continues the executor's name."""
     if task.mapper is not None:
         return
     present = list(schema.names)
@@ -371,11 +362,6 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
 
 
 def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:
-    """Check that rows have the columns that an edge takes as they are.
-
-    Raises:
-        ExecutorError: they lack one.
-    """
     present = rows.schema.names
     for name in names:
         if name not in present:

@@ -28,21 +28,19 @@ class LastPublished:
     """The result of a task's keys as it was published last. A key's row goes where its state goes."""
 
     def __init__(self, key: KeyName) -> None:
-        """`key`: the name of the key column, or of several; each key has one row."""
         self._key = key
         self._rows: pa.Table | None = None
 
     def replace(self, rows: pa.Table) -> None:
-        """This was published."""
         self._rows = rows
 
     def add(self, rows: pa.Table) -> None:
-        """This was published by others of keys that are the task's now."""
+        """Rows that others have published, of keys that are now the task's."""
         known = [self._rows] if self._rows is not None and self._rows.num_rows else []
         self._rows = pa.concat_tables([*known, rows], promote_options="permissive")
 
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, pa.Table]:
-        """Take out the rows of all keys in an interval of hashes that a table does not give to task `keep`, by their
+        """Take out the rows of keys in an interval of hashes that a table does not give to task `keep`, by their
         owner."""
         if self._rows is None or not self._rows.num_rows:
             return {}
@@ -53,11 +51,8 @@ class LastPublished:
         return of
 
     def changes(self, rows: pa.Table, epoch: int) -> pa.Table:
-        """The rows that are others than when they were published last, which they are now.
-
-        Raises:
-            ExecutorError: the result has a column of a name that is needed.
-        """
+        """Rows that differ from those published last; these are then the last. Raises ExecutorError where the result
+        has a column of a reserved name."""
         for name in (CHANGE, EPOCH):
             if name in rows.column_names:
                 what = f"rows of changes have a column {name!r} of their own"
@@ -75,7 +70,7 @@ class LastPublished:
         return pa.table({**dict(zip(rows.column_names, rows.take(found).columns, strict=True)), **added})
 
     def _places(self, rows: pa.Table) -> npt.NDArray[np.int64]:
-        """For each row, where that of its key was published before; -1: it was not."""
+        """For each row, where that of its key was published before; -1: nowhere."""
         if self._rows is None or not self._rows.num_rows or not rows.num_rows:
             return np.full(rows.num_rows, -1, dtype=np.int64)
         columns = [key_column(each, self._key) for each in (self._rows, rows)]
@@ -88,7 +83,6 @@ class LastPublished:
 
 
 def latest(changes: pa.Table, key: KeyName) -> pa.Table:
-    """The result that changes have led to."""
     rows = changes.sort_by(EPOCH).drop_columns([CHANGE, EPOCH])
     if not rows.num_rows:
         return rows
@@ -99,7 +93,7 @@ def latest(changes: pa.Table, key: KeyName) -> pa.Table:
 
 
 def _differ(new: pa.Table, old: pa.Table, key: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Which rows are others than those at the same place; keys are the same."""
+    """Which rows differ from those at the same place; keys are the same."""
     found = np.zeros(new.num_rows, dtype=bool)
     for name in new.column_names:
         if name in key:

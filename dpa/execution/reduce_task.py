@@ -65,7 +65,7 @@ class ReduceStage:
 
     @property
     def row_key(self) -> KeyName:
-        """The key columns of the rows: none in those that user code emits."""
+        """None in rows that user code emits."""
         return self.key if self.receiver.gives_key else ()
 
 
@@ -98,7 +98,7 @@ class ReduceTask:
     """
 
     def __init__(self, stage: ReduceStage, index: int, room: Room | None = None) -> None:
-        """`index` is the task's number in routing tables; `room` is for its states, None: they are all in memory."""
+        """`index`: the task's number in routing tables; `room`: for its states, None: they are all in memory."""
         self.most_keys = self.dead = 0
         self._stage = stage
         self._index = index
@@ -117,18 +117,16 @@ class ReduceTask:
 
     @property
     def state_use(self) -> tuple[int, int]:
-        """The most bytes that its states took in memory, and those that were written to disk; zeros where it has as
-        much room as they need."""
+        """The most bytes that states took in memory, and those written to disk; zeros without a limit of memory."""
         states = self._states
         return (states.most_held, states.spilled) if isinstance(states, BoundedStates) else (0, 0)
 
     @property
     def receiver(self) -> Receiver:
-        """What takes the records."""
         return self._stage.receiver
 
     def process(self, block: Block) -> tuple[tuple[int, Block], ...]:
-        """Process a block. Returns the blocks emitted for it, each with the position of its edge."""
+        """Returns the emitted blocks, each with the position of its edge."""
         if block.arrived:
             self._arrived = merged((self._arrived, block.arrived))
             check(self._arrived, is_all=False)
@@ -145,7 +143,7 @@ class ReduceTask:
     @property
     def first_open(self) -> int | None:
         """The event time, in microseconds since 1970, that closes the first of its windows, or calls the first timer;
-        None: there is none. Sessions that have grown may end later. A timer of a time by which was closed is due right
+        None without either. Sessions that have grown may end later. A timer of a time already passed is due right
         after."""
         if self.receiver.has_timers or not self._knows_first:
             first, closed = self._states.first_open, self._closed
@@ -154,7 +152,7 @@ class ReduceTask:
         return self._first_open
 
     def _opened(self, block: Block) -> None:
-        """Note the windows of a block, which is less than to look through all that are open."""
+        """Note the windows of a block, which costs less than to look through all open ones."""
         assert self.receiver.windowing is not None
         ends = ends_of(block.keys) + self.receiver.windowing.windows.past_end_us
         if self._closed is not None:
@@ -164,14 +162,10 @@ class ReduceTask:
             self._first_open = first if self._first_open is None else min(first, self._first_open)
 
     def close(self, until: int) -> tuple[tuple[int, Block], ...]:
-        """Close the windows that no record of this time, in microseconds since 1970, or later belongs to: their
-        results, and those of timers due before it, become rows of the share, and are emitted, as `process` does; their
-        states are dropped, and later records of them. A snapshot does not say what was closed: who begins with one
-        closes that first.
-
-        Raises:
-            ExecutorError: user code failed.
-        """
+        """Close windows that no record of this time, in microseconds since 1970, or later belongs to. Their results,
+        and those of timers due before it, become rows of the share and are emitted, as in `process`; their states are
+        dropped, and later records of them. A snapshot does not hold this time: close by it again after `restore`.
+        Raises ExecutorError."""
         self.judge(until)
         with self._explained():
             share = self._states.close(until, self._stage.row_key)
@@ -180,12 +174,11 @@ class ReduceTask:
         return self._emit(whole_of(plain(share.table)))
 
     def judge(self, until: int) -> None:
-        """Records of windows that this time closes are late: others have closed them."""
+        """Records of windows that this time closes are late: other tasks have closed them."""
         self._states.judge(until)
         self._closed, self._knows_first = until, False
 
     def _emit(self, rows: pa.RecordBatch) -> tuple[tuple[int, Block], ...]:
-        """Take rows into the share, and emit them."""
         if not rows.num_rows:
             return ()
         if self._stage.keeps_rows:
@@ -203,8 +196,8 @@ class ReduceTask:
         self.process(block)
 
     def process_tried(self, block: Block, trial: Trial, tolerance: Tolerance) -> tuple[tuple[int, Block], ...]:
-        """As `process`, without records that end their process. Each part is tried on the states that those before it
-        have made."""
+        """As `process`, without records that end their process. Each part is tried on the states left by those before
+        it."""
 
         def dies(row: int, error: UserCodeError) -> None:
             key, record = block.shown(row, as_object=self.receiver.takes_objects)
@@ -219,20 +212,18 @@ class ReduceTask:
         return tuple(made for part in parts for made in self.process(part))
 
     def extract(self, table: RoutingTable) -> dict[int, StatePart]:
-        """Take out the states of all keys that the table gives to other tasks, by their owner."""
         self.most_keys = max(self.most_keys, self._states.size)
         return self._packed(table)
 
     def _packed(self, table: RoutingTable, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out all that belongs to the owners of keys by the table."""
         parts = self._states.pack(table, self._index, interval)
         rows = {} if self._published is None else self._published.pack(table, self._index, interval)
         nothing = StatePart(pa.nulls(0), [], _NONE, _NONE)
         return parts | {owner: replace(parts.get(owner, nothing), published=found) for owner, found in rows.items()}
 
     def extract_piece(self, table: RoutingTable, most: int) -> Piece:
-        """Take out the states of about `most` of the keys that the table gives to other tasks, the hottest first. To be
-        called with the same table until the last piece is out."""
+        """Take out the states of about `most` of the keys that the table gives to other tasks, the hottest first.
+        Called with the same table until the last piece is out."""
         if not self._pieces:
             self.most_keys = max(self.most_keys, self._states.size)
             self._pieces = self._states.pieces(table, self._index, most)[::-1]
@@ -242,28 +233,27 @@ class ReduceTask:
         return Piece(self._packed(table, interval), interval, not self._pieces, rows)
 
     def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Take in rows that belong to the share, and were emitted by a task that left."""
+        """Take in rows of the share that a task emitted which has left."""
         self._kept += rows
 
     def cut(
         self, dumps: Callable[[object], bytes], guard: AbstractContextManager[Any], *, increment: bool
     ) -> TaskSaving:
-        """What it has now, to be written: all, or with `increment` what has changed since the cut before, which is
-        written, if that is less. `dumps` pickles; `guard` keeps threads from each other, where it is another one that
-        writes."""
+        """What it has now, to be written; with `increment` only what has changed since the cut before, if that is less.
+        `dumps` pickles; `guard` keeps threads from each other, where another thread writes."""
         head = TaskSnapshot(None, tuple(self._kept), dict(self._arrived))
         return TaskSaving(self._states, head, self.snapshot, dumps, guard, increment=increment)
 
     def snapshot(self) -> TaskSnapshot:
-        """All that it has, which stays: to be written before the task goes on."""
+        """All that it has, to be written before the task continues."""
         states, kept, arrived = self._states, tuple(self._kept), dict(self._arrived)
         if not isinstance(states, BoundedStates):
             return TaskSnapshot(states.snapshot(), kept, arrived)
         return TaskSnapshot(states.snapshot(), kept, arrived, states.on_disk(), states.keys_on_disk)
 
     def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
-        """Begin with what tasks of the stage had at a cut: with all of it, or with the states that a table gives to
-        this task. Rows that were emitted belong to nobody: those of each task go to one."""
+        """Begin with what tasks of the stage had at a cut: all of it, or the states that a table gives to this task.
+        Emitted rows have no owner: those of each task go to one."""
         turn = itertools.count()
         for found in snapshots:
             self._arrived = merged((self._arrived, found.arrived))
@@ -281,11 +271,9 @@ class ReduceTask:
             self._published.replace(self.preview().table)
 
     def install(self, parts: Iterable[StatePart]) -> None:
-        """Take in states that came from other tasks, of keys that it has none of."""
         self._take_in(parts, self._states.install)
 
     def merge(self, parts: Iterable[StatePart]) -> None:
-        """Merge states that came from other tasks."""
         self._take_in(parts, self._states.merge)
 
     def _take_in(self, parts: Iterable[StatePart], into: Callable[[StatePart], None]) -> None:
@@ -297,7 +285,7 @@ class ReduceTask:
                 into(part)
 
     def published(self, epoch: int) -> pa.Table:
-        """The rows of an epoch that are published, while the stage goes on."""
+        """The rows of an epoch to publish, while the stage runs."""
         kept = plain(self._together(self._kept))
         if self._stage.publishes != "table":
             self._kept = []
@@ -313,12 +301,11 @@ class ReduceTask:
         return changes
 
     def published_last(self, epoch: int) -> pa.Table:
-        """The rows of the last epoch that are published, after `conform`."""
+        """The rows of the last epoch to publish, after `conform`."""
         found = self.share.table
         return found if self._published is None else self._published.changes(found, epoch)
 
     def preview(self) -> Reduced:
-        """The share as of now: what partial results publish."""
         share = self._states.preview(self._stage.row_key)
         return replace(share, table=plain(share.table))
 
@@ -336,7 +323,7 @@ class ReduceTask:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A block that runs user code, which may fail only as inputs whose columns must go together had others."""
+        """User code in this block may fail only because inputs whose columns must go together do not."""
         try:
             yield
         except (ExecutorError, KeyTypeError):
@@ -344,7 +331,6 @@ class ReduceTask:
             raise
 
     def _with_kept(self, last: pa.Table) -> pa.Table:
-        """The rows that were emitted before the end, and those of the end."""
         batches = [*self._kept, *last.to_batches()]
         self._kept, self._emitted = [], sum(rows.num_rows for rows in self._kept)
         return self._together(batches)
@@ -357,15 +343,9 @@ class ReduceTask:
             raise ExecutorError(f"the rows of a stage must have columns of one type each: {error}") from None
 
     def conform(self, schema: pa.Schema | None, empty: pa.Table | None = None) -> None:
-        """Bring the share into the schema of all shares.
-
-        Args:
-            schema: as `dpa.execution.schemas.agreed` returns it; None if all are empty.
-            empty: the result if all are empty, where it is known.
-
-        Raises:
-            ExecutorError, KeyTypeError: a value or a key does not fit.
-        """
+        """Bring the share into the schema of all shares, as `dpa.execution.schemas.agreed` returns it; None if all are
+        empty: then `empty` is the result, where it is known. Raises ExecutorError or KeyTypeError where a value or key
+        does not fit."""
         table = self.share.table
         if schema is not None:
             table = as_agreed(table, schema, self._stage.row_key)
@@ -375,20 +355,19 @@ class ReduceTask:
 
     @property
     def share(self) -> Reduced:
-        """The finished share; in the schema of all only after `conform`."""
+        """In the schema of all shares only after `conform`."""
         assert self._finished is not None
         return self._finished
 
     def rows(self) -> MemorySplit:
-        """The share's rows, for the stages that follow; without those that were emitted before the end."""
+        """The share's rows for the stages downstream, without those emitted before the end."""
         return MemorySplit(self.share.table.slice(self._emitted))
 
     def key_stats(self) -> KeyStats:
-        """How often its keys came."""
         return KeyStats.of(self.share.keys, self.share.mapped)
 
     def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
-        """The processed records of its keys by the reducer to which the table gives them, shape (reducers,): over all
-        tasks the load that this table alone would have brought."""
+        """Processed records of its keys by the reducer that the table gives them to, shape (reducers,): summed over all
+        tasks, the load that this table alone would have brought."""
         owners = table.owners_of(hash_column(self.share.keys, table.seed))
         return np.bincount(owners, self.share.records, table.reducers).astype(np.int64)

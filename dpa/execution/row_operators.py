@@ -50,7 +50,7 @@ class Limits:
 
 
 def chunks_of(rows: Rows, most: int, origin: Origin | None = None) -> Iterator[Chunk]:
-    """Rows in chunks of at most `most`; `origin`: that of rows which are all of one batch, None: they are a split's."""
+    """`origin`: that of rows which are all of one batch, None: they are a split's."""
     first = 0
     for batch in rows.batches(most):
         yield Chunk(batch, batch.num_rows, origin_of(rows, origin, first, batch.num_rows))
@@ -58,11 +58,8 @@ def chunks_of(rows: Rows, most: int, origin: Origin | None = None) -> Iterator[C
 
 
 def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
-    """The chunks after all operators; at least one for those that read rows.
-
-    Raises:
-        ExecutorError: a function raised or returned what it must not.
-    """
+    """At least one chunk for those that read rows. Raises ExecutorError where a function raises or returns what it must
+    not."""
     for on_batches, run in groupby(operators, lambda operator: operator.on_batches):
         if on_batches:
             for operator in run:
@@ -74,8 +71,8 @@ def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Lim
 
 
 def _up_to_declared(run: Iterable[RowOperator]) -> Iterator[tuple[RowOperator, ...]]:
-    """The run in parts, each of which ends with an operator whose columns are declared, or with the run: they are
-    checked on its rows, and what follows gets the declared types."""
+    """In parts that end with an operator whose columns are declared, or with the run: the columns are checked there,
+    and what follows gets the declared types."""
     part: list[RowOperator] = []
     for operator in run:
         part.append(operator)
@@ -103,7 +100,7 @@ def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> It
 
 
 def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBatch | pa.Table, Origin]]:
-    """What a batch function makes of a chunk, with its origin; in parts, where rows that it fails on are left out."""
+    """With its origin; in parts, where rows that the function fails on are left out."""
     if operator.tolerance is None:
         yield call_on_batch(operator, chunk.batch), chunk.origin
         return
@@ -124,11 +121,8 @@ def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBa
 
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"a batch of {local['rows']} rows"))
 def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-    """What a batch function makes of a batch.
-
-    Raises:
-        ExecutorError: it raised, or returned neither rows nor, as a filter, a boolean for each row.
-    """
+    """Raises ExecutorError where the function raises, or returns neither rows nor, as a filter, a boolean for each
+    row."""
     rows, method = batch.num_rows, operator.kind.value
     try:
         found = operator.function(batch)
@@ -202,7 +196,7 @@ class _Source:
         self._records = self._all()
 
     def until(self, due: Callable[[], bool]) -> Iterator[Record]:
-        """The next rows, up to one after which, all made of it being taken, `due` says yes."""
+        """The next rows, up to one after which `due` says yes, once all made of it is taken."""
         for record in self._records:
             yield record
             if due():
@@ -211,12 +205,11 @@ class _Source:
 
     @property
     def origin(self) -> Origin:
-        """That of the last row."""
         assert self._chunk is not None
         return self._chunk.origin.of(self.row, self._chunk.batch.num_rows)
 
     def taken(self) -> Origin:
-        """That of all rows since this was last asked."""
+        """Of all rows since this was last asked."""
         if self._chunk is None or self._first is None:
             return Origin(0, 0)
         last = self.origin
@@ -320,12 +313,8 @@ def _call_tolerating(operator: RowOperator, records: Iterator[Record], source: _
 
 
 def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:
-    """The columns of rows with these columns after all operators; None where a record function makes rows: which
-    columns these have is not known before it is called.
-
-    Raises:
-        ExecutorError: a batch function failed on no rows.
-    """
+    """None where a record function makes rows, whose columns are unknown before it is called. Raises ExecutorError
+    where a batch function fails on no rows."""
     for operator in operators:
         if schema is None or (operator.kind is not RowKind.FILTER and not operator.on_batches):
             return None

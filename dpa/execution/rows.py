@@ -38,13 +38,12 @@ class OneBatch:
     batch: pa.RecordBatch
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield slices of the batch; an empty one as it is."""
         for start in range(0, max(self.batch.num_rows, 1), batch_rows):
             yield self.batch.slice(start, batch_rows)
 
 
 def origin_of(rows: Rows, whole: Origin | None, start: int, number: int) -> Origin:
-    """Of which rows of a split some of `rows` were made; `whole`: that of all, which are one batch; None: they are the
+    """Of which rows of a split some of `rows` were made; `whole`: of all, which are one batch; None: they are the
     split's own."""
     if whole is None:
         return Origin(start, number)
@@ -61,7 +60,6 @@ class Portions:
     """
 
     def __init__(self, rows: Rows, time: SourceTime | None = None) -> None:
-        """`time`: of the rows; None: they have none."""
         self.at_once = 1
         self.read_at = 0
         self.greatest: int | None = None
@@ -70,12 +68,11 @@ class Portions:
         self._is_closed = False
 
     def close(self) -> None:
-        """Hand out no further rows."""
         self._is_closed = True
 
     @described(lambda local: "its input, which it reads")
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, at most `batch_rows` and `at_once` of them at a time; an empty batch as it is."""
+        """At most `batch_rows` and `at_once` rows at a time; an empty batch as it is."""
         for batch in map(known, _read(self._rows, batch_rows)):
             start = 0
             while not self._is_closed and (start == 0 or start < batch.num_rows):
@@ -86,7 +83,7 @@ class Portions:
                 return
 
     def _timed(self, portion: pa.RecordBatch) -> pa.RecordBatch:
-        """A portion with the time that is added, if that is so; notes the greatest."""
+        """With the time column where it is added; notes the greatest time."""
         if self._time is None:
             return portion
         if self._time.is_added:
@@ -98,7 +95,7 @@ class Portions:
 
 
 def _read(rows: Rows, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The batches of rows, which are read on where they were once their place answers again."""
+    """After an outage of its place, reading continues at the row where it stopped."""
     outage = HERE.outage()
     while True:
         given = 0
@@ -123,11 +120,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[Record | Unheld]:
 
 
 def require_record(made: object) -> None:
-    """Check that what user code made is a row.
-
-    Raises:
-        TypeError: it is no dict, or has no column: rows without columns could not be counted.
-    """
+    """Raises TypeError for no dict, and for a dict without columns: rows without columns could not be counted."""
     if not isinstance(made, Mapping):
         raise TypeError(f"a record is a dict by column name, not {made!r}")
     if not made:
@@ -135,12 +128,13 @@ def require_record(made: object) -> None:
 
 
 def batch_of(records: Sequence[Mapping[str, Any]], declared: Declared | None = None, giver: str = "") -> pa.RecordBatch:
-    """Rows that the method `giver` gave as a batch, null where one lacks a column that another has or that is declared.
+    """Rows that the method `giver` gave, null where one lacks a column that another has or that is declared.
 
     Raises:
         pa.ArrowException, OverflowError, TypeError, UnicodeError: the values of a column are not of one Arrow type; the
             message begins with the column.
         ExecutorError: they have other columns than those declared, or a value would change in the declared type.
+
     """
     columns, names = {}, () if declared is None else declared.schema.names
     for name in dict.fromkeys((*names, *(name for record in records for name in record))):
@@ -154,13 +148,7 @@ def batch_of(records: Sequence[Mapping[str, Any]], declared: Declared | None = N
 
 def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str, pa.ChunkedArray]:
     """The columns of batches, one below the other: null where a batch lacks one; None is a batch without columns.
-
-    Args:
-        parts: each batch with its number of rows.
-
-    Raises:
-        pa.ArrowInvalid: the values of a column are of types that cannot be promoted to one; names the column.
-    """
+    `parts` have the number of rows. Raises pa.ArrowInvalid, with the column, where types cannot be promoted to one."""
     names = dict.fromkeys(name for batch, _ in parts if batch is not None for name in batch.schema.names)
     columns = {}
     for name in names:
@@ -180,16 +168,13 @@ def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str
 
 
 def one_batch(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> pa.RecordBatch:
-    """The same as one batch; raises the same, and what `whole_of` does."""
+    """Raises as `concatenated` and `whole_of`."""
     return whole_of(pa.table(concatenated(parts)))
 
 
 def whole_of(table: pa.Table) -> pa.RecordBatch:
-    """The rows of a table with columns as one batch.
-
-    Raises:
-        ExecutorError: they are too many for one: Arrow has up to 2 GiB in an array of text.
-    """
+    """As one batch. Raises ExecutorError where the rows are too many for one: Arrow has up to 2 GiB in an array of
+    text."""
     batches, reason = None, "it is too long"
     try:
         batches = table.combine_chunks().to_batches()
@@ -210,7 +195,7 @@ def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """The table without dictionaries, which are a way of reading, in the types that Spark knows."""
+    """Without dictionaries, which are a way of reading, in the types that Spark knows."""
     names = table.column_names
     return pa.table({name: as_type(table[name], _decoded(table[name].type)) for name in names})
 

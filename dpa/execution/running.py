@@ -18,7 +18,7 @@ _DESCRIPTIONS: dict[CodeType, Describe] = {}
 
 
 def described(describe: Describe) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have `running` call `describe` with the local variables of the decorated function, which stays as it is."""
+    """`describe` gets the local variables of the decorated function, which stays as it is."""
 
     def note(function: Callable[P, T]) -> Callable[P, T]:
         _DESCRIPTIONS[function.__code__] = describe
@@ -28,7 +28,7 @@ def described(describe: Describe) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def running(frame: FrameType | None) -> str | None:
-    """What a thread whose innermost frame is `frame` is at, or None if no described function is among its callers."""
+    """What a thread whose innermost frame is `frame` is at; None if no described function is among its callers."""
     while frame is not None:
         describe = _DESCRIPTIONS.get(frame.f_code)
         if describe is not None:

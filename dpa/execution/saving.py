@@ -35,7 +35,7 @@ class TaskSaving:
         *,
         increment: bool,
     ) -> None:
-        """`head`: what the task has but for its states; `snapshot` gives all, of states that cannot be swept; `guard`
+        """`head`: what the task has besides its states; `snapshot` gives all, of states that cannot be swept; `guard`
         keeps threads from each other."""
         gone = states.gone() if increment else None
         self.is_increment = gone is not None
@@ -57,7 +57,7 @@ class TaskSaving:
         self._pickled.append(self._dumps(TaskSnapshot(part, (), {})))
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, each piece a pickled `TaskSnapshot`; to be taken once."""
+        """Each a pickled `TaskSnapshot`; to be taken once."""
         yield from map(self._dumps, self._rest)
         is_more = True
         while is_more:
@@ -66,5 +66,4 @@ class TaskSaving:
                 yield self._pickled.popleft()
 
     def end(self) -> None:
-        """No more pieces are wanted."""
         self._states.end_sweep()

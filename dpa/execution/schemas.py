@@ -47,8 +47,7 @@ class ShareSchema:
     def of(
         share: pa.Table, key: KeyName, *, may_lack: bool = False, arrived: Arrived | None = None
     ) -> ShareSchema | None:
-        """The schema of a share with this key; without columns for an empty one, whose types mean nothing, or None
-        where nothing is noted of what arrived either."""
+        """Without columns for an empty share, whose types mean nothing; None if it has no `arrived` either."""
         if not share.num_rows:
             return ShareSchema(pa.schema([]), key, (), arrived=arrived) if arrived else None
         valid = (pc.index(pc.is_valid(column), True).as_py() for column in share.columns)
@@ -60,9 +59,9 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
     """The schema that all shares can be cast to, in the column order of the first; None if all are empty.
 
     Raises:
-        ExecutorError: two shares have different columns, or a column has types that Arrow cannot promote to one; or
-            inputs whose columns must go together had others.
+        ExecutorError: shares have different columns, types have no common type, or inputs do not go together.
         KeyTypeError: the keys have no one type.
+
     """
     given = [share for share in shares if share is not None]
     check(merged(share.arrived or {} for share in given), is_all=True)
@@ -84,13 +83,9 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
 
 
 def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
-    """The share with the columns of `schema`, in that order; an empty one takes them whatever it had. A column that it
-    lacks is null.
-
-    Raises:
-        ExecutorError: a value does not fit into the type that its column has elsewhere.
-        KeyTypeError: a key does not.
-    """
+    """The share with the columns of `schema`, in that order; a column that it lacks is null. An empty one takes all.
+    Raises ExecutorError where a value does not fit into the type that its column has elsewhere, KeyTypeError where a
+    key does not."""
     if not share.num_rows:
         return pa.Table.from_batches([no_rows(schema)])
     columns = []
@@ -110,11 +105,8 @@ def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
 
 
 def result_column(name: str, keys: list[Key], values: list[Any]) -> pa.Array:
-    """What a reducer's `finish` returned for each key as a column; both of shape (keys,).
-
-    Raises:
-        ExecutorError: two values are of types that Arrow cannot promote to one, or no Arrow type holds a value.
-    """
+    """What `finish` returned for each key; keys and values have shape (keys,). Raises ExecutorError where types have no
+    common type, or no Arrow type holds a value."""
     try:
         return array_of(values)
     except _UNFIT as error:
@@ -125,7 +117,7 @@ _UNFIT = (pa.ArrowException, OverflowError, TypeError, UnicodeError)
 
 
 def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | None:
-    """What is wrong with a column that Arrow cannot make, by the first key that does not fit in with those before."""
+    """What is wrong with a column that Arrow cannot make, by the first key that does not fit those before."""
     known, known_key = pa.null(), keys[0]
     for key, value in zip(keys, values, strict=True):
         try:
@@ -140,7 +132,6 @@ def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | Non
 
 
 def differs(what: str, left: object, left_key: Key, right: object, right_key: Key) -> ExecutorError:
-    """The error that results are of one kind for one key and of another kind for another."""
     difference = f"{left} for key {in_words(left_key)} and {right} for key {in_words(right_key)}"
     return ExecutorError(f"the results of this job differ in {what}: {difference}; {_RULE}")
 

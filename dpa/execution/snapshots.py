@@ -36,22 +36,20 @@ class TaskSnapshot:
 
     @property
     def keys(self) -> int:
-        """About how many keys it has."""
         return self.spilled_keys + (0 if self.part is None else len(self.part.keys))
 
     def read(self) -> TaskSnapshot:
-        """The same with all states in memory."""
         return replace(self, spilled=tuple(self.spilled))
 
     def parts(self) -> Iterator[StatePart]:
-        """Its states, those on disk a part at a time."""
+        """Those on disk are read a part at a time."""
         yield from self.spilled
         if self.part is not None:
             yield self.part
 
     def slices(self, keys: int) -> Iterator[TaskSnapshot]:
-        """The same in parts, each with the Python states of at most `keys` keys. States in columns stay together, but
-        for those on disk."""
+        """In parts with the Python states of at most `keys` keys each. States in columns stay together, unless on
+        disk."""
         yield TaskSnapshot(None, self.rows, self.arrived, gone=self.gone)
         for part in self.parts():
             if not isinstance(part.states, list):
@@ -62,8 +60,8 @@ class TaskSnapshot:
 
 
 def folded(newest_first: Iterable[Iterable[TaskSnapshot]]) -> Iterator[TaskSnapshot]:
-    """What a task had, in slices: of its last increment, those before it, and the snapshot behind which they are, each
-    in its slices. The newest state of a key is the one that it has."""
+    """What a task had, in slices: of its last increment, those before it, and their snapshot, each in its slices. The
+    newest state of a key counts."""
     later: set[Key] = set()
     for turn, slices in enumerate(newest_first):
         own: set[Key] = set()

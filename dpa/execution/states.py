@@ -58,11 +58,11 @@ class StatePart:
         return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes + hashes)
 
     def hashed(self, seed: int) -> Hashes:
-        """The hashes of the keys, also where it has none; shape (keys,)."""
+        """Shape (keys,); also where it keeps none."""
         return hash_column(self.keys, seed) if self.hashes is None else self.hashes
 
     def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
-        """The states of the keys at some positions, of no join."""
+        """Of no join."""
         index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
         if isinstance(self.states, pa.RecordBatch):
             states: pa.RecordBatch | list[Any] = self.states.take(index)
@@ -71,7 +71,7 @@ class StatePart:
         return StatePart(self.keys.take(index), states, self.records[rows], self.mapped[rows], hashes)
 
     def slice(self, start: int, keys: int) -> StatePart:
-        """The Python states of at most `keys` keys, from one on."""
+        """Of Python states."""
         assert isinstance(self.states, list)
         of = slice(start, start + keys)
         hashes = None if self.hashes is None else self.hashes[of]
@@ -121,7 +121,6 @@ class Reduced:
 
     @staticmethod
     def of_nobody(table: pa.Table) -> Reduced:
-        """The share of a reducer that holds no key."""
         none = np.zeros(0, dtype=np.int64)
         return Reduced(table, pa.nulls(0), none, none)
 
@@ -166,14 +165,12 @@ class States(ABC):
         written before the store goes on."""
 
     def gone(self) -> Gone | None:
-        """What is gone since the sweep before; None: there was none, or the store does not know, or most is new, and
-        all may as well be written."""
+        """None: there was no sweep before, the store does not know, or most is new, so all may as well be written."""
         return None
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """Let the states that there are now be taken bit by bit, as they are now, whatever becomes of them meanwhile:
-        all, or those that have changed since the sweep before, where `gone` has just said what is gone. Returns False
-        of a store that cannot do so."""
+        """Let the present states be taken bit by bit, as they are now, also where they change meanwhile: all, or with
+        `only_changed` those changed since the sweep before. Returns False of a store that cannot do so."""
         return False
 
     def sweep(self, most: int) -> bool:
@@ -184,7 +181,7 @@ class States(ABC):
         """Let no more be taken. On any thread."""
 
     def touched(self, block: Block) -> StatePart | None:
-        """The states that a block's records are folded into, by reference; None where records change none."""
+        """States that a block's records are folded into, by reference; None where records change none."""
         return None
 
     @abstractmethod
@@ -201,35 +198,30 @@ class States(ABC):
 
     @property
     def first_open(self) -> int | None:
-        """The event time, in microseconds since 1970, that closes the first of the windows that it has states of; None
-        if there is none."""
+        """The event time, in microseconds since 1970, that closes the first open window; None without any."""
         return None
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Finish the windows that no record of this time, in microseconds since 1970, or later belongs to, as `finish`
-        does, and drop their states; None if there are none. Their records that come from now on are late."""
+        """Finish windows that no record of this time, in microseconds since 1970, or later belongs to, as `finish`
+        does, and drop their states; None without any. Their records are late from now on."""
         return None
 
     def judge(self, until: int) -> None:  # noqa: B027  (optional)
-        """Records of windows that `close` would finish at this time, in microseconds since 1970, are late from now on;
-        there are none."""
+        """Records of windows that `close` would finish at this time, in microseconds since 1970, are late from now
+        on."""
 
     def preview(self, key: KeyName) -> Reduced:
-        """What `finish` would give now; the states stay as they are, whatever the reducer's `finish` does to them."""
+        """What `finish` would give now; states stay as they are, even where `finish` changes them."""
         return self.finish(key)
 
     @abstractmethod
     def finish(self, key: KeyName) -> Reduced:
-        """The result, with the key column named `key`, or the columns of a composite key. The last call: the reducer
-        may change the states."""
+        """With the key column named `key`, or the columns of a composite key. The last call: it may change states."""
 
 
 def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = lambda column: column) -> Reduced:
-    """Shares of different keys as one; `keep` puts each of its columns of keys and counts where it stays.
-
-    Raises:
-        ExecutorError: they have columns of different types.
-    """
+    """Shares of different keys as one; `keep` puts each column of keys and counts where it stays. Raises ExecutorError
+    where columns have different types."""
     if len(shares) == 1:
         return shares[0]
     batches = [batch for share in shares for batch in share.table.to_batches() or [no_rows(share.table.schema)]]
@@ -247,11 +239,8 @@ def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = l
 def result_table(
     reducer: object, key: KeyName, keys: pa.Array, results: dict[str, pa.Array], declared: Declared | None = None
 ) -> pa.Table:
-    """The key's columns and the result columns beside them, those of a result that has rows as declared.
-
-    Raises:
-        ExecutorError: a result column has the name of the key column; or the columns are not those declared.
-    """
+    """The key columns and the result columns beside them; those of a result with rows as declared. Raises ExecutorError
+    where a result column has a key column's name, or the columns are not those declared."""
     named = key_columns(keys, key)
     for name in named.keys() & results.keys():
         mend = "leave it out of `value`, or give it another name before"

@@ -32,8 +32,8 @@ class _DeathError(UserCodeError):
 def survived(
     trial: Trial, work: Callable[[int, int], Work], rows: int, dies: Callable[[int, UserCodeError], None]
 ) -> Iterator[tuple[int, int]]:
-    """Spans of rows of which no process dies, in order; `work` gives what is tried of a span, when those before it are
-    processed; `dies` is called of each other row."""
+    """Spans of rows that no process dies of, in order. `work` gives what is tried of a span, once those before it are
+    processed; `dies` is called with each other row."""
 
     def attempt(start: int, stop: int) -> None:
         if (died := trial(work(start, stop))) is not None:
@@ -58,7 +58,7 @@ class TriedRows:
         self._given = 0
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, in smaller batches where some are left out."""
+        """In order, in smaller batches where rows are left out."""
         for batch in self._rows.batches(batch_rows):
             yield from self._alive(batch)
 

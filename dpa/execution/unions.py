@@ -15,15 +15,8 @@ from dpa.routing.keys import key_type, one_type
 
 
 def united(schemas: Mapping[str, pa.Schema], *, fills: bool) -> pa.Schema:
-    """The columns of the rows of several steps, by the steps' names; in the order of the first step.
-
-    Args:
-        schemas: the columns of each step's rows.
-        fills: whether a step's rows may lack columns, which are null then.
-
-    Raises:
-        ConfigError: they do not go together.
-    """
+    """The columns of the rows of several steps, by the steps' names, in the order of the first. `fills`: rows may lack
+    columns, which are null then. Raises ConfigError where they do not go together."""
     found: dict[str, tuple[pa.DataType, str]] = {}
     for step, schema in schemas.items():
         for field in schema:
@@ -39,14 +32,8 @@ def united(schemas: Mapping[str, pa.Schema], *, fills: bool) -> pa.Schema:
 
 
 def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
-    """Check that the keys of several steps' rows are of one type.
-
-    Args:
-        sides: each step's name, and its key columns in order.
-
-    Raises:
-        ConfigError: two steps have keys of types that no type holds together.
-    """
+    """`sides`: each step's name, and its key columns in order. Raises ConfigError where the keys of two steps have no
+    common type."""
     for (of_left, left), (of_right, right) in combinations(sides, 2):
         for mine, other in zip(left, right, strict=True):
             try:
@@ -69,11 +56,8 @@ class Aligned:
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows: a column that the batch lacks is null, and one that is a dictionary stays one.
-
-        Raises:
-            TypeError: a column whose type was not known is of another type than in the other rows.
-        """
+        """A column that the batch lacks is null; a dictionary stays one. Raises TypeError where a column of unknown
+        type is of another type than in other rows."""
         columns = {}
         for field in self.schema:
             if field.name not in batch.schema.names:
@@ -96,7 +80,7 @@ def _two_types(column: str, left: pa.DataType, of_left: str, right: pa.DataType,
 
 
 def _missing(lacking: Mapping[str, list[str]]) -> str:
-    """What is wrong with rows that lack columns, by the names of the steps whose rows they are."""
+    """By the names of the steps whose rows lack columns."""
     each = [
         f"of {step!r} {'have ' if number == 0 else ''}no column {', '.join(map(repr, names))}"
         for number, (step, names) in enumerate((step, names) for step, names in lacking.items() if names)

@@ -41,11 +41,7 @@ class Windowing:
     late: Tolerance | None = None
 
     def require_windows(self, keys: pa.StructArray) -> None:
-        """Check that keys end with windows that rows may have been given.
-
-        Raises:
-            ExecutorError: one does not, as a function of the user's has changed it.
-        """
+        """Raises ExecutorError where user code has changed a window into one that rows cannot have."""
         if not len(keys):
             return
         starts, ends, windows = starts_of(keys), ends_of(keys), self.windows
@@ -81,6 +77,7 @@ class Assign:
         Raises:
             NoTimeError: a row has no time, and such rows are dead letters.
             ExecutorError: there is no time column, or its values are no times.
+
         """
         times, has = self.time.of(batch)
         zone = self.time.zone(batch.schema)
@@ -118,8 +115,8 @@ class Assign:
 
 
 def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bool = True) -> Block:
-    """A block of a key column whose windows are sessions of one record each; `values` are beside it. Those that go
-    together are one, unless `join` is False. Hashes are those of keys without their sessions."""
+    """The windows of a key column are sessions of one record each. Those that go together become one, unless `join` is
+    False. Hashes are those of keys without sessions."""
     if join:
         sessions, found = joined_sessions(column)
         codes = found.of.astype(np.int32)
@@ -129,20 +126,20 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
 
 
 def joined_block(block: Block) -> Block:
-    """The same rows, where those sessions of the block that go together are one."""
+    """Sessions of the block that go together become one."""
     sessions, found = joined_sessions(block.keys)
     return replace(block, keys=sessions, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
 
 
 def joined_sessions(column: pa.StructArray) -> tuple[pa.StructArray, Sessions]:
-    """Keys in sessions, where those that go together are one; and which these are."""
+    """Keys whose sessions are joined; and which sessions these are."""
     keys, codes = encode(without_window(column))
     found = joined(codes, starts_of(column), ends_of(column))
     return with_windows(keys.take(pa.array(codes[found.first])), column.type, found.starts, found.ends), found
 
 
 def note_late(windowing: Windowing, executor: object, block: Block, end: int) -> None:
-    """Note records of a window that has been closed, which are left out."""
+    """Note records of a closed window, which are left out."""
     tolerance, records = windowing.late, int(block.mapped().sum())
     if tolerance is None:
         return

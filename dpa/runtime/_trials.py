@@ -39,7 +39,7 @@ class Trials:
         self._server: subprocess.Popen[bytes] | None = None
 
     def __call__(self, work: Work) -> str | None:
-        """Returns how the process died that tried the work; None if it did not."""
+        """How the process died that tried the work; None if it did not."""
         if self._server is None:
             command = [sys.executable, "-c", "from dpa.runtime._trials import serve; serve()"]
             paths = os.pathsep.join(path for path in sys.path if path)
@@ -52,7 +52,6 @@ class Trials:
         return _received(self._server.stdout).decode() or None
 
     def close(self) -> None:
-        """End the process that forks, when it tries nothing."""
         if self._server is not None:
             self._server.communicate()
             self._server = None
@@ -63,7 +62,7 @@ class Trials:
 
 
 def serve() -> None:
-    """Take work from standard input, and say on standard output what became of whoever tried it; until that ends."""
+    """Try work from standard input, and answer on standard output how the process died, until input ends."""
     source = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what user code prints
@@ -76,7 +75,6 @@ def serve() -> None:
 
 
 def _tried(task: StageTask, address: Address, work: bytes) -> str:
-    """How a process died that tried this work; empty if it did not."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -117,7 +115,7 @@ def _tried_here(task: StageTask, address: Address, work: bytes) -> str:
 
 
 def _limit() -> None:
-    """Have this process be the first to go when memory runs short, and before it does."""
+    """Have this process be the first to end when memory runs short, and before it does."""
     Path("/proc/self/oom_score_adj").write_text("1000")
     lines = Path("/proc/meminfo").read_text().splitlines()
     [available] = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
@@ -132,11 +130,7 @@ def _write(pipe: IO[bytes], content: bytes) -> None:
 
 
 def _received(pipe: IO[bytes]) -> bytes:
-    """The next message.
-
-    Raises:
-        EOFError: there is none: who would send it has ended.
-    """
+    """Raises EOFError where the other process has ended."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError("the other process has ended")

@@ -15,6 +15,4 @@ KINDS: tuple[type[Receiver], ...] = (RecordReceiver, RowsReceiver, BatchReceiver
 
 
 def receiver_of(executor: object, declared: Declared | None = None) -> Receiver:
-    """The receiver whose records an executor takes: a reducer, a process or the options of a join; `declared` are the
-    columns that its rows are declared to have."""
     return next(kind for kind in KINDS if isinstance(executor, kind.executors))(executor, declared)

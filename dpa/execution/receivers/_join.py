@@ -93,7 +93,7 @@ class JoinStates(States):
 
     @property
     def size(self) -> int:
-        """Rows, not keys: what its memory goes by."""
+        """Rows, not keys: memory goes by rows."""
         return sum(block.rows for block in self._blocks)
 
     @property
@@ -116,8 +116,7 @@ class JoinStates(States):
         self._blocks += part.states
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """The keys that the table does not give to reducer `keep`, in pieces of `most` or more, those with most rows
-        first. A key is counted once in each block that has rows of it."""
+        """A key is counted once in each block that has rows of it."""
         if not self._blocks:
             return [ALL_HASHES]
         hashes = np.concatenate([block.hashes for block in self._blocks])
@@ -136,11 +135,8 @@ class JoinStates(States):
         return _part(self._blocks) if self._blocks else None
 
     def finish(self, key: KeyName) -> Reduced:
-        """The joined rows: the key columns, named `key`, the left side's columns, and those of the right.
-
-        Raises:
-            ExecutorError: a column of one side has values of two types.
-        """
+        """The key columns, named `key`, the left side's columns, and the right side's. Raises ExecutorError where a
+        column of one side has values of two types."""
         keys = _keys_of(self._blocks)
         try:
             pieces = self._joined(key, keys) if self._options.names_sides else self._of_left_alone(key, keys)
@@ -150,7 +146,7 @@ class JoinStates(States):
         return Reduced(pa.table(columns), keys.all, keys.records, keys.records)
 
     def _header(self, key: KeyName, keys: _Keys) -> Piece:
-        """No rows, with all columns that are known beforehand, in their order."""
+        """No rows, with all columns that are known beforehand, in order."""
         columns = key_columns(keys.all.slice(0, 0), key)
         for side in (0, 1) if self._options.names_sides else (0,):
             for field in self._options.columns[side] or ():
@@ -158,7 +154,7 @@ class JoinStates(States):
         return pa.record_batch(columns), 0
 
     def _of_left_alone(self, key: KeyName, keys: _Keys) -> Iterator[Piece]:
-        """The rows of a semi or an anti join."""
+        """A semi or an anti join."""
         wanted = ((keys.rows[1] > 0) & _matchable(keys.all)) == (self._options.how == "semi")
         for block, own, places in self._of_side(0, keys):
             kept = wanted[places]
@@ -167,7 +163,6 @@ class JoinStates(States):
             yield _piece(key_columns(own.take(pa.array(codes)), key), block, rows), len(codes)
 
     def _joined(self, key: KeyName, keys: _Keys) -> Iterator[Piece]:
-        """The rows of any other join."""
         built = int(keys.rows[1].sum() <= keys.rows[0].sum())
         probed, how, matchable = 1 - built, self._options.how, _matchable(keys.all)
         codes = [places.take(block.codes) for block, _, places in self._of_side(built, keys)]
@@ -198,7 +193,7 @@ class _Build:
     """
 
     def __init__(self, codes: npt.NDArray[np.int32], rows: Positions, matchable: npt.NDArray[np.bool_]) -> None:
-        """`rows` is the number of rows of each key, and `matchable` whether it may match; shape (keys,)."""
+        """`rows` of each key, and whether it may match; both of shape (keys,)."""
         self.codes = codes
         self._by_key = np.append(np.argsort(codes, kind="stable"), -1)  # the last one stands for no row
         self._number = rows * matchable
@@ -213,6 +208,7 @@ class _Build:
             codes: the key of each row of the block as a position in `places`.
             places: the positions of the block's keys among all keys.
             alone: whether a row without a match comes too, with the position -1.
+
         """
         number, start = self._number[places], self._start[places]
         if alone:
@@ -230,7 +226,7 @@ class _Build:
 
 
 def _piece(keys: dict[str, pa.Array], block: Block, rows: Positions | None) -> pa.RecordBatch:
-    """Keys and the values of some rows of a block, None for all of them."""
+    """Keys and values of some rows of a block; None: all rows."""
     values = block.columns if rows is None or not block.columns.num_columns else block.columns.take(pa.array(rows))
     return pa.record_batch({**keys, **dict(zip(values.schema.names, values.columns, strict=True))})
 

@@ -74,8 +74,7 @@ class ProcessStates(ObjectTable, States):
         *,
         to_end: bool = True,
     ) -> None:
-        """`declared` are the columns that its rows are declared to have; `tolerance`: of errors of `process`; `to_end`:
-        whether timers that are never due before the end are at the end."""
+        """`to_end`: whether timers that are never due before the end are called at the end."""
         super().__init__(partial(zero, process))
         self._process = process
         self._declared = declared
@@ -106,8 +105,8 @@ class ProcessStates(ObjectTable, States):
         return None if first == NEVER else first + 1
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Call `on_time` of the keys whose timers are due before that, in the order of time: rows at `until` may still
-        come, and a timer is called after the rows of its own time."""
+        """Call `on_time` of keys whose timers are due before that, in order of time: rows at `until` may still come,
+        and a timer is called after rows of its own time."""
         places = np.flatnonzero(self.due[: self.size] < until).tolist()
         if not places:
             return None
@@ -117,7 +116,6 @@ class ProcessStates(ObjectTable, States):
         return Reduced(table, self.column.slice(0, 0), none, none)
 
     def _on_time(self, due: list[tuple[int, int]], until: int) -> list[Record]:
-        """What is emitted for timers of keys, each with the position of its key."""
         heapify(due)
         made: list[Record] = []
         fired, forgotten = Counter[int](), []
@@ -154,11 +152,11 @@ class ProcessStates(ObjectTable, States):
         self.due[place] = NEVER if time is None else since_1970(time)
 
     def preview(self, key: KeyName) -> Reduced:
-        """Refused: records that were emitted cannot be taken back."""
+        """Refused: emitted records cannot be taken back."""
         raise ProtocolError(f"{name_of(self._process)} is a process, which has no partial results")
 
     def finish(self, key: KeyName) -> Reduced:
-        """The rows emitted at the end; they have no key columns but those that the process gives them."""
+        """The rows emitted at the end have no key columns but those that the process gives them."""
         self.take_all()
         timed = np.flatnonzero(self.due[: self.size] < NEVER).tolist() if self._to_end else []
         made = self._on_time([(int(self.due[place]), place) for place in timed], NEVER)

@@ -55,7 +55,6 @@ class RecordReceiver(Receiver):
         return as_declared(found, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
     def _results(self, block: Block) -> dict[str, pa.Array]:
-        """The result columns, without rows."""
         if isinstance(self.executor, FunctionReducer):  # it has no zero; what it returns takes the place of a value
             values = block.columns
             return {"value": values.column(0) if values.num_columns == 1 else pa.nulls(0)}
@@ -79,7 +78,6 @@ class RecordStates(ObjectTable, States):
     def __init__(
         self, reducer: Reducer[Any, Any], declared: Declared | None = None, tolerance: Tolerance | None = None
     ) -> None:
-        """`declared` are the columns that the result is declared to have; `tolerance`: of errors of `reduce`."""
         super().__init__(partial(zero, reducer))
         self._reducer = reducer
         self._declared = declared
@@ -101,10 +99,11 @@ class RecordStates(ObjectTable, States):
         fold(self._reducer, "merge", self.states, self.add_part(part).tolist(), part.states, self.keys)
 
     def preview(self, key: KeyName) -> Reduced:
-        """What `finish` would give now; the user's `finish` works on a copy of each state, one at a time.
+        """The user's `finish` works on a copy of each state, one at a time.
 
         A copy takes 0.2 us for a number, 1 to 3 us for a small tuple, dict or list, and 7 us for a dataclass. `pickle`
         takes half of that, but cannot look up classes that the driver defined in `__main__`.
+
         """
         finish = self._reducer.finish
         only_read = type(self._reducer).finish in _ONLY_READ
@@ -127,7 +126,6 @@ class RecordStates(ObjectTable, States):
         return Reduced(table, keys, self.records, self.mapped)
 
     def _columns(self, finished: list[Any]) -> dict[str, pa.Array]:
-        """The result columns of what `finish` returned for each key, in the keys' order."""
         keys = self.keys
         if not all(isinstance(item, dict) for item in finished):
             finished = [{"value": item} for item in finished]

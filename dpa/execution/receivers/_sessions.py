@@ -41,7 +41,6 @@ class SessionStates(States):
     """The store, of a receiver whose states can be merged. A part has sessions, and the hashes of their keys."""
 
     def __init__(self, receiver: Receiver) -> None:
-        """Of a receiver whose records are in sessions."""
         assert receiver.windowing is not None
         self._receiver = receiver
         self._windowing = receiver.windowing
@@ -65,8 +64,8 @@ class SessionStates(States):
         return None if first is None else first + self._windowing.windows.past_end_us
 
     def reduce(self, block: Block) -> None:
-        """Where errors are tolerated, records come apart: one on which user code raises joins no sessions, so what it
-        has come with is reduced once more without it."""
+        """Where errors are tolerated, records come apart: a record on which user code raises must join no sessions, so
+        the others of its block are reduced again without it."""
         apart = self._receiver.takes_apart and not block.combined
         whole = joined_block(block) if apart else block
         if self._closed is not None and (late := ends_of(whole.keys) < self._closed).any():
@@ -88,7 +87,6 @@ class SessionStates(States):
             self.merge(part)
 
     def merge(self, part: StatePart) -> None:
-        """Keep sessions for the next joining."""
         if not len(part.keys):
             return
         self._parts.append(self._hashed(part))
@@ -97,8 +95,8 @@ class SessionStates(States):
             self.snapshot()
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Of the keys that have a session which may have ended, all sessions are joined, and no others. What ends at
-        `until` stays open: rows of that time may still come, and join it."""
+        """Only keys with a session that may have ended have their sessions joined. A session that ends at `until` stays
+        open: rows of that time may still come, and join it."""
         self.judge(until)
         ended = [_hashes(part)[ends_of(part.keys) < until] for part in self._parts]
         hashes = np.unique(np.concatenate([*ended, np.zeros(0, np.uint32)]))
@@ -130,7 +128,6 @@ class SessionStates(States):
         return parts
 
     def snapshot(self) -> StatePart | None:
-        """All sessions, joined."""
         if not self._parts:
             return None
         if self._new or len(self._parts) > 1:
@@ -145,7 +142,6 @@ class SessionStates(States):
         return self._finished(self.snapshot(), key)
 
     def _finished(self, part: StatePart | None, key: KeyName, *, preview: bool = False) -> Reduced:
-        """The result of sessions, and their keys."""
         store = self._receiver.own_store()
         if part is not None:
             store.install(part)
@@ -159,7 +155,7 @@ class SessionStates(States):
         return Reduced(share.table, keys, records, mapped)
 
     def _joined(self, parts: Sequence[StatePart]) -> StatePart:
-        """Sessions of several parts as one part, in which those that overlap are one, with their states merged."""
+        """Sessions that overlap become one, with their states merged."""
         whole = combined(parts)
         sessions, found = joined_sessions(whole.keys)
         several = np.bincount(found.of)[found.of] > 1
@@ -186,7 +182,6 @@ def _hashes(part: StatePart) -> Hashes:
 def _divided(
     parts: Sequence[StatePart], chosen: Sequence[npt.NDArray[np.bool_]]
 ) -> tuple[list[StatePart], list[StatePart]]:
-    """The chosen sessions of some parts, and the others."""
     found, others = [], []
     for part, which in zip(parts, chosen, strict=True):
         found += [part.take(np.flatnonzero(which))] if which.any() else []

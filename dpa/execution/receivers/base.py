@@ -68,7 +68,7 @@ class Receiver(ABC):
 
     @property
     def can_merge(self) -> bool:
-        """Whether two states of a key can be merged; so they can where it keeps none."""
+        """Whether two states of a key can be merged; true where it keeps none."""
         return True
 
     @property
@@ -78,33 +78,29 @@ class Receiver(ABC):
 
     @property
     def has_timers(self) -> bool:
-        """Whether it is called for keys when event time has come to where they wait for it."""
+        """Whether it is called for keys at times in event time."""
         return False
 
     @property
     def operators(self) -> tuple[RowOperator, ...]:
-        """What changes rows, where it works on rows and not by key."""
         return ()
 
     @property
     def expected_seconds(self) -> float | None:
-        """About how long a record takes, before any is measured; None: it may be anything."""
+        """About how long a record takes, before any is measured; None: unknown."""
         return None
 
     def does(self, by: str) -> str:
-        """What it does, in a few words; `by` are the key columns, empty where all records have one key."""
+        """In a few words; `by` are the key columns, empty where all records have one key."""
         name = name_of(self.executor).rpartition(".")[2]
         return f"{self.word} {name} {f'by {by}' if by else 'of all records'}"
 
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
-        """Check the columns of the values, where they are known before a job starts.
-
-        Raises:
-            ConfigError: it cannot work on such values. The message continues the executor's name.
-        """
+        """Raises ConfigError where it cannot work on these columns, which are known before a job starts. The message
+        continues the executor's name."""
 
     def noting(self, outside: Tolerance) -> Receiver:
-        """The same receiver, noting so the records that are in no window, or in one that has been closed."""
+        """The same receiver, which notes records that are in no window, or in a closed one, in `outside`."""
         return self if self.windowing is None else replace(self, windowing=replace(self.windowing, late=outside))
 
     @property
@@ -131,16 +127,16 @@ class Receiver(ABC):
 
     @property
     def has_sessions(self) -> bool:
-        """Whether its records are in sessions."""
         return self.windowing is not None and self.windowing.windows.is_session
 
     @property
     def takes_apart(self) -> bool:
-        """Whether each record comes in a session of its own: one on which user code raises is not to join others."""
+        """Whether each record comes in a session of its own: a record on which user code raises must not join
+        others."""
         return self.has_sessions and self.tolerance is not None
 
     def store(self) -> States:
-        """An empty store: one for each window, where records are in windows."""
+        """Empty; one for each window, where records are in windows."""
         if self.windowing is None:
             return self.own_store()
         return SessionStates(self) if self.has_sessions else WindowStates(self)
@@ -150,9 +146,5 @@ class Receiver(ABC):
         """An empty store that knows of no windows."""
 
     def combined(self, block: Block) -> Values:
-        """The state of each key of a block, shape (keys,): what a combiner sends in place of the records.
-
-        Raises:
-            ExecutorError: the executor failed.
-        """
+        """The state of each key, shape (keys,): what a combiner sends in place of the records. Raises ExecutorError."""
         raise NotImplementedError(f"records of {self.noun} cannot be combined")

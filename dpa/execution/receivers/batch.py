@@ -82,11 +82,8 @@ class BatchReceiver(Receiver):
         return columns(self.executor, "reduce", groups, len(groups))
 
     def finished(self, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        """The result of states, and the key of each of its rows; `keys` are those of the states.
-
-        Raises:
-            ExecutorError: the reducer raised, or returned something else than rows.
-        """
+        """The result of states, and the key of each of its rows; `keys` are those of the states. Raises ExecutorError
+        where the reducer raises, or does not return rows."""
         return columns(self.executor, "finish", states, len(keys)), keys
 
 
@@ -123,7 +120,7 @@ class BatchStates(States):
 
     @property
     def size(self) -> int:
-        """How many keys it holds; folds the partial states."""
+        """Keys, once the partial states are folded."""
         whole = self._fold()
         return 0 if whole is None else len(whole.keys)
 
@@ -149,7 +146,6 @@ class BatchStates(States):
             self.merge(part)
 
     def _part(self, block: Block) -> StatePart:
-        """The states that a block's records make, or are."""
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
@@ -203,8 +199,7 @@ class BatchStates(States):
         self._unswept, self._keep = iter(()), None
 
     def preview(self, key: KeyName) -> Reduced:
-        """What `finish` would give now. States are Arrow columns, which nothing that the reducer makes of them (numpy,
-        pandas, polars) can be written through, so they need no copy."""
+        """States are Arrow columns, which numpy, pandas and polars cannot write through, so they need no copy."""
         return self.finish(key)
 
     def finish(self, key: KeyName) -> Reduced:
@@ -253,11 +248,8 @@ def _scattered(parts: Sequence[StatePart], codes: Codes, keys: int) -> Hashes | 
 
 
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
-    """All states of a reducer as one batch; a column of nulls takes the type that it has elsewhere.
-
-    Raises:
-        ExecutorError: batches of states have different columns.
-    """
+    """All states of a reducer as one batch; a column of nulls takes the type that it has elsewhere. Raises
+    ExecutorError where batches of states have different columns."""
     names = {", ".join(part.schema.names) for part in states}
     try:
         if len(names) > 1:

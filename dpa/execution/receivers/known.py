@@ -39,11 +39,11 @@ class Known:
 
     @property
     def has_names(self) -> bool:
-        """Whether the rows have these columns and no others, so that a missing one is an error."""
+        """Whether the rows have no other columns, so that a missing one is an error."""
         return self.extent >= Extent.NAMES
 
     def with_names(self, names: Iterable[str]) -> Known:
-        """The same with null columns of these names, if there may be more columns than are known."""
+        """With null columns of these names, if there may be more columns than are known."""
         if self.has_names:
             return self
         missing = dict.fromkeys(name for name in names if name not in self.schema.names)
@@ -54,12 +54,8 @@ NOTHING_KNOWN = Known(pa.schema([]), Extent.SOME)
 
 
 def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequence[str] = ()) -> Known:
-    """The declared columns of rows that the method `giver` gives, behind the key columns with these names; what is
-    known where none are declared.
-
-    Raises:
-        ConfigError: they are not those that are known.
-    """
+    """The declared columns of rows that the method `giver` gives, after the key columns with these names; `found` where
+    none are declared. Raises ConfigError where they contradict `found`."""
     if declared is None:
         return found
     key = [found.schema.field(name) for name in names]

@@ -86,7 +86,6 @@ class NoStates(States):
     """The store of a stage that keeps no state: its rows are those that it receives, after its operators."""
 
     def __init__(self, operators: Sequence[RowOperator] = ()) -> None:
-        """`operators` change the rows, in order."""
         self._operators = operators
 
     @property

@@ -37,7 +37,6 @@ class WindowStates(States):
     """The stores."""
 
     def __init__(self, receiver: Receiver) -> None:
-        """Of a receiver whose records are in windows."""
         assert receiver.windowing is not None
         self._receiver = receiver
         self._windowing = receiver.windowing
@@ -98,7 +97,7 @@ class WindowStates(States):
         self._closed = until if self._closed is None else max(until, self._closed)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """Those of the store with most keys: the others' hashes lie alike."""
+        """By the store with most keys: the others' hashes lie alike."""
         largest = max(self._stores.values(), key=lambda store: store.size, default=None)
         if largest is None:
             return [ALL_HASHES]
@@ -117,7 +116,7 @@ class WindowStates(States):
         return self._combined((end, store.snapshot()) for end, store in self._stores.items())
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """Of every window; one that is closed meanwhile has been swept by then."""
+        """A window that is closed meanwhile has been swept by then."""
 
         def keep(end: int, part: StatePart) -> None:
             sweep.keep(self._whole(part, end))
@@ -166,25 +165,24 @@ class WindowStates(States):
         return together(shares) if shares else self._receiver.own_store().finish(key)
 
     def _timed(self, end: int, until: int) -> list[Reduced]:
-        """What the timers of a window give: when it is closed, those at its end too, where no row can come any more."""
+        """Rows of the timers of a window. Those at its end are called when it is closed: no row can come any more."""
         share = self._stores[end].close(end + 1 if end <= until else until, ())
         return [] if share is None else [self._windowed(share, end, 0)]
 
     def _finished(self, end: int, finish: Callable[[KeyName], Reduced], key: KeyName) -> Reduced:
-        """The share of a window, with the window's columns."""
         if not self._strips:
             return finish(key)
         names = names_of(key)[:-2]
         return self._windowed(finish(names[0] if len(names) == 1 else names), end, len(names))
 
     def _windowed(self, share: Reduced, end: int, at: int) -> Reduced:
-        """A share without the window's columns, with them before the column at a position."""
+        """With the window's columns before the column at a position."""
         rows = share.table.combine_chunks().to_batches() or [no_rows(share.table.schema)]
         table = pa.Table.from_batches([self._in_window(each, end, at) for each in rows])
         return replace(share, table=table, keys=self._whole_keys(share.keys, end))
 
     def _in_window(self, rows: pa.RecordBatch, end: int, at: int) -> pa.RecordBatch:
-        """Rows with the columns of their window, before the column at a position."""
+        """With the window's columns before the column at a position."""
         columns = list(zip(rows.schema.names, rows.columns, strict=True))
         window = {START: end - self._size_us, END: end}
         for name in window.keys() & set(rows.schema.names):
@@ -221,7 +219,7 @@ class WindowStates(States):
             yield end, replace(own, keys=without_window(own.keys)) if self._strips else own
 
     def _whole(self, part: StatePart, end: int) -> StatePart:
-        """A part of a window's store, by whole keys."""
+        """By whole keys."""
         if not self._strips:
             return part
         return replace(part, keys=self._whole_keys(part.keys, end))

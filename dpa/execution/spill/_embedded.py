@@ -60,12 +60,7 @@ class Embedded(Shelf):
     """The store of one task."""
 
     def __init__(self, room: Room) -> None:
-        """Make it.
-
-        Raises:
-            ConfigError: RocksDB is not installed.
-            JobFailedError: nothing can be written there.
-        """
+        """Raises ConfigError without RocksDB, JobFailedError where nothing can be written."""
         self._room = room
         self._type = pa.null()
         self._known = np.zeros((2, BINS), dtype=np.int64)  # keys and bytes in each stretch
@@ -88,7 +83,7 @@ class Embedded(Shelf):
 
     @_without_collections()
     def _put(self, part: StatePart) -> None:
-        """Take in states in the order of their hashes, and all that there are of each."""
+        """States come in the order of their hashes, and all that there are of each."""
         assert isinstance(part.states, list) and part.hashes is not None
         columns = (to_python(part.keys), part.states, part.records.tolist(), part.mapped.tolist())
         flat = list(chain.from_iterable(zip(*columns, strict=True)))
@@ -118,7 +113,7 @@ class Embedded(Shelf):
         self._store.delete_range(lowest, highest + b"\0")
 
     def _entries(self, interval: Interval) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
-        """The names of entries, and what is in them, some at a time."""
+        """Names and contents, some at a time."""
         if interval[0] > interval[1]:
             return
         first, last = _names(np.array(interval, dtype=np.uint32))
@@ -145,7 +140,7 @@ class Embedded(Shelf):
         self._end()
 
     def _opened(self) -> tuple[Any, Any]:
-        """A store without a log, which would be for restarts, with little memory; and what makes batches for it."""
+        """Without a log, which would be for restarts, and with little memory; and what makes batches for it."""
         try:
             from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
         except ImportError:
@@ -172,7 +167,6 @@ class Embedded(Shelf):
 
     @_without_collections()
     def _part(self, names: Sequence[bytes], values: Sequence[bytes]) -> StatePart:
-        """The states in some entries."""
         entries = [pickle.loads(value) for value in values]
         flat = list(chain.from_iterable(entries))
         keys, states, *counts = (flat[field::_FIELDS] for field in range(_FIELDS))
@@ -197,7 +191,7 @@ class Embedded(Shelf):
 
 
 def _end(store: Any, directory: OwnedDirectory) -> None:
-    """Forget all, also where whoever had it has dropped it; what cannot be removed stays until this process ends."""
+    """Also where whoever had the store has dropped it; what cannot be removed stays until this process ends."""
     store.close()
     with suppress(OSError):
         directory.remove_directory()
@@ -205,11 +199,10 @@ def _end(store: Any, directory: OwnedDirectory) -> None:
 
 
 def _names(hashes: Hashes) -> list[bytes]:
-    """The names of the entries of hashes: ordered as hashes are."""
+    """Ordered as hashes are."""
     names: list[bytes] = hashes.astype(_BIG_ENDIAN).view("V4").tolist()
     return names
 
 
 def _hashes(names: Iterable[bytes]) -> Hashes:
-    """The inverse of `_names`."""
     return np.frombuffer(b"".join(names), _BIG_ENDIAN).astype(np.uint32)

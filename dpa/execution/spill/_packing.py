@@ -49,7 +49,7 @@ class Packed(NamedTuple):
 
 
 def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
-    """A part in segments of about `size` bytes, ordered by hash; one side of a join behind the other."""
+    """In segments of about `size` bytes, ordered by hash; one side of a join after the other."""
     if isinstance(part.states, list):
         yield from _objects(part, room, size)
     elif isinstance(part.states, tuple):
@@ -63,7 +63,7 @@ def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
 
 
 def unpacked(data: bytes, interval: Interval) -> StatePart | None:
-    """The part that a segment was made of, of the keys with hashes in an interval; None: there are none."""
+    """A segment's part, of keys with hashes in an interval; None: there are none."""
     is_objects = data.startswith(pickle.PROTO)
     found = pickle.loads(data) if is_objects else pa.ipc.open_stream(data).read_next_batch()
     hashes = found.hashes if is_objects else found.column(1).to_numpy()
@@ -77,7 +77,6 @@ def unpacked(data: bytes, interval: Interval) -> StatePart | None:
 
 
 def _part(rows: pa.RecordBatch) -> StatePart:
-    """The part that rows of a stream were made of."""
     metadata = rows.schema.metadata or {}
     own = len(_OWN_OF_ROWS if _SIDE in metadata else _OWN)
     fields = list(rows.schema)[own:]
@@ -117,7 +116,7 @@ def _columns(rows: pa.RecordBatch, hashes: Hashes, size: int) -> Iterator[Packed
 
 
 def _rows(blocks: Sequence[Block]) -> pa.RecordBatch:
-    """All rows of blocks of one side of a join; a block has weights or has none, which null stands for."""
+    """Rows of one side of a join; a block has weights or has none, which null stands for."""
     kind = one_type(block.keys.type for block in blocks)
     parts = []
     for block in blocks:

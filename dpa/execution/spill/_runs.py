@@ -46,11 +46,9 @@ class _Segment:
     live: Interval
 
     def meets(self, interval: Interval) -> bool:
-        """Whether it may have keys with these hashes."""
         return self.live[0] <= interval[1] and interval[0] <= self.live[1]
 
     def without(self, interval: Interval) -> list[_Segment]:
-        """What is left when these hashes are dropped."""
         if not self.meets(interval):
             return [self]
         (first, last), (begin, end) = self.live, interval

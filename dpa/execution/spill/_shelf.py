@@ -45,8 +45,8 @@ class Shelf(ABC):
 
     @abstractmethod
     def recall(self, hashes: Hashes) -> StatePart | None:
-        """Give back the states of all keys that have one of these hashes, where they cannot be merged with others; None
-        if there are none."""
+        """Give back the states of keys with one of these hashes, which cannot be merged with others; None without
+        any."""
 
     @abstractmethod
     def close(self) -> None:
@@ -66,7 +66,6 @@ class Shelf(ABC):
 
 
 def bins_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
-    """The stretch of each hash."""
     found: npt.NDArray[np.uint32] = hashes >> np.uint32(BIN_BITS)
     return found
 
@@ -78,5 +77,4 @@ class Everything:
     seed: int
 
     def owners_of(self, hashes: Hashes) -> Owners:
-        """That one for each."""
         return np.zeros(len(hashes), dtype=np.int32)

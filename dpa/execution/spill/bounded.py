@@ -58,7 +58,6 @@ class _Divided:
     stretches: npt.NDArray[np.int32]
 
     def owners_of(self, hashes: Hashes) -> Owners:
-        """That of each hash."""
         return self.stretches.take(hashes >> _STRETCH_BITS)
 
 
@@ -87,12 +86,11 @@ class BoundedStates(States):
 
     @property
     def size(self) -> int:
-        """A key is counted once in memory, and once for each time it was spilled and not yet merged."""
+        """A key counts once in memory, and once for each time it was spilled and not yet merged."""
         return self._hot.size + self.keys_on_disk
 
     @property
     def keys_on_disk(self) -> int:
-        """Those of them that are not in memory."""
         return 0 if self._shelf is None else self._shelf.keys
 
     @property
@@ -101,7 +99,7 @@ class BoundedStates(States):
 
     @property
     def spilled(self) -> int:
-        """Bytes that were written to disk."""
+        """Bytes written to disk."""
         return 0 if self._shelf is None else self._shelf.written
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
@@ -110,7 +108,7 @@ class BoundedStates(States):
         return rows[0] if len(rows) == 1 else one_batch([(part, part.num_rows) for part in rows]) if rows else None
 
     def touched(self, block: Block) -> StatePart | None:
-        """Those in memory: a trial of records whose states are on disk begins with none."""
+        """States in memory: a trial of records whose states are on disk begins with none."""
         return self._hot.touched(block)
 
     def merge(self, part: StatePart) -> None:
@@ -120,7 +118,7 @@ class BoundedStates(States):
         self._take_in(part, self._hot.install)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """Those touched last come first."""
+        """States touched last come first."""
         if self._shelf is None:
             return self._hot.pieces(table, keep, most)
         touched = self._touched.copy()
@@ -144,21 +142,21 @@ class BoundedStates(States):
         return {owner: store.pack(self._all, -1)[0] for owner, store in sorted(stores.items())}
 
     def snapshot(self) -> StatePart | None:
-        """Those in memory; the others are `on_disk`."""
+        """States in memory; the others are `on_disk`."""
         return self._hot.snapshot()
 
     def on_disk(self) -> Iterator[StatePart]:
-        """The others, in small parts that are read as they are asked for. Where states can be merged a key may be in
-        several: they are to be merged in this order, and those in memory behind them."""
+        """In small parts that are read as they are asked for. Where states can be merged a key may be in several: merge
+        them in this order, and those in memory after them."""
         if self._shelf is not None:
             yield from self._shelf.read()
 
     def gone(self) -> Gone | None:
-        """None as well once anything was spilled."""
+        """None also once anything was spilled."""
         return self._hot.gone() if self._shelf is None else None
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """False as well once anything was spilled."""
+        """False also once anything was spilled."""
         return self._shelf is None and self._hot.begin_sweep(sweep, only_changed=only_changed)
 
     def sweep(self, most: int) -> bool:
@@ -168,11 +166,11 @@ class BoundedStates(States):
         self._hot.end_sweep()
 
     def preview(self, key: KeyName) -> Reduced:
-        """From what lies on disk, so that nothing which the reducer's `finish` changes is kept."""
+        """From what lies on disk, so that nothing which `finish` changes is kept."""
         return self._hot.preview(key) if self._shelf is None else self._share(self._flush(), key)
 
     def finish(self, key: KeyName) -> Reduced:
-        """A range of hashes after the other; the rows lie on disk until somebody reads them."""
+        """One range of hashes after the other; the rows lie on disk until somebody reads them."""
         if self._shelf is None:
             return self._hot.finish(key)
         share = self._share(self._flush(), key)
@@ -184,7 +182,7 @@ class BoundedStates(States):
         return _least(self._hot.first_open, self._first_spilled)
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """A range of hashes after the other, as `finish`, where a window that ends by then may lie on disk."""
+        """One range of hashes after the other where a window that ends by then may lie on disk."""
         if self._first_spilled is None or self._first_spilled > until:
             return self._hot.close(until, key)
         shelf, shares = self._flush(), []
@@ -241,7 +239,7 @@ class BoundedStates(States):
         self._shrink()
 
     def _touch(self, keys: pa.Array, hashes: Hashes) -> None:
-        """Keys are about to be touched: have their states in memory, unless what is there can be merged."""
+        """Have the states of these keys in memory, unless what is there can be merged."""
         self._now += 1
         self._touched[hashes >> _STRETCH_BITS] = self._now
         if self._shelf is None or self._receiver.can_merge:
@@ -252,8 +250,8 @@ class BoundedStates(States):
             self._hot.install(part)
 
     def _shrink(self) -> None:
-        """Measure what is in memory, and if it is too much, put half of it on the shelf; rows of a join all, as none is
-        read before the end."""
+        """If states take too much memory, put half of them on the shelf; rows of a join all, as none is read before the
+        end."""
         if self._receiver.takes_objects and self._unmeasured * _MEASURED < self._hot.size:
             return
         self._unmeasured, self.held = 0, self._hot.nbytes
@@ -287,7 +285,6 @@ class BoundedStates(States):
         return self._shelf
 
     def _read(self, interval: Interval) -> States:
-        """A store of what lies on the shelf."""
         assert self._shelf is not None
         store = self._receiver.store()
         for part in self._shelf.read(interval):
@@ -304,7 +301,6 @@ def _stretches(interval: Interval) -> slice:
 
 
 def _is_any_of_others(table: RoutingTable, keep: int, interval: Interval) -> bool:
-    """Whether a table gives any hash in an interval to another reducer than `keep`."""
     first, last = interval
     inside = table.positions[(table.positions > first) & (table.positions <= last)]
     found: bool = (table.owners_of(np.append(inside, np.uint32(first))) != keep).any()

@@ -46,22 +46,17 @@ class Room:
 
     @property
     def piece(self) -> int:
-        """Bytes of spilled states that are in memory together: a small part, as they take several times as much there
-        while they are merged."""
+        """Bytes of spilled states that are in memory together: few, as they take several times as much while they are
+        merged."""
         return max(_LEAST_PIECE, self.memory // _PIECES)
 
     @property
     def place(self) -> Path:
-        """Where things lie."""
         return Path(self.path or gettempdir())
 
     @contextmanager
     def writing(self, raises: type[Exception] = OSError) -> Iterator[None]:
-        """Write in this block; `raises`: the errors of what writes.
-
-        Raises:
-            JobFailedError: that cannot be done; says what would be right.
-        """
+        """`raises`: the errors of what writes in this block. Raises JobFailedError, with the remedy, instead."""
         try:
             yield
         except raises as error:
@@ -69,26 +64,25 @@ class Room:
             raise JobFailedError(f"states cannot be spilled to {self.place}: {why(error)}; {mend}") from None
 
     def file(self) -> BinaryIO:
-        """A new file without a name, for this user alone; it is gone when it is closed."""
+        """Without a name, for this user alone; it is gone when it is closed."""
         with self.writing():
             self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cast(BinaryIO, TemporaryFile(prefix=_PREFIX, dir=self.place))
 
     def directory(self) -> OwnedDirectory:
-        """A new directory, for this user alone."""
+        """For this user alone."""
         with self.writing():
             sweep(self.place, _PREFIX)
             return OwnedDirectory.make(self.place, _PREFIX, mode=0o700)
 
     def pickled(self, found: Any) -> bytes:
-        """An object in bytes."""
         try:
             return pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, AttributeError, TypeError):
             return self.dumps(found)
 
     def on_disk(self, table: pa.Table) -> pa.Table:
-        """The same rows in a file, of which memory holds what was looked at last."""
+        """In a file, of which memory holds what was looked at last."""
         if not table.nbytes:
             return table
         with self.writing(), self.file() as file:
@@ -99,16 +93,11 @@ class Room:
         return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
 
     def column_on_disk(self, column: pa.Array) -> pa.Array:
-        """The same of a column."""
         return self.on_disk(pa.table({"column": column})).column(0).chunk(0)
 
 
 def read_at(file: BinaryIO, offset: int, size: int) -> bytes:
-    """Some bytes of a file.
-
-    Raises:
-        OSError: it has fewer.
-    """
+    """Raises OSError where the file has fewer bytes."""
     found = os.pread(file.fileno(), size, offset)
     while len(found) < size:
         more = os.pread(file.fileno(), size - len(found), offset + len(found))
