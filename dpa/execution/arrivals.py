@@ -1,4 +1,5 @@
-"""The columns that came from each input of a union, or of a join, where they are known only while the job runs.
+"""What columns of the inputs of a union or a join must have in common, and which columns came from each input, where
+they are known only while the job runs.
 
 Senders note them beside each block. A task finds other types as soon as both have come to it. A missing column is found
 when the stage ends, over all its tasks: until then it may still come, as functions give rows with columns of their own.
@@ -6,13 +7,91 @@ when the stage ends, over all its tasks: until then it may still come, as functi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import pyarrow as pa
 
-from dpa.errors import ConfigError, ExecutorError
-from dpa.execution.unions import require_one_key, united
+from dpa._util.inference import as_type, promoted
+from dpa._util.words import as_text
+from dpa.errors import ConfigError, ExecutorError, KeyTypeError
+from dpa.routing.keys import key_type, one_type
+
+
+def united(schemas: Mapping[str, pa.Schema], *, fills: bool) -> pa.Schema:
+    """The columns of the rows of several steps, by the steps' names, in the order of the first. `fills`: rows may lack
+    columns, which are null then. Raises ConfigError where they do not go together."""
+    found: dict[str, tuple[pa.DataType, str]] = {}
+    for step, schema in schemas.items():
+        for field in schema:
+            known, first = found.get(field.name, (field.type, step))
+            both = promoted(known, field.type)
+            if both is None:
+                raise ConfigError(_two_types(field.name, known, first, field.type, step))
+            found[field.name] = (both, step if pa.types.is_null(known) else first)
+    lacking = {step: [name for name in found if name not in schema.names] for step, schema in schemas.items()}
+    if not fills and any(lacking.values()):
+        raise ConfigError(_missing(lacking))
+    return pa.schema([(name, kind) for name, (kind, _) in found.items()])
+
+
+def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
+    """`sides`: each step's name, and its key columns in order. Raises ConfigError where the keys of two steps have no
+    common type."""
+    for (of_left, left), (of_right, right) in combinations(sides, 2):
+        for mine, other in zip(left, right, strict=True):
+            try:
+                one_type([key_type(mine.type), key_type(other.type)])
+            except KeyTypeError:
+                both = f"{mine.name!r} of {of_left!r} is {mine.type} and {other.name!r} of {of_right!r} is {other.type}"
+                text, step = (other.name, of_right) if pa.types.is_string(mine.type) else (mine.name, of_left)
+                mend = f"make text of {text!r} in {step!r}: {as_text(text)}"
+                raise ConfigError(f"keys must be of one type, but {both}; {mend}") from None
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A function of a batch that gives it the columns of all steps whose rows are taken as one.
+
+    Attributes:
+        schema: these columns; the type null stands for one that is not known.
+    """
+
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A column that the batch lacks is null; a dictionary stays one. Raises TypeError where a column of unknown
+        type is of another type than in other rows."""
+        columns = {}
+        for field in self.schema:
+            if field.name not in batch.schema.names:
+                columns[field.name] = pa.nulls(batch.num_rows, field.type)
+                continue
+            column = batch.column(field.name)
+            is_encoded = pa.types.is_dictionary(column.type)
+            kind = column.type.value_type if is_encoded else column.type
+            both = promoted(kind, field.type)
+            if both is None:
+                raise TypeError(f"the column {field.name!r} is {kind} here and {field.type} in the rows of other steps")
+            columns[field.name] = column if is_encoded and both == kind else as_type(column, both)
+        return pa.record_batch(columns)
+
+
+def _two_types(column: str, left: pa.DataType, of_left: str, right: pa.DataType, of_right: str) -> str:
+    text = of_right if pa.types.is_string(left) else of_left
+    both = f"the column {column!r} is {left} in the rows of {of_left!r} and {right} in those of {of_right!r}"
+    return f"{both}; make text of it in {text!r}: {as_text(column)}"
+
+
+def _missing(lacking: Mapping[str, list[str]]) -> str:
+    """By the names of the steps whose rows lack columns."""
+    each = [
+        f"of {step!r} {'have ' if number == 0 else ''}no column {', '.join(map(repr, names))}"
+        for number, (step, names) in enumerate((step, names) for step, names in lacking.items() if names)
+    ]
+    mend = "give all the same columns, or set `allow_missing_columns`, and they are null there"
+    return f"the rows {', and those '.join(each)}; {mend}"
 
 
 @dataclass(frozen=True)

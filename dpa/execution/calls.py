@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from dpa.errors import ExecutorError
 from dpa.execution._held import held_of, value_of
-from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.failures import USER_ERRORS, at, described, executor_error, shown
 from dpa.execution.rows import require_record
-from dpa.execution.running import described
 from dpa.executors import BatchReducer, Groups, Process, Record, Reducer, RowsReducer, name_of
 from dpa.routing.keys import in_words
 

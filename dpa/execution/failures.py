@@ -1,13 +1,15 @@
-"""Turning an exception of user code into an error that names the executor, the key and where it happened, or, where
-errors are tolerated, into a dead letter."""
+"""User code that fails: an exception becomes an error that names the executor, the key and where it happened, or, where
+errors are tolerated, a dead letter. And what user code a thread is in, read from its frames by another thread: a
+function that calls user code says beside its definition how to read that off its local variables."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any, ParamSpec, TypeVar
 
 from dpa.errors import ExecutorError
 from dpa.executors import name_of
@@ -24,6 +26,12 @@ _SHOWN = 200
 
 _KEPT = 4_096
 """Most characters of a record, a message or a traceback in a dead letter."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Describe = Callable[[Mapping[str, Any]], str]
+
+_DESCRIPTIONS: dict[CodeType, Describe] = {}
 
 
 class UserCodeError(ExecutorError):
@@ -156,3 +164,26 @@ def pickled(value: Any) -> bytes | None:
 
 def _is_ours(filename: str) -> bool:
     return filename.replace("\\", "/").rpartition("/dpa/execution/")[1] != ""
+
+
+def described(describe: Describe) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`describe` gets the local variables of the decorated function, which stays as it is."""
+
+    def note(function: Callable[P, T]) -> Callable[P, T]:
+        _DESCRIPTIONS[function.__code__] = describe
+        return function
+
+    return note
+
+
+def running(frame: FrameType | None) -> str | None:
+    """What a thread whose innermost frame is `frame` is at; None if no described function is among its callers."""
+    while frame is not None:
+        describe = _DESCRIPTIONS.get(frame.f_code)
+        if describe is not None:
+            try:
+                return describe(frame.f_locals)
+            except Exception:  # it has only begun, or has just ended, or a value of the user's cannot be shown
+                return None
+        frame = frame.f_back
+    return None

@@ -16,11 +16,10 @@ from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input
 from dpa.execution.block import Block, Values, object_array
-from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, executor_error, shown, tolerated
+from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, described, executor_error, shown, tolerated
 from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import Rows, origin_of, records_of
-from dpa.execution.running import described
 from dpa.execution.windowing import joined_block, session_block
 from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
 from dpa.operators import RowOperator

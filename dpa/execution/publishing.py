@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import ExecutorError
-from dpa.execution._pieces import owners_within
+from dpa.execution._parts import owners_within
 from dpa.execution.keys import cast, encode, key_column
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
 from dpa.routing.keys import KeyName, names_of, one_type

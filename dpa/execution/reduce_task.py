@@ -25,9 +25,8 @@ from dpa.execution.key_stats import KeyStats
 from dpa.execution.publishing import LastPublished, Publishes
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain, whole_of
-from dpa.execution.saving import TaskSaving
 from dpa.execution.schemas import ShareSchema, as_agreed
-from dpa.execution.snapshots import TaskSnapshot
+from dpa.execution.snapshots import TaskSaving, TaskSnapshot
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced, StatePart

@@ -14,9 +14,8 @@ from dpa._util.inference import no_rows
 from dpa._util.known import known
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, to_show
-from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, executor_error, shown, tolerated
+from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, described, executor_error, shown, tolerated
 from dpa.execution.rows import Rows, batch_of, origin_of, records_of, require_record
-from dpa.execution.running import described
 from dpa.executors import Record, name_of
 from dpa.operators import RowKind, RowOperator
 from dpa.tolerance import Origin

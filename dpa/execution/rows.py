@@ -14,7 +14,7 @@ from dpa._util.known import known
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, objects_of
-from dpa.execution.running import described
+from dpa.execution.failures import described
 from dpa.executors import Record
 from dpa.sources.event_time import SourceTime
 from dpa.tolerance import Origin

@@ -16,12 +16,10 @@ import pyarrow as pa
 
 from dpa._util.inference import no_rows
 from dpa.errors import ConfigError, ExecutorError, TableError
-from dpa.execution.arrivals import Input
+from dpa.execution.arrivals import Aligned, Input, require_one_key, united
 from dpa.execution.mapping import MapTask, check_columns
-from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import NOTHING_KNOWN, Extent, Known
+from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver
 from dpa.execution.row_operators import call_on_batch
-from dpa.execution.unions import Aligned, require_one_key, united
 from dpa.executors import Mapper, name_of
 from dpa.logical.step import Keying, Step, StepInput
 from dpa.operators import JoinOptions, RowKind, RowOperator

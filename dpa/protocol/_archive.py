@@ -17,8 +17,7 @@ from dpa._util.outages import HERE
 from dpa.checkpoints import DataFiles, FileRef, Manifest, Part, TaskParts
 from dpa.errors import CheckpointError
 from dpa.execution.reduce_task import ReduceTask
-from dpa.execution.saving import TaskSaving
-from dpa.execution.snapshots import TaskSnapshot, folded
+from dpa.execution.snapshots import TaskSaving, TaskSnapshot, folded
 from dpa.protocol.checkpoint_format import read, written
 from dpa.protocol.wire.addresses import Address
 from dpa.routing.hashing import ALL_HASHES

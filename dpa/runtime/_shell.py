@@ -20,7 +20,7 @@ from dpa._secrets import hidden
 from dpa._util.disk import is_full, why
 from dpa._util.outages import HERE
 from dpa.errors import DpaError
-from dpa.execution.running import running
+from dpa.execution.failures import running
 from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine

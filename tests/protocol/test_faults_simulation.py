@@ -20,7 +20,7 @@ from dpa.checkpoints._chain import Chain
 from dpa.errors import JobFailedError
 from dpa.execution._object_table import ObjectTable
 from dpa.execution.reduce_task import ReduceTask
-from dpa.execution.saving import TaskSaving
+from dpa.execution.snapshots import TaskSaving
 from dpa.protocol._archive import Archive
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.checkpointing import Checkpointing

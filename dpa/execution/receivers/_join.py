@@ -16,11 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
-from dpa.execution._pieces import of_columns, owners_within
+from dpa.execution._parts import of_columns, owners_within
 from dpa.execution.block import Block
 from dpa.execution.keys import by_position, cast, encode, key_columns
-from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import NOTHING_KNOWN, Extent, Known
+from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver
 from dpa.execution.rows import concatenated
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.operators import JoinOptions

@@ -18,8 +18,7 @@ from dpa.execution._tolerant_calls import Tolerant
 from dpa.execution.block import Block
 from dpa.execution.calls import emitted, emitted_last, emitted_on_time, timer, zero
 from dpa.execution.keys import key_columns
-from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import Extent, Known
+from dpa.execution.receivers.base import Extent, Known, Receiver
 from dpa.execution.rows import batch_of
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.executors import Process, Record, name_of

@@ -16,11 +16,9 @@ from dpa.execution._object_table import ObjectTable
 from dpa.execution._tolerant_calls import Tolerant
 from dpa.execution.block import Block, Values, object_array
 from dpa.execution.calls import fold, zero
-from dpa.execution.failures import USER_ERRORS, at, executor_error
+from dpa.execution.failures import USER_ERRORS, at, described, executor_error
 from dpa.execution.keys import key_columns
-from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import Extent, Known, as_declared
-from dpa.execution.running import described
+from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, States, result_table
 from dpa.executors import FunctionReducer, Record, Reducer, name_of

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.execution._parts import combined, ends_of, without_window
-from dpa.execution._pieces import of_columns, owners_within
-from dpa.execution._sizes import deep_size
+from dpa.execution._object_table import deep_size
+from dpa.execution._parts import combined, ends_of, of_columns, owners_within, without_window
 from dpa.execution._tolerant_calls import copies
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode

@@ -16,14 +16,12 @@ import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
-from dpa.execution._parts import hashes_of
-from dpa.execution._pieces import of_columns, owners_within
+from dpa.execution._parts import hashes_of, of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS, UserCodeError, bisected, shown, tolerated
 from dpa.execution.keys import Codes, cast, encode, key_columns
-from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import Extent, Known, as_declared
+from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of

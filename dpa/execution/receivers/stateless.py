@@ -11,8 +11,7 @@ import pyarrow as pa
 from dpa.errors import DpaError, ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.failures import USER_ERRORS
-from dpa.execution.receivers.base import Receiver
-from dpa.execution.receivers.known import NOTHING_KNOWN, Extent, Known, as_declared
+from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver, as_declared
 from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dpa.aggregates import Count, Sum
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.execution.emission import Emission
+from dpa.execution.failures import running
 from dpa.execution.mapping import Emitted
-from dpa.execution.running import running
 from dpa.executors import as_mapper, batch_mapper
 from dpa.operators import RowKind, RowOperator, as_row_operator, batch_filter
 from dpa.sources.splits import MemorySplit

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from test_receivers import EXAMPLES, blocks_of, rows_of
 from test_timers import SECOND, Alarms, block
 
-from dpa.execution import saving
+from dpa.execution import snapshots
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.batch import BatchReceiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
-from dpa.execution.saving import TaskSaving
-from dpa.execution.snapshots import TaskSnapshot, folded
+from dpa.execution.snapshots import TaskSaving, TaskSnapshot, folded
 
 STEPS = st.sampled_from(["process", "process", "cut", "cut", "sweep", "give", "take"])
 NUMBERS = st.lists(st.integers(0, 15), min_size=1, max_size=3)
@@ -27,7 +26,7 @@ NUMBERS = st.lists(st.integers(0, 15), min_size=1, max_size=3)
 
 @pytest.fixture(autouse=True)
 def few_keys_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving, "_KEYS", 2)
+    monkeypatch.setattr(snapshots, "_KEYS", 2)
 
 
 class Written:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.receivers import receiver_of
-from dpa.execution.receivers.known import Extent
+from dpa.execution.receivers.base import Extent
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.operators import JOINS, JoinOptions

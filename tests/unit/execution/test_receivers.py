@@ -18,9 +18,8 @@ from dpa.execution.receivers import KINDS, receiver_of
 from dpa.execution.receivers._join import JoinReceiver
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
-from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.base import Extent, Receiver
 from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
-from dpa.execution.receivers.known import Extent
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import plain
 from dpa.execution.states import Reduced

@@ -28,7 +28,7 @@ from dpa.errors import ConfigError, ExecutorError, ProtocolError
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
-from dpa.execution.receivers.known import Extent
+from dpa.execution.receivers.base import Extent
 from dpa.execution.schemas import agreed
 from dpa.executors import BatchReducer, Groups, Process, RowsReducer, as_process, as_reducer
 from dpa.operators import JoinOptions, RowKind, as_row_operator

@@ -10,9 +10,9 @@ import pytest
 from builders import map_task
 
 from dpa.execution.block import Block
+from dpa.execution.failures import running
 from dpa.execution.receivers import receiver_of
 from dpa.execution.rows import Portions
-from dpa.execution.running import running
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
 from dpa.sources.generated import GeneratedTable, Generator
