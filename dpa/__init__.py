@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpa._util.logs import quiet_by_default
+from dpa._util.streams import quiet_by_default
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, RowsReducer, batch_mapper
 from dpa.operators import batch_filter
 from dpa.windows.options import session, sliding, tumbling

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpa._util.lazy_pandas import import_pandas_late
-from dpa._util.logs import chosen_level, log_to_stderr
-from dpa._util.streams import OutputError, open_closed, printing, say
+from dpa._util.streams import OutputError, chosen_level, log_to_stderr, open_closed, printing, say
 from dpa.driver.interrupts import Interrupts
 from dpa.errors import ConfigError, DpaError, JobCancelledError
 

@@ -24,26 +24,16 @@ _BRACKETS = {"<": 1, "(": 1, "[": 1, ">": -1, ")": -1, "]": -1}
 
 @dataclass(frozen=True)
 class Declared:
-    """The columns that a step declares.
-
-    Attributes:
-        place: the key path of the declaration, for messages; it names the step.
-        schema: the columns, in order.
-    """
+    """The columns that a step declares, in order; `place` is the declaration's key path, which names the step in
+    messages."""
 
     place: str
     schema: pa.Schema
 
     def conformed(self, rows: pa.RecordBatch, giver: str, key: Sequence[str] = ()) -> pa.RecordBatch:
-        """Cast rows from user code to these columns.
-
-        Args:
-            giver: the method that returned the rows, for messages.
-            key: the rows' key columns. They come first; undeclared ones stay as they are.
-
-        Raises:
-            ExecutorError: the rows have other columns, or a value would change in the declared type.
-        """
+        """Cast rows from user code to these columns, after the rows' key columns, which may be undeclared. Raises
+        ExecutorError, with `giver` as the method that returned the rows, if they have other columns or a value would
+        change."""
         names = [*key, *(name for name in self.schema.names if name not in key)]
         given, declared = rows.schema.names, ", ".join(self.schema.names)
         for name in given:
@@ -69,14 +59,8 @@ class Declared:
 
 
 def type_names(schema: object) -> dict[str, str]:
-    """The name of each column's type.
-
-    Args:
-        schema: an Arrow schema, or a mapping of columns to Arrow types or their names. Nullability is dropped.
-
-    Raises:
-        ValueError: it is neither, has no column, a column twice, or a type without a name.
-    """
+    """The name of each column's type, of an Arrow schema or a mapping of columns to types or their names. Nullability
+    is dropped. Raises ValueError if it is neither, has no column, a column twice, or a type without a name."""
     if isinstance(schema, pa.Schema):
         items = list(zip(schema.names, schema.types, strict=True))
     else:
@@ -94,11 +78,8 @@ def schema_named(types: Mapping[str, str]) -> pa.Schema:
 
 
 def type_named(name: str) -> pa.DataType:
-    """The Arrow type of a name; list and map elements may be named: `list<int64>`, `list<item: int64>`.
-
-    Raises:
-        ValueError: there is no such type.
-    """
+    """The Arrow type of a name; list and map elements may be named: `list<int64>`, `list<item: int64>`. Raises
+    ValueError if there is no such type."""
     name = name.strip()
     outer, opened, inner = name.partition("<")
     if opened and inner.endswith(">"):

@@ -17,11 +17,8 @@ MOST_SECONDS = 1_000 * 366 * 86_400
 
 
 def as_seconds(value: Any) -> Any:
-    """Parse text with a unit; return any other value unchanged.
-
-    Raises:
-        ValueError: the text is no duration, or it is too long.
-    """
+    """Parse text with a unit; return any other value unchanged. Raises ValueError for other text, and if it is too
+    long."""
     if isinstance(value, int | float) and value > MOST_SECONDS:
         raise ValueError(f"a duration is at most {MOST_SECONDS:,} seconds")
     if not isinstance(value, str):

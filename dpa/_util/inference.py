@@ -49,11 +49,7 @@ def array_of(values: Sequence[Any]) -> pa.Array:
 
 
 def one_type(kinds: Iterable[pa.DataType]) -> pa.DataType:
-    """The type to which all of these are promoted.
-
-    Raises:
-        pa.ArrowInvalid: there is none.
-    """
+    """The type to which all of these are promoted. Raises pa.ArrowInvalid if there is none."""
     return functools.reduce(_common, kinds, pa.null())
 
 
@@ -82,11 +78,7 @@ def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 def as_type(column: ArrayT, kind: pa.DataType) -> ArrayT:
     """Cast a column, unless it has the type already: Arrow breaks a list with nested nulls when it casts it to its own
-    type.
-
-    Raises:
-        pa.ArrowInvalid, pa.ArrowNotImplementedError: a value does not fit.
-    """
+    type."""
     return column if column.type == kind else column.cast(kind)
 
 
@@ -95,8 +87,7 @@ def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
     between dates and timestamps, between layouts of text or bytes, element by element in nested types, and nulls to
     anything.
 
-    Raises:
-        pa.ArrowInvalid: the types are of different kinds, or a value would change.
+    Raises pa.ArrowInvalid if the types are of different kinds, or a value would change.
     """
     if column.type == kind:
         return column

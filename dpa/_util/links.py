@@ -8,12 +8,8 @@ from pathlib import Path
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path, with links followed, leads to anything.
-
-    Raises:
-        OSError: a loop of links or a missing permission hides it.
-        ValueError: the path has a null character.
-    """
+    """Whether a path, with links followed, leads to anything. Raises OSError if a loop of links or a missing permission
+    hides it, and ValueError if the path has a null character."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -38,11 +38,7 @@ _SAID_EVERY = 3600.0
 
 
 def may_pass(error: BaseException, *, full: bool = True) -> bool:
-    """Whether an error, or its cause, is an outage that a retry may outlast.
-
-    Args:
-        full: whether a full disk counts too.
-    """
+    """Whether an error, or its cause, is an outage that a retry may outlast; `full`: whether a full disk counts too."""
     inner: BaseException | None = error
     while inner is not None and not _passes(inner, full):
         # What user code has handled before it raised is none of its reasons.
@@ -68,12 +64,7 @@ def _passes(error: BaseException, full: bool) -> bool:
 
 class Outages:
     """How a process bears outages. Until `begin` it bears none: what fails before a job begins must fail at once.
-
-    Thread-safe.
-
-    Attributes:
-        awaited: total seconds spent waiting for places, whether or not there was an outage.
-    """
+    Thread-safe. `awaited` is the total of seconds spent waiting for places, with or without an outage."""
 
     def __init__(self) -> None:
         self.awaited = 0.0
@@ -100,7 +91,6 @@ class Outages:
             patience: the longest outage, in seconds; None: any.
             warn: receives each report.
             is_over: waits for some seconds, or until the process must end; returns whether it must.
-            clock: gives seconds.
         """
         self._patience, self._warn, self._is_over, self._clock = patience, warn, is_over, clock
 
@@ -108,15 +98,13 @@ class Outages:
         self.begin(0.0, lambda words: None, lambda seconds: True, lambda: 0.0)
 
     def bear(self, action: Callable[[], T], *, what: str = "", patience: float | None = None, full: bool = True) -> T:
-        """Run an action, and retry while it fails by an outage. The action must be idempotent.
+        """Run an idempotent action, and retry while it fails by an outage. Raises the action's error if it is no
+        outage, lasts too long, or the process must end.
 
         Args:
             what: the place in words; by default the error names it.
             patience: seconds, instead of the process's.
             full: whether to wait for a full disk too.
-
-        Raises:
-            Exception: the action's error, if it is no outage, the outage is too long, or the process must end.
         """
         outage = self.outage(what, patience)
         while True:

@@ -61,11 +61,7 @@ class Schema:
         return pickle.dumps(_Writer(self, dumps).plain(thing), protocol=5)
 
     def load(self, file: BinaryIO) -> Any:
-        """Read the next thing of a file; arrays and Arrow data are read-only.
-
-        Raises:
-            PlainError: it is not of this form, or has unknown records.
-        """
+        """Read the next thing of a file; arrays and Arrow data are read-only. Raises PlainError."""
         try:
             tree = _Builtins(file).load()
         except Exception as error:  # damaged pickles may raise anything

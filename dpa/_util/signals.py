@@ -25,11 +25,8 @@ def ending_handlers() -> dict[int, Any]:
 
 @contextmanager
 def interrupts_held(hurry: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the signals back until the block ends; a second Ctrl-C gets through. Protects the main thread only.
-
-    Args:
-        hurry: called when a signal is held back, to end the block soon, if only by an error.
-    """
+    """Hold the signals back until the block ends; a second Ctrl-C gets through. Protects the main thread only. `hurry`
+    is called when a signal is held back, to end the block soon, if only by an error."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from dpa._secrets import hidden
 from dpa._util.as_yaml import as_yaml
-from dpa._util.logs import chosen_level
 from dpa._util.outages import Outages
+from dpa._util.streams import chosen_level
 from dpa._util.words import plural
 from dpa.driver._first_tables import with_first_tables
 from dpa.driver._saved_run import SavedRun

@@ -25,8 +25,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa._util.lazy_pandas import import_pandas_late
-from dpa._util.logs import log_to_stderr
 from dpa._util.outages import HERE
+from dpa._util.streams import log_to_stderr
 from dpa.errors import ProtocolError
 from dpa.execution.trials import Work
 from dpa.measure.load import TrafficMeter

@@ -15,10 +15,10 @@ from tempfile import gettempdir
 from typing import Any
 
 from dpa._util.disk import why
-from dpa._util.logs import chosen_level
 from dpa._util.owned import users_directory
 from dpa._util.sharing import Shared, in_lasting_thread, own_environment
 from dpa._util.signals import interrupts_held, terminal_kept_away
+from dpa._util.streams import chosen_level
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
 from dpa.runtime.ray_internals.lean import few_processes, ray_messages_logged

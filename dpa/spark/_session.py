@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpa._secrets import has_secret
-from dpa._util.logs import root_left_alone
 from dpa._util.owned import temporary_directory
 from dpa._util.sharing import Shared, environment
 from dpa._util.signals import interrupts_held
+from dpa._util.streams import root_left_alone
 from dpa.errors import TableError
 from dpa.spark import _session_state
 from dpa.spark._errors import as_table_error, brief, logging_only, tidying_up

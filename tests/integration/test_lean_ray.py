@@ -13,7 +13,7 @@ from dpa.runtime.ray_internals.forked_worker import SCRIPT, WORKER_PORTS
 
 PROGRAM = """
 import json, sys
-from dpa._util.logs import log_to_stderr
+from dpa._util.streams import log_to_stderr
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.ray_internals.private import node_processes
 

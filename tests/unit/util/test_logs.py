@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpa._util.logs import chosen_level, log_to_stderr, root_left_alone
+from dpa._util.streams import chosen_level, log_to_stderr, root_left_alone
 
 LOGGER = logging.getLogger("dpa.driver.anything")
 
