@@ -42,11 +42,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Position:
-    """Where the next poll of an open feed continues.
-
-    Attributes:
-        value: what the last page gave, picklable; None before the first.
-    """
+    """Where the next poll of an open feed continues: what the last page gave, picklable; None before the first."""
 
     value: Any = None
 
@@ -95,8 +91,9 @@ class Feed(ABC):
     def poll(self, split_rows: int, position: Any = None) -> Page:
         """The page at a position, which an earlier page gave; None: the first one.
 
-        The same position gives the same rows again. A closed feed is not polled. An open feed gives a page without
-        splits, with a position, if nothing has come. It answers within a second or so, with `PAGE_SPLITS` at most.
+        The same position gives the same rows again, and perhaps newer ones. There is no poll after a page without a
+        position. An open feed gives a page without splits, with a position, if nothing has come. It answers within a
+        second or so, with `PAGE_SPLITS` at most.
 
         Args:
             split_rows: about how many rows a split should have.

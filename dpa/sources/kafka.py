@@ -132,7 +132,7 @@ class KafkaSplit:
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     self._failed(error)
-                elif offset >= self.stop:
+                elif offset >= self.stop:  # a record, or the partition's end: those before it have come, or are none
                     at = self.stop
                 elif error is None and offset >= at:
                     messages.append(message)

@@ -43,8 +43,7 @@ class RecordFormat:
         key, value: their encodings; `bytes` and `string` give the columns `key` and `value`.
         columns: of values that are JSON objects, the fields that become columns. One that has another column's name
             replaces it.
-        tolerates: whether to leave out records that cannot be read. Then all columns are read, so that the columns a
-            job reads do not decide what is left out.
+        tolerates: as in `LineFormat`.
     """
 
     key: Literal["bytes", "string"] = "bytes"

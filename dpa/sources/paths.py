@@ -62,13 +62,8 @@ def local_path(path: str, base: str) -> Path | None:
 
 
 def local_directories(path: str, base: str) -> list[Path]:
-    """The local directories from which a path reads, sorted. A file gives its directory; a link also its target's; a
-    glob its part without `*`, `?`, `[` and `{`, and its matches. A URI gives none.
-
-    Args:
-        path: file, directory or glob as in a job file; it need not exist.
-        base: where relative paths start.
-    """
+    """The local directories from which a path of a job file reads, sorted. A file gives its directory; a link also its
+    target's; a glob its part without `*`, `?`, `[` and `{`, and its matches. A URI gives none."""
     whole = local_path(path, base)
     found: set[Path] = set()
     for one in [] if whole is None else _alternatives(str(whole)):

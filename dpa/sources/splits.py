@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -108,30 +108,22 @@ class Gaps:
         return self._missing[stop] - self._missing[first]
 
 
-class Gapped(Protocol):
-    """A split that may have missing rows."""
-
-    def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that exist; `gaps` notes the others."""
-        ...
-
-
 @dataclass(frozen=True)
 class GappedRows:
     """The rows of such a split that exist; `gaps` has the others, as far as it has been read."""
 
-    split: Gapped
+    split: Any
     gaps: Gaps
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows."""
-        return self.split.batches(batch_rows, self.gaps)
+        rows: Iterator[pa.RecordBatch] = self.split.batches(batch_rows, self.gaps)
+        return rows
 
 
 def gapped(rows: object) -> GappedRows | None:
     """The reader of a split that may have missing rows, as its attribute `has_gaps` says; None: it has none."""
     inner = rows.split if isinstance(rows, NumberedSplit) else rows
-    return GappedRows(cast("Gapped", inner), Gaps()) if getattr(inner, "has_gaps", False) else None
+    return GappedRows(inner, Gaps()) if getattr(inner, "has_gaps", False) else None
 
 
 def whole(split: Split) -> Split:
@@ -330,10 +322,10 @@ def placed(split: Split | FirstRows, batch_rows: int) -> Iterator[tuple[pa.Recor
             if taken < batch.num_rows:
                 return
         return
-    gaps, found, read = Gaps(), gapped(split), 0
-    for batch in split.batches(batch_rows) if found is None else found.split.batches(batch_rows, gaps):
+    found, read = gapped(split), 0
+    for batch in (found or split).batches(batch_rows):
         rows = np.arange(read, read + batch.num_rows)
-        yield batch, rows if found is None else rows + [gaps.before(row) for row in rows.tolist()]
+        yield batch, rows if found is None else rows + [found.gaps.before(row) for row in rows.tolist()]
         read += batch.num_rows
 
 

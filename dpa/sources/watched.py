@@ -214,6 +214,7 @@ class WatchedFiles(Feed):
         except FileNotFoundError:
             return None
         except TableError:
+            # A Parquet file has its footer last: without one it may still be being written.
             if self.format is not None or (age > _PATIENCE_SECONDS and location.kind == fs.FileType.File):
                 raise
             return None

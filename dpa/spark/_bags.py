@@ -35,7 +35,7 @@ _LONGEST_ROW = 400
 
 
 class Bags:
-    """The rows of two tables with the same columns, paired off within a tolerance.
+    """The rows of two tables with the same columns, paired off within a tolerance. Raises IncomparableError.
 
     A row is identified by its exact columns: neither floating nor nested. Rows of one identity are numbered in the
     order of their other columns, and equal rows of one number are a pair. What is left is paired likewise by all
@@ -45,9 +45,6 @@ class Bags:
     A pair is always equal, so tables of which no row is left are equal. The converse fails only where a coarse
     tolerance makes one row equal to several that differ: with two or more inexact columns, or one of lists, another
     choice of pairs might match more.
-
-    Raises:
-        IncomparableError: two columns of one name are of different kinds.
     """
 
     def __init__(self, result: pa.Table, reference: pa.Table, tolerance: float) -> None:
@@ -62,6 +59,8 @@ class Bags:
         self._frames = {side: self._frame(side) for side in _SIDES}
         no_numbers = [name for name in self._exact if not (tolerance and kinds[name].is_numeric())]
         rows = {side: frame["row"] for side, frame in self._frames.items()}
+        # The exact columns come first, as sentences name rows by them. A missing row shifts the pairs of its identity,
+        # which all columns mend. A number near another identity's is found by the columns that are no numbers.
         for identity in (self._exact, [*kinds], no_numbers):
             left = self._unequal(rows, identity)
             rows = {side: left[side].drop_nulls() for side in _SIDES}

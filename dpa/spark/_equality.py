@@ -41,11 +41,7 @@ def common(left: Kind, right: Kind) -> Kind | None:
 
 
 def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Cast two columns to a common type, except for the content of lists and structs.
-
-    Raises:
-        IncomparableError: they are of different kinds.
-    """
+    """Cast two columns to a common type, except for the content of lists and structs. Raises IncomparableError."""
     if left.dtype == pl.Null or not len(left):
         return right.clear(len(left)), right
     if right.dtype == pl.Null or not len(right):
@@ -58,11 +54,8 @@ def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl
 
 
 def equal(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
-    """Where two columns of the same length hold equal values: booleans without nulls.
-
-    Raises:
-        IncomparableError: they, or what they hold, are of different kinds.
-    """
+    """Where two columns of the same length hold equal values: booleans without nulls. Raises IncomparableError if they,
+    or what they hold, are of different kinds."""
     left, right = aligned(name, left, right)
     if isinstance(left.dtype, pl.List | pl.Array):
         return _equal_lists(name, left, right, tolerance)
@@ -81,13 +74,9 @@ def digits_of(tolerance: float) -> int | None:
 
 
 def steady(values: pl.Expr, own: Kind, other: Kind, digits: int | None) -> pl.Expr:
-    """Values in their form for sorting and joining: of one type on both sides, and rounded to `digits_of` the
-    tolerance. Equal values nearly always have one form, but values of one form need not be equal.
-
-    Args:
-        values: of the type `own`.
-        other: the type of the column to compare with.
-    """
+    """Values of the type `own` in their form for sorting and joining with a column of the type `other`: of one type on
+    both sides, and rounded to `digits_of` the tolerance. Equal values nearly always have one form, but values of one
+    form need not be equal."""
     if own == pl.Null:
         values, own = values.cast(other), other
     if other == pl.Null:
@@ -193,13 +182,8 @@ def difference(subject: str, column: str, here: Any, there: Any) -> str:
 
 
 def divergence(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> tuple[str, Any, Any]:
-    """The path to the first difference of two values, such as `ranking[3].score`, and what is there. Null, and lists of
-    different lengths, are not looked into.
-
-    Args:
-        name: of the column.
-        left, right: series of one value each, of one kind and not equal.
-    """
+    """The path to the first difference of two values, such as `ranking[3].score`, and what is there. The values are
+    series of one element, of one kind and not equal. Null, and lists of different lengths, are not looked into."""
     parts = _parts(left, right)
     for step, (one, other) in parts.items():
         if not equal(name, one, other, tolerance)[0]:

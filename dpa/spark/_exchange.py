@@ -48,14 +48,12 @@ def in_spark(
     stage_dir: str | None = None,
     name: str = "the table in memory",
 ) -> Iterator[DataFrame]:
-    """Yield a table as a DataFrame for this block; a DataFrame as it is.
+    """Yield a table as a DataFrame for this block; a DataFrame as it is. Raises TableError if Spark has no counterpart
+    of a column's type.
 
     Args:
         stage_dir: where to write a large table, as in `staged`.
         name: the table's name in error messages.
-
-    Raises:
-        TableError: Spark has no counterpart of a column's type.
     """
     if not isinstance(table, pa.Table):
         yield table
@@ -89,15 +87,8 @@ def _by_file(table: pa.Table, schema: StructType, spark: SparkSession, place: Lo
 
 
 def fetched(frame: DataFrame, stage_dir: str | None, what: str) -> pa.Table:
-    """Compute a DataFrame and return its rows.
-
-    Args:
-        stage_dir: where Spark writes them, as in `staged`.
-        what: starts error messages.
-
-    Raises:
-        TableError: Spark cannot compute the rows.
-    """
+    """Compute a DataFrame and return its rows. Raises TableError, with `what` in front, if Spark cannot. Spark writes
+    the rows to `stage_dir`, as in `staged`."""
     with as_table_error(what):
         names = frame.columns
         shared = _shares_files(frame.sparkSession, stage_dir)
@@ -115,50 +106,32 @@ def _shares_files(spark: SparkSession, stage_dir: str | None) -> bool:
 
 
 def _read_back(kind: DataType) -> bool:
+    """Whether Spark reads from Arrow's file what it would make of the table. It would move timestamps."""
     from pyspark.sql import types as t
 
-    return _written(kind) and not isinstance(kind, t.TimestampType | t.TimestampNTZType) and not _parts(kind)
+    others = t.TimestampType | t.TimestampNTZType | t.ArrayType | t.MapType | t.StructType
+    return _written(kind) and not isinstance(kind, others)
 
 
 def _written(kind: DataType) -> bool:
-    from pyspark.sql import types as t
-
-    parts = _parts(kind)
-    if parts:
-        return all(_written(part) for part in parts)
-    return isinstance(
-        kind,
-        t.BooleanType
-        | t.IntegralType
-        | t.FractionalType
-        | t.StringType
-        | t.BinaryType
-        | t.DateType
-        | t.TimestampType
-        | t.TimestampNTZType,
-    )
-
-
-def _parts(kind: DataType) -> list[DataType]:
+    """Whether Arrow reads what Spark writes: not intervals, and nulls of no type."""
     from pyspark.sql import types as t
 
     match kind:
         case t.ArrayType():
-            return [kind.elementType]
+            return _written(kind.elementType)
         case t.MapType():
-            return [kind.keyType, kind.valueType]
+            return _written(kind.keyType) and _written(kind.valueType)
         case t.StructType():
-            return [field.dataType for field in kind.fields]
-    return []
+            return all(_written(field.dataType) for field in kind.fields)
+    numbers, times = t.IntegralType | t.FractionalType, t.DateType | t.TimestampType | t.TimestampNTZType
+    return isinstance(kind, numbers | times | t.BooleanType | t.StringType | t.BinaryType)
 
 
 def generated_frame(spark: SparkSession, table: GeneratedTable) -> DataFrame:
     """A generated table as a DataFrame. Spark's Python workers generate the rows in each query over it, so on a cluster
-    they must be able to import dpa and the generator's module.
-
-    Raises:
-        TableError: the generator cannot be pickled, or Spark has no counterpart of a column's type.
-    """
+    they must be able to import dpa and the generator's module. Raises TableError if the generator cannot be pickled, or
+    Spark has no counterpart of a column's type."""
     splits, paths = table.splits(_PARTITION_ROWS), [path for path in sys.path if path]
 
     def rows(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

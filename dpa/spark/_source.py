@@ -96,11 +96,7 @@ class RowSample:
 
 
 def require_paths(source: Source) -> None:
-    """Check without Spark that each local path of an input and its views leads to something.
-
-    Raises:
-        TableError: names the first path that leads to nothing.
-    """
+    """Check without Spark that each local path of an input and its views leads to something. Raises TableError."""
     for view in source.views.values():
         require_paths(replace(view, base=source.base))
     for path in source.paths if source.format in FILE_FORMATS else ():
@@ -146,11 +142,7 @@ def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -
 
 
 def narrowed(frame: DataFrame, where: str | None, select: Sequence[str]) -> DataFrame:
-    """Apply `where`, then `select`.
-
-    Raises:
-        TableError: a column is missing, or an expression is wrong.
-    """
+    """Apply `where`, then `select`. Raises TableError if a column is missing, or an expression is wrong."""
     columns = f"the columns are {listed(frame.columns)}"
     if where is not None:
         with as_table_error(f"`where`: {where}", columns):
@@ -247,11 +239,8 @@ def sampled(frame: DataFrame, sample: RowSample) -> DataFrame:
 
 
 def sample_rows(frame: DataFrame, max_rows: int, seed: int = 0) -> tuple[int, pa.Table]:
-    """The number of rows, and about `max_rows` of them drawn at random.
-
-    Raises:
-        TableError: Spark cannot compute the rows.
-    """
+    """The number of rows, and about `max_rows` of them drawn at random. Raises TableError if Spark cannot compute
+    them."""
     with as_table_error("drawing a sample of the input"):
         rows = frame.count()
         return rows, (frame if rows <= max_rows else frame.sample(False, max_rows / rows, seed)).toArrow()

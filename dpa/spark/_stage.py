@@ -102,11 +102,7 @@ class Kept:
     is_there: bool
 
     def staged(self) -> ParquetTable | MicroBatches:
-        """What was staged there; a feed if it was one.
-
-        Raises:
-            TableError: it is gone, or not complete.
-        """
+        """What was staged there; a feed if it was one. Raises TableError if it is gone, or not complete."""
         place = locate(self.place)
         try:
             return _hand_over.again(place) or parquet_table([self.place])
@@ -187,11 +183,8 @@ def _staged(
 @contextmanager
 def new_stage(stage_dir: str | None) -> Iterator[Location]:
     """Yield the place of a directory yet to be made inside `stage_dir`, and remove it. If the block fails, tasks of
-    Spark's may still write there, so it is removed again when Spark has ended.
-
-    Raises:
-        TableError: nothing can be made in `stage_dir`.
-    """
+    Spark's may still write there, so it is removed again when Spark has ended. Raises TableError if nothing can be made
+    there."""
     ours, place = _new_place(stage_dir)
     _session_state.add_place(ours)
     good = False
@@ -269,11 +262,7 @@ def _writing(frame: DataFrame, place: Location, row_group_rows: int, *, early: b
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
-    """The input's columns as mappers will see them; neither reads nor stages rows.
-
-    Raises:
-        TableError: the input cannot be read.
-    """
+    """The input's columns as mappers will see them; neither reads nor stages rows. Raises TableError."""
     table = _in_place(source)
     if table is not None:
         return table.schema

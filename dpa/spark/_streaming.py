@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -73,7 +73,8 @@ def streamed(
         TableError: there is no such source, a column or expression is wrong, or the stream cannot be read.
     """
     frame = _frame(spark, source)
-    with _staging(stage_dir, kept) as place:
+    with new_stage(stage_dir) if kept is None else nullcontext(locate(kept.place)) as place:
+        place.filesystem.create_dir(place.path, recursive=True)
         with as_table_error(f"staging the stream {source.name!r}"):
             schema = uri_of(place.at(f"{place.path}/_schema"))
             _write(spark.createDataFrame([], frame.schema), schema, row_group_rows)
@@ -89,18 +90,6 @@ def streamed(
             with tidying_up():
                 query.stop()
             watching.join()
-
-
-@contextmanager
-def _staging(stage_dir: str | None, kept: Kept | None) -> Iterator[Location]:
-    if kept is not None:
-        place = locate(kept.place)
-        place.filesystem.create_dir(place.path, recursive=True)
-        yield place
-        return
-    with new_stage(stage_dir) as place:
-        place.filesystem.create_dir(place.path, recursive=True)
-        yield place
 
 
 def _started(frame: DataFrame, source: StreamSource, place: Location, row_group_rows: int) -> StreamingQuery:

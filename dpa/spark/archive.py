@@ -39,11 +39,8 @@ GROUP BY lower(word)
 
 
 def make_archive(file: Path) -> None:
-    """Replace the archive, and the one that it builds on. Running sessions are undisturbed.
-
-    Raises:
-        TableError: Spark does not start, or an archive cannot be written.
-    """
+    """Replace the archive, and the one that it builds on; running sessions are undisturbed. Raises TableError if Spark
+    does not start, or an archive cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=file.parent) as directory:

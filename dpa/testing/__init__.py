@@ -1,9 +1,9 @@
-"""Helpers for tests of your own jobs: run executors or a whole job in this process, and check the laws that a
-mergeable reducer must keep, and what a feed promises.
+"""Helpers for tests of your own jobs: run executors or a whole job in this process, and check the laws of a mergeable
+reducer and the promises of a feed.
 
-None needs Ray but `LocalCluster`, which starts several nodes of it on this machine. `run_local`,
-and a job on `LocalBackend`, go through the same blocks and states as a real run, split over several reducers with a
-redistribution half way, so what only shows with more than one reducer shows here.
+Only `LocalCluster` needs Ray: it starts several nodes on this machine. `run_local`, and a job on `LocalBackend`, use
+the same blocks and states as a real run, split over several reducers with a redistribution half way. So errors that
+need more than one reducer show here.
 """
 
 from dpa.driver.backend import LocalBackend

@@ -12,13 +12,13 @@ from dpa.runtime.ray_internals.forked_worker import WORKERS
 
 
 class LocalCluster:
-    """A Ray of several nodes in this machine's processes, in a `with` block. Its nodes have as many processors as is
-    said of each; nothing keeps their tasks from using more.
+    """Ray nodes in this machine's processes, in a `with` block. Each has the processors that you name; nothing keeps
+    its tasks from using more.
 
     Jobs run on it with `address=cluster.address`, in this process or in one that it starts, which inherits the token.
 
     Args:
-        nodes: the processors of each node, by its name; the first one is the head.
+        nodes: the processors of each node, by its name; the first is the head.
         object_store_mb: size of each node's object store, in MiB.
 
     Raises:
@@ -34,7 +34,7 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """Where jobs reach it, in the block: `host:port`.
+        """Where jobs reach it, as `host:port`.
 
         Raises:
             RuntimeError: the block has not begun.
@@ -45,11 +45,11 @@ class LocalCluster:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of those that it has now, the head first."""
+        """The names of its present nodes, the head first."""
         return tuple(self._started)
 
     def add(self, name: str, processors: float) -> None:
-        """Start another node, or one of a name that was removed.
+        """Start another node, or a removed one again.
 
         Raises:
             ValueError: it has one of this name.
@@ -66,7 +66,7 @@ class LocalCluster:
         )
 
     def remove(self, name: str) -> None:
-        """End a node, as if its machine had died; it must not be the head.
+        """End a node, as if its machine had died.
 
         Raises:
             KeyError: there is no such node.
@@ -78,8 +78,8 @@ class LocalCluster:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def kill_raylet(self, name: str) -> None:
-        """Kill a node's raylet alone, as Ray's own crash or the kernel does; what else runs there is to notice. The
-        node is `remove`d as any other.
+        """Kill only a node's raylet, as a crash of Ray or the kernel would; its other processes must notice. `remove`
+        the node afterwards as usual.
 
         Raises:
             KeyError: there is no such node.

@@ -18,28 +18,29 @@ from dpa.sources.splits import Split
 T = TypeVar("T")
 
 _SPLIT_ROWS = (3, 30, 10_000)
-"""Sizes of splits that are asked for: of an open feed, and of one that is closed."""
+"""Sizes of splits to ask for; the first only of open feeds."""
 
 _TRIALS = 15
-"""Ways to read a split in parts."""
 
 
 class FeedError(DpaError, AssertionError):
-    """A feed breaks a promise that a job relies on; the message says which, and shows the first row that differs."""
+    """A feed breaks a promise; the message says which, and shows the first row that differs."""
 
 
 def check_feed(feed: Feed, rows: pa.Table) -> None:
-    """Check what a job relies on, on a feed that has these rows and gets no others meanwhile.
+    """Check what a job relies on. The feed must have exactly these rows and get no others meanwhile.
 
-    The promises: its pages, whatever size of splits is asked for, have the rows in order, with the types that its
-    schema declares, and no more splits than a page may have; the feed and its positions can be pickled, and every
-    position gives the rest again; so can splits, which are read again with the same rows, `batch_rows` at most at a
-    time; the rest of a split is all that was not read; and a sample has rows of the feed in their order, the same ones
-    again for the same seed. A feed that is not of dpa is checked as a job uses it, which holds its rows against its
-    schema too.
+    The promises, for any size of splits:
+
+    - Its pages have the rows in order, with the types of its schema, and no page has too many splits.
+    - The feed, its positions and its splits can be pickled. A position or a split gives the same rows each time.
+    - A split's batches have `batch_rows` rows at most, and the rest of a split is all that was not read.
+    - A sample has rows of the feed in their order, the same ones for the same seed.
+
+    A feed that is not of dpa is checked as a job uses it, which also compares its rows with its schema.
 
     Args:
-        feed: as in a job; one that is open counts as read where a page has no splits.
+        feed: as in a job; an open one counts as read at the first page without splits.
         rows: all that it has, with the columns that its splits have.
 
     Raises:
@@ -115,7 +116,7 @@ def _check_sample(name: str, feed: Feed, rows: pa.Table) -> None:
 
 
 def _pages(feed: Feed, split_rows: int) -> list[Page]:
-    """All pages; of an open feed those up to the first one without splits."""
+    """All pages; of an open feed, those up to the first one without splits."""
     pages = [feed.poll(split_rows)]
     while pages[-1].position is not None and (pages[-1].splits or not feed.is_open):
         pages.append(feed.poll(split_rows, pages[-1].position))

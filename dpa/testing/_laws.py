@@ -1,7 +1,7 @@
 """The laws that balancing, groupings and rounds of aggregation rely on, checked on random examples.
 
-Keys are checked together and compared with each key alone, because a batch reducer sees many groups at once. Nothing is
-proved: a reducer that passes has only not been caught.
+Keys are checked together and compared with each key alone, because a batch reducer sees many groups at once. Passing
+proves nothing: the reducer was just not caught.
 """
 
 from __future__ import annotations
@@ -22,39 +22,42 @@ from dpa.execution.receivers.batch import stacked
 from dpa.executors import BatchReducer, Groups, Reducer, as_reducer, name_of
 
 _KEYS = "abc"
-"""The keys that examples are divided over."""
 
 _MIN_ROWS = 8
-"""The largest examples have at least this many rows, however few values were given."""
+"""Rows of the largest examples, however few values were given."""
 
 Rows = list[tuple[str, Any]]
-"""Keys and their values."""
 
 S = TypeVar("S")
 
 
 class LawError(DpaError, AssertionError):
-    """A reducer breaks a law that a run relies on; the message holds a counter-example."""
+    """A reducer breaks a law; the message holds a counter-example."""
 
 
 def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100, seed: int = 0) -> None:
-    """Check on random examples, made of `values`, what a run relies on.
+    """Check on random examples what a run relies on.
 
-    The laws: a key's result comes of its own values alone; merge is associative and commutative, and the state of no
-    values is its identity; merged states of parts give what the whole gives; `finish` leaves the state as it is; and a
-    batch reducer gives a row a group, also where there is none, with the same columns then. Results are compared after
-    `finish`; floating-point numbers to nine digits.
+    The laws:
+
+    - A key's result depends on its own values alone.
+    - `merge` is associative and commutative, and the state of no values is its identity.
+    - The merged states of parts give what the whole gives.
+    - `finish` leaves the state as it is.
+    - A batch reducer gives one row a group, also for no groups, always with the same columns.
+
+    Results are compared after `finish`, floating-point numbers to nine digits.
 
     Args:
         reducer: as in a job, with `merge`.
-        values: examples of values, as the mapper makes them (for a batch reducer: dicts by column name); at least one.
+        values: examples of values as the mapper makes them (for a batch reducer, dicts by column name); at least one.
         trials: how many random examples to try, small ones first.
         seed: of the random examples.
 
     Raises:
-        LawError: a law is broken; shows the keys and values for which.
-        ExecutorError: a method of a batch reducer raised, or returned something else than a row a group.
-        ConfigError: there is no value, or no trial: nothing would be checked.
+        LawError: a law is broken; shows the keys and values.
+        ExecutorError: a method of a batch reducer raised, or did not return one row a group.
+        ConfigError: there is no value, or no trial, so nothing would be checked.
     """
     made, values, draw = as_reducer(reducer), list(values), random.Random(seed)
     if not values or trials < 1:
@@ -75,25 +78,17 @@ def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100
 class _States(Protocol[S]):
     """A reducer's calls on the states of several keys."""
 
-    def reduce(self, rows: Rows, onto: S) -> S:
-        """The states with more values in them."""
-        ...
+    def reduce(self, rows: Rows, onto: S) -> S: ...
 
-    def merge(self, left: S, right: S) -> S:
-        """The states of both."""
-        ...
+    def merge(self, left: S, right: S) -> S: ...
 
-    def finish(self, states: S) -> dict[str, Any]:
-        """The result of each key."""
-        ...
+    def finish(self, states: S) -> dict[str, Any]: ...
 
-    def none(self) -> S:
-        """No states."""
-        ...
+    def none(self) -> S: ...
 
 
 class _Objects:
-    """States of a per-record reducer, by key; a key without a state has that of no values."""
+    """A per-record reducer's; a key without a state has that of no values."""
 
     def __init__(self, reducer: Reducer[Any, Any]) -> None:
         self._reducer = reducer
@@ -156,8 +151,6 @@ class _Columns:
 
 
 def _check(name: str, states: _States[Any], rows: Rows, draw: random.Random) -> None:
-    """Check all laws but that of no groups on the values `rows`."""
-
     def reduced(part: Rows) -> Any:
         return states.reduce(part, states.none())
 
