@@ -120,7 +120,7 @@ def build_report(
 def stage_report(
     name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float, use: Mapping[Address, TaskUse]
 ) -> StageReport:
-    """The report of a stage after a stream of `seconds` seconds, of whose tasks `use` is known, if any."""
+    """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, as far as it is known."""
     stage = snapshot[name]
     senders = [source for source, target in snapshot.edges if target == name]
     even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
@@ -188,7 +188,7 @@ def _tasks(
     seconds: float,
     use: Mapping[Address, TaskUse],
 ) -> tuple[TaskReport, ...]:
-    """The tasks of a stage with their shares of its result, and the even share of each of its records."""
+    """`outputs`: the tasks' shares of the result; `even`: of the stage's records; `seconds`: of the stream."""
     shares = dict(zip(stage.present, outputs, strict=True)) if outputs else {}
     whole = stage.records.handled
     made = []

@@ -64,18 +64,18 @@ def _body(report: Report) -> Iterator[str]:
         if report.is_graph and stage.kind == "operator":
             yield _cards(stage_content.facts(stage, report.status))
         yield from _sections(stage)
-    if report.placement_looks:
-        yield _heading("Placement") + _table(run_content.looks(report))
-    yield _heading("Time") + _table(run_content.phases(report))
-    if report.seconds.first_record is not None:
-        yield _note(f"First record processed {seconds(report.seconds.first_record)} after the start of the job.")
-    if report.epochs.phases:
-        found = run_content.epochs(report.epochs)
-        yield _heading(f"Epochs: {found.title}") + _table(found) + _note(run_content.EPOCHS_NOTE)
-    if report.recoveries:
-        yield _heading("Recoveries") + _table(run_content.recoveries(report))
-    if report.errors:
-        yield _heading("Records that were left out") + _table(run_content.errors(report))
+    epochs, first = run_content.epochs(report.epochs), report.seconds.first_record
+    began = "" if first is None else f"First record processed {seconds(first)} after the start of the job."
+    of_the_run = [
+        ("Placement", run_content.looks(report), ""),
+        ("Time", run_content.phases(report), began),
+        (f"Epochs: {epochs.title}", epochs, run_content.EPOCHS_NOTE),
+        ("Recoveries", run_content.recoveries(report), ""),
+        ("Records that were left out", run_content.errors(report), ""),
+    ]
+    for title, found, note in of_the_run:
+        if found.rows:
+            yield _heading(title) + _table(found) + (_note(note) if note else "")
     yield _heading("Configuration") + _block([as_yaml(report.config, width=120)])
     if report.warnings:
         yield _heading("Warnings") + _block(map(one_line, report.warnings))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from dpa._util.as_yaml import as_yaml
-from dpa.result import Report, run_content, stage_content
+from dpa.result import Report, StageReport, run_content, stage_content
 from dpa.result.content import Fact, Table
 from dpa.result.text import key_text, lines, one_line, plural
 
@@ -71,27 +71,15 @@ def _parts(
         yield Text(run_content.STAGES_NOTE, FAINT)
         if report.is_graph and not verbose:
             yield Text("tasks, redistributions and hot keys of each stage: --verbose, or the report", FAINT)
-    detail = stage_content.BRIEF if report.is_graph else stage_content.FULL
     for stage in report.operators if verbose or not report.is_graph else ():
-        name = one_line(stage.name, 40)
-        for found in (found for section in stage_content.sections(stage, detail) for found in section.tables):
-            yield from table(found, console, f"\n{name}: {found.title}")
-        if report.is_graph:
-            yield Text(f"\n{name}")
-            yield facts(stage_content.facts(stage, report.status), ascii_only)
+        yield from _stage_parts(report, stage, console)
     if verbose:
         found = run_content.epochs(report.epochs)
         yield from table(found, console, f"\n{found.title}")
     yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
     yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
     yield Text()
-    known = [fact for fact in run_content.facts(report) if fact.name != "reference"]
-    known += [*(run_content.brief(report) if report.is_graph and not verbose else ()), run_content.times(report)]
-    if report.records.processed:
-        known.append(Fact("bottleneck", "", one_line(report.bottleneck.reason)))
-    if files:
-        known.append(_report_files(files))
-    yield facts(known, ascii_only)
+    yield facts(_facts(report, files, verbose=verbose), ascii_only)
     if result is not None and result[1].num_rows:
         first = _first_rows(*result)
         yield from table(first, console, f"\n{first.title}")
@@ -104,6 +92,31 @@ def _parts(
     yield Text(f"reference: {stage_content.compared(report.reference).value}{why_not}")
     if report.error is not None:
         yield Text("\n" + "\n".join(lines(report.error)), BAD)
+
+
+def _facts(report: Report, files: Sequence[Path], *, verbose: bool) -> Iterator[Fact]:
+    yield from (fact for fact in run_content.facts(report) if fact.name != "reference")
+    if report.is_graph and not verbose:
+        yield from run_content.brief(report)
+    yield run_content.times(report)
+    if report.records.processed:
+        yield Fact("bottleneck", "", one_line(report.bottleneck.reason))
+    if files:
+        yield _report_files(files)
+
+
+def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from dpa.report._terminal import facts, table
+
+    name = one_line(stage.name, 40)
+    detail = stage_content.BRIEF if report.is_graph else stage_content.FULL
+    for found in (found for section in stage_content.sections(stage, detail) for found in section.tables):
+        yield from table(found, console, f"\n{name}: {found.title}")
+    if report.is_graph:
+        yield Text(f"\n{name}")
+        yield facts(stage_content.facts(stage, report.status), console.options.ascii_only)
 
 
 def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:

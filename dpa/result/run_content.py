@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpa.protocol.wire.epochs import EpochPhase, EpochStats
+from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
 from dpa.result._report import Report
@@ -39,18 +39,6 @@ EPOCHS_NOTE = (
     "a row: from its reading on, in the mean of all rows that readers see; an epoch: in the mean of those that had the "
     "phase. What a row waits for before it is read is not known."
 )
-_EPOCH_PHASES = {
-    EpochPhase.WAITING: "for the epoch's end to be due",
-    EpochPhase.LATE: "until it began to end",
-    EpochPhase.SOURCES: "stop, and push what waits",
-    EpochPhase.QUEUES: "run empty",
-    EpochPhase.TABLES: "are settled and frozen",
-    EpochPhase.WINDOWS: "are closed",
-    EpochPhase.RESULTS: "are exchanged and staged",
-    EpochPhase.SNAPSHOTS: "of states are taken",
-    EpochPhase.CHECKPOINT: "is written, sources go on",
-    EpochPhase.COMMIT: "until readers see it",
-}
 _LEAST_PART = 0.005
 """Of the time of a row: shorter phases are left out of the sentence."""
 
@@ -144,9 +132,7 @@ def epochs(ended: EpochStats) -> Table:
         bar: Cell = Bar((passed + own) / after, passed / after) if after and own else ""
         passed += own
         spent = latency(own) if own else ""
-        rows.append(
-            (found.phase.value, _EPOCH_PHASES[found.phase], spent, latency(found.mean), latency(found.longest), bar)
-        )
+        rows.append((found.phase.value, found.phase.words, spent, latency(found.mean), latency(found.longest), bar))
     title = "until readers see what a row has changed" if after is not None else "the ends of epochs"
     total = ("visible", "", latency(after), "", "", "") if after is not None else ()
     return Table(title, ("phase", "what", "#a row", "#an epoch", "#longest", ""), rows, narrow=5, wide=6, total=total)

@@ -6,7 +6,7 @@ Long tables are cut on a terminal; the page and `report.json` have them in full.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dpa.balance.decision import Decision
@@ -63,7 +63,8 @@ class StageSection(NamedTuple):
 
 def sections(stage: StageReport, detail: Detail) -> Iterator[StageSection]:
     if stage.kind == "source":
-        yield StageSection("Tasks", [_source_tasks(stage)])
+        rows = [_figures(task, _OF_A_SOURCE) for task in stage.tasks]
+        yield StageSection("Tasks", [Table(plural(len(rows), "task"), _OF_A_SOURCE, rows)])
         return
     caption = "Records that each task processed, against an even share."
     yield StageSection("Load of the tasks", [_tasks(stage, detail)], "records-per-task", caption)
@@ -153,51 +154,47 @@ def _result(output: OutputReport, status: str) -> Iterator[Fact]:
         yield Fact("result", "nothing was published", f"{one_line(output.unpublished)} is as it was")
 
 
-def _source_tasks(stage: StageReport) -> Table:
-    rows = [
-        (str(task.id), count(task.read), count(task.mapped), count(task.emitted), *_times_of_source(task))
-        for task in stage.tasks
-    ]
-    head = ("#task", "#rows read", "#mapped", "#emitted", "#busy", "#blocked", "#waiting", "#MiB")
-    return Table(plural(len(rows), "task"), head, rows)
+_OF_A_TASK: dict[str, Callable[[TaskReport], str]] = {
+    "#task": lambda task: str(task.id),
+    "#rows read": lambda task: count(task.read),
+    "#mapped": lambda task: count(task.mapped),
+    "#emitted": lambda task: count(task.emitted),
+    "#records": lambda task: count(task.processed),
+    "#share": lambda task: percent(task.share),
+    "#peak queue": lambda task: count(task.peak_queue),
+    "#forwards": lambda task: count(task.forwarded),
+    "#keys": lambda task: count(task.keys),
+    "#busy": lambda task: seconds(task.busy_seconds),
+    "#blocked": lambda task: seconds(task.blocked_seconds),
+    "#waiting": lambda task: seconds(task.waiting_seconds),
+    "#MiB": lambda task: mebibytes(task.peak_memory),
+    "#latency p99": lambda task: latency(task.latency_p99),
+}
+_OF_A_SOURCE = ("#task", "#rows read", "#mapped", "#emitted", "#busy", "#blocked", "#waiting", "#MiB")
+_OF_RECORDS = ("#task", "#records", "#share")
+_OF_WORK = ("#peak queue", "#forwards", "#keys", "#busy", "#blocked", "#MiB", "#latency p99")
 
 
-def _times_of_source(task: TaskReport) -> tuple[str, str, str, str]:
-    busy, blocked, memory = _times(task)
-    return busy, blocked, seconds(task.waiting_seconds), memory
-
-
-def _times(task: TaskReport) -> tuple[str, str, str]:
-    return seconds(task.busy_seconds), seconds(task.blocked_seconds), mebibytes(task.peak_memory)
+def _figures(task: TaskReport, names: Sequence[str]) -> list[Cell]:
+    return [_OF_A_TASK[name](task) for name in names]
 
 
 def _tasks(stage: StageReport, detail: Detail) -> Table:
     most = max((task.share for task in stage.tasks), default=0.0) or 1.0
 
     def row(task: TaskReport) -> Sequence[Cell]:
-        return (
-            str(task.id),
-            count(task.processed),
-            percent(task.share),
-            Bar(task.share / most),
-            count(task.peak_queue),
-            count(task.forwarded),
-            count(task.keys),
-            *_times(task),
-            latency(task.latency_p99),
-        )
+        return [*_figures(task, _OF_RECORDS), Bar(task.share / most), *_figures(task, _OF_WORK)]
 
     rows = list(map(row, stage.tasks))
     if len(stage.tasks) > detail.tasks:
         ordered = sorted(stage.tasks, key=lambda task: (-task.processed, task.id))
         hidden = ordered[detail.busiest : -detail.idlest]
-        gap = ("...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", *[""] * 6)
+        gap = ["...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", *[""] * len(_OF_WORK)]
         rows = [*map(row, ordered[: detail.busiest]), gap, *map(row, ordered[-detail.idlest :])]
     numbers = (stage.load.peak_queue, stage.records.forwarded, sum(task.keys for task in stage.tasks))
-    head = ("#task", "#records", "#share", "", "#peak queue", "#forwards", "#keys", "#busy", "#blocked", "#MiB")
     return Table(
         plural(len(stage.tasks), "task"),
-        (*head, "#latency p99"),
+        (*_OF_RECORDS, "", *_OF_WORK),
         rows,
         narrow=7,
         total=("all", count(stage.records.processed), "", "", *map(count, numbers), *[""] * 4) if rows else (),

@@ -12,27 +12,26 @@ from dpa.sources.splits import Split
 class EpochPhase(Enum):
     """What happens from the moment at which a row is read until readers see what it has changed, in this order."""
 
-    WAITING = "waiting"
-    """For the end of the epoch to be due."""
-    LATE = "late"
-    """From then until it began to end: nobody had reported, tasks came or went, or readers did not see the epoch before
-    yet."""
-    SOURCES = "sources"
-    """They read to the end of a row, and push what waits for credit."""
-    QUEUES = "queues"
-    """Run empty, stage after stage."""
-    TABLES = "tables"
-    """The load balancer settles and freezes the routing tables."""
-    WINDOWS = "windows"
-    """Of stages that publish nothing at this end are closed: states are exchanged, rows emitted."""
-    RESULTS = "results"
-    """States are exchanged, and each task stages its share."""
-    SNAPSHOTS = "snapshots"
-    """Of states are marked."""
-    CHECKPOINT = "checkpoint"
-    """Is written, states and all, while sources go on; where it fails, until another one is."""
-    COMMIT = "commit"
-    """Until all that the epoch publishes is committed, while sources go on."""
+    words: str  # of a table, beside the value
+
+    WAITING = "waiting", "for the epoch's end to be due"
+    # No task had reported, tasks came or went, or readers did not see the epoch before yet.
+    LATE = "late", "until it began to end"
+    SOURCES = "sources", "stop, and push what waits"
+    QUEUES = "queues", "run empty"
+    TABLES = "tables", "are settled and frozen"
+    # Those of stages that publish nothing at this end: states are exchanged, rows emitted.
+    WINDOWS = "windows", "are closed"
+    RESULTS = "results", "are exchanged and staged"
+    SNAPSHOTS = "snapshots", "of states are taken"
+    # If it cannot be written, until another one is.
+    CHECKPOINT = "checkpoint", "is written, sources go on"
+    COMMIT = "commit", "until readers see it"
+
+    def __new__(cls, value: str, words: str) -> EpochPhase:
+        made = object.__new__(cls)
+        made._value_, made.words = value, words
+        return made
 
 
 @dataclass(frozen=True)

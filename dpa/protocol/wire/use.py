@@ -18,16 +18,8 @@ _GONE_KEPT = 1_000
 
 @dataclass(frozen=True)
 class TaskUse:
-    """What a task used of the machine that it was on.
-
-    Attributes:
-        node: the number of its node, as Ray gives it.
-        peak_memory: the largest resident set of its process, in bytes.
-        cpu_seconds: processor time of its process since the job began, its messages' among it.
-        sent: to each other task of a stage: pushed and forwarded records, acknowledgements, states.
-        state_memory: the most bytes that its states took in memory; 0 where nobody measures them.
-        spilled: bytes of states that it has written to local disk.
-    """
+    """What a task used of the machine that it was on, by the names of `dpa.result.TaskReport`; and what it sent to each
+    other task of a stage: pushed and forwarded records, acknowledgements, states."""
 
     node: str = ""
     peak_memory: int = 0

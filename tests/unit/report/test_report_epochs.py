@@ -12,7 +12,6 @@ from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, PhaseSta
 from dpa.report import show
 from dpa.report._html import render
 from dpa.result import RecordTimes, Report
-from dpa.result.run_content import _EPOCH_PHASES
 
 ROWS = 1_000_000
 OF_ROWS = {
@@ -73,7 +72,7 @@ def test_the_table_fits_with_the_longest_words(width: int) -> None:
     phases = tuple(PhaseStats(phase, 1, 7_200.0, 7_200.0, 7_200.0) for phase in EpochPhase)
     found = table(shown(samples.report(epochs=EpochStats(1, 1.0, 1.0, None, 1, phases)), width))
     assert max(map(len, found)) <= width
-    assert all(words in " ".join(found) for words in _EPOCH_PHASES.values())
+    assert all(phase.words in " ".join(found) for phase in EpochPhase)
 
 
 def test_the_page_draws_the_phases_one_behind_the_other() -> None:
