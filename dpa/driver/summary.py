@@ -136,6 +136,7 @@ def stage_report(
     if not senders:
         return StageReport(kind="source", **seen)
     stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
+    # Several edges may join a sender and this stage: it counts once.
     moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
     processed = [task.processed for task in stage.tasks]
     seen |= {

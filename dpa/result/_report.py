@@ -40,20 +40,20 @@ class Seconds:
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """The end of a generation by the death of a process, after which the job was begun again, or resumed.
+    """A process died and ended a generation; then the job was begun again, or resumed.
 
     Attributes:
-        generation: that ended, from 0.
+        generation: the number of the generation that ended, from 0.
         at: seconds from the start of the job until the death was noticed.
         task: whose process died: a task, the `load balancer`, the `coordinator`, a `control relay` by its number, or
             the `driver` before this one.
-        node: its node; empty where the job has one, or where it is not known.
-        cause: why it died, as far as Ray knows.
-        rows: input rows that had been read, as last reported, and that the next generation read again; None: a driver
-            that has ended has not said.
-        seconds: from then until records were processed again; None: none were.
-        begun: seconds from then until the next generation had a coordinator, behind the back-off; None: none came.
-        restored: seconds from then until its tasks were up, with their states; None: they were not.
+        node: its node; empty if the job has only one, or if it is not known.
+        cause: why it died, from what Ray knows.
+        rows: input rows read by then, as last reported, that the next generation read again; None after the death of a
+            driver.
+        seconds: from then until records were processed again; None if none were.
+        begun: seconds from then until the next generation had a coordinator, after the back-off; None if none came.
+        restored: seconds from then until its tasks were up, with their states; None if they never were.
     """
 
     generation: int
@@ -69,7 +69,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True)
 class Report:
-    """One run of one job, of which `report.json` is `to_dict()`.
+    """One run of one job; `report.json` is its `to_dict()`.
 
     Attributes:
         status: `ok`, `failed` or `mismatch`.
@@ -78,22 +78,22 @@ class Report:
         records: rows read and records mapped by all sources; records emitted, processed and forwarded by all stages.
         records_per_second: `records.mapped` divided by `seconds.stream`.
         bottleneck: what limited the run.
-        stages: each after those that feed it. Where no task has reported anything, only those with a result.
+        stages: each after those that feed it. If no task has reported anything, only those with a result.
         edges: of the graph.
-        traffic: messages between the tasks of two stages, and among those of one; none where tasks are no processes. Of
-            a failed job as last reported, which tasks do every second.
+        traffic: messages between the tasks of each two stages; empty where tasks are no processes. If the job failed,
+            as last reported, at most a second before.
         placement_looks: the last 512 times that the placement was looked at while the job ran.
         placement_counts: how often no task was moved then, by reason.
         reference: the comparisons of all stages as one; each difference names its stage.
         config: the resolved configuration, as in `resolved.yaml`.
         versions: of dpa and of what it ran on, by name.
         warnings: one for each minute that a task worked on one step, in order.
-        recoveries: from deaths of processes. All other numbers are of the last generation, but `seconds.startup`
-            and `seconds.total`.
-        checkpoints: those of all generations; None if there were to be none.
+        recoveries: from deaths of processes. All other numbers are the last generation's, but `seconds.startup` and
+            `seconds.total` are the job's.
+        checkpoints: of all generations; None if the job makes none.
         errors: of user code, that have not failed the job: by step and type, those with most records first.
         dead_letters: where the records are on which user code raised; None if they are kept nowhere.
-        epochs: those that cuts of the stream have ended, for partial results or checkpoints.
+        epochs: of the stream, ended by cuts for partial results or checkpoints.
         error: why the job failed; None if it did not.
     """
 

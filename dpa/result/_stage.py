@@ -15,7 +15,7 @@ from dpa.routing.keys import Key
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One task of a stage, by its number. A source processes nothing, the last stage emits nothing.
+    """One task of a stage. A source processes nothing, the last stage emits nothing.
 
     Attributes:
         id: its number, from 0.
@@ -28,19 +28,19 @@ class TaskReport:
         even_share: what `share` would be, had all tasks processed equally many records while they took part.
         peak_queue: the longest that its queue has been, in records.
         keys: keys in its share of the result.
-        states: most keys that it held before states of others were folded in, in partial results or at the end.
+        states: most keys that it held before other tasks' states were merged in, in partial results or at the end.
         lived_seconds: time of the stream in which it took part: all of it unless tasks came or went.
         busy_seconds: time in user code, and in reading the input.
         blocked_seconds: time without work because records wait for credit downstream.
         waiting_seconds: time in which a source waits for its input: for more to come, or for a place to answer.
-        idle_seconds: the rest of its time, in which nothing was there to do.
+        idle_seconds: the rest of its time, without anything to do.
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
         cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
-            processes. Of a failed job as last reported, which tasks do every second.
+            processes. If the job failed, as last reported, at most a second before.
         peak_memory: the largest resident set of its process, in bytes; 0 where tasks are no processes.
         state_memory: the most bytes of memory that its states took, as `limits.state_mb` counts them; 0 without it.
         spilled: bytes of states that it has written to local disk.
-        node: the node that it was on, as Ray numbers nodes; empty where tasks are no processes.
+        node: the number of its node in Ray; empty where tasks are no processes.
     """
 
     id: int
@@ -74,14 +74,13 @@ class TaskReport:
 
 @dataclass(frozen=True)
 class LoadShares:
-    """What the tasks of a stage did with the time of the stream in which they took part, as parts of it (0 to 1), and
-    what waited for them.
+    """What the tasks of a stage did with their time, as parts of it (0 to 1), and how long their queues were.
 
     Attributes:
-        busy: part of the tasks' time in user code: the sum of `busy_seconds` divided by that of `lived_seconds`.
+        busy: part of the tasks' time in user code: the sum of `busy_seconds` divided by the sum of `lived_seconds`.
         blocked: part without work because records wait for credit downstream, likewise.
         waiting: part in which sources wait for their input, likewise.
-        idle: the rest, in which nothing was there to do.
+        idle: the rest, without anything to do.
         busiest: the busy part of the busiest task.
         mean_queue: the mean length of a task's queue over the samples, in records.
         peak_queue: the longest that a task's queue has been, in records.
@@ -142,7 +141,7 @@ class GroupingReport:
     Attributes:
         kind: the grouping.
         replication: reducers that held a key, on average, before states were merged (the CG paper's memory cost); None
-            where nothing was processed, the job failed before, or partial results merged states before.
+            if nothing was processed, the job failed earlier, or partial results merged states earlier.
         moved: how often a sender moved a part of the keys, a virtual worker or a slot, to another reducer because of
             reducers' signals.
     """
@@ -158,9 +157,9 @@ class SkewReport:
 
     Attributes:
         dpa: of this run.
-        static: of the plain ring with the first tasks on the same records, without balancing and a planned first table;
+        static: the same records on the plain ring with the first tasks, without balancing and a planned first table;
             None if the job failed before its result was finished.
-        spark: of Spark's hash partitioning of the same records; None if it was not requested.
+        spark: the same records with Spark's hash partitioning; None if it was not requested.
     """
 
     dpa: float = 0.0
@@ -177,8 +176,8 @@ class ReferenceReport:
         matches: whether the result equals it; None if not checked.
         rows: rows of the reference; None if not checked.
         differences: the first differing keys, in words.
-        left_out: records on which user code has failed, and that neither side of the comparison has.
-        why_not: why there was no comparison though one was asked for; None: there was, or was not.
+        left_out: records that user code failed on; neither side of the comparison has them.
+        why_not: why there was no comparison though one was asked for; None otherwise.
     """
 
     checked: bool = False
@@ -237,7 +236,7 @@ class KeyDistribution:
     Attributes:
         distinct: number of keys.
         ranks: numbers of most frequent keys, ascending.
-        cumulative_share: for each of `ranks`, the part of all mapped records that that many most frequent keys have.
+        cumulative_share: for each of `ranks`, the part of all mapped records that this number of keys has.
     """
 
     distinct: int = 0
@@ -247,13 +246,13 @@ class KeyDistribution:
 
 @dataclass(frozen=True)
 class OutputReport:
-    """Where the result lies.
+    """Where the result is.
 
     Attributes:
         path: the directory; None if the result stayed in memory, or the job failed.
         rows: rows of the result; 0 if the job failed before they were known.
         files: names of its files in the directory.
-        unpublished: of a failed job, the directory in which nothing was published; None if there is none.
+        unpublished: if the job failed, the directory in which nothing was published; None if there is none.
     """
 
     path: str | None = None
@@ -269,32 +268,31 @@ class StageReport:
     Attributes:
         name: the stage's name.
         kind: `source` or `operator`.
-        began: seconds from the begin of the stream until its first record was known to be processed, of a source until
-            its first row was read; None if that did not happen.
+        began: seconds of the stream until its first record was processed, of a source until its first row was read;
+            None if that did not happen.
         ended: seconds until all its records were processed, of a source until all were emitted; None likewise.
         records: its counts.
         load: what its tasks did with their time.
-        tasks: by number; of those that are gone, those of `changes`.
+        tasks: by number; tasks that have gone are included if their change is in `changes`.
         grouping: how records found their tasks; None for a source.
         skew: of the records that its tasks processed; None for a source.
         redistributions: the last 1,000 decisions that published a routing table, in order.
-        decisions: a bounded number of all decisions, in order, those not to act too.
+        decisions: a bounded number of all decisions, in order, with those not to act.
         decision_counts: number of all decisions by outcome.
-        latency: from source to processed; None where nothing was processed, or the job failed before states were
-            merged.
+        latency: from source to processed; None if nothing was processed, or the job failed before states were merged.
         stage_latency: the same from the moment at which the stage before emitted the records.
-        record_times: where the time of its records went, in the mean; None as `latency`.
+        record_times: where the mean time of a record went; None as `latency`.
         hot_keys: the ten most frequent keys, hot or not, the most frequent first.
         key_distribution: how unequal the keys are.
-        changes: tasks that came, went or moved while it ran, in order; of the last 1,000 changes of all stages.
-        scaling_counts: how often the number of its tasks stayed, by reason; empty where it is not `elastic`.
+        changes: tasks that came, went or moved while it ran, in order; from the last 1,000 changes of all stages.
+        scaling_counts: how often the number of its tasks stayed, by reason; empty if it is not `elastic`.
         samples: queue lengths over time, thinned to a bounded number.
         aggregation: partial results; None if there are none.
-        event_time: how far it had come when the job ended or failed; None where rows have none.
+        event_time: how far it had come when the job ended or failed; None if rows have none.
         reference: the comparison of this stage's result.
         output: where its result is; None if the result of this stage is not wanted.
-        first_table: what the first routing table was planned from, or why it was the ring's; None where none was to be
-            planned.
+        first_table: what the first routing table was planned from, or why it was the ring's; None if no plan was asked
+            for.
     """
 
     name: str
@@ -354,7 +352,7 @@ class EdgeReport:
         source: the stage that emits.
         target: the stage that receives.
         records: records emitted.
-        blocked: whether they are why the sender was blocked, as far as can be known (`dpa.measure.bottleneck.held_up`).
+        blocked: whether the receiver is why the sender was blocked (`dpa.measure.bottleneck.held_up` estimates it).
     """
 
     source: str
@@ -365,16 +363,16 @@ class EdgeReport:
 
 @dataclass(frozen=True)
 class TrafficReport:
-    """Messages from the tasks of one stage to those of another, or of the same: pushed records downstream,
-    acknowledgements upstream, forwarded records and states within.
+    """Messages between the tasks of two stages, or of one: pushed records downstream, acknowledgements upstream,
+    forwarded records and states within.
 
     Attributes:
         source: the stage that sends.
         target: the stage that receives.
         messages: how many there were.
         records: records in all of them.
-        bytes: of all messages, also those without records.
-        pairs: bytes from each task of `source` (row) to each of `target` (column); a process to itself sends nothing.
+        bytes: of all messages, with those that have no records.
+        pairs: bytes from each task of `source` (row) to each of `target` (column); a process sends itself nothing.
     """
 
     source: str

@@ -146,11 +146,13 @@ class RunTracker:
         self.totals = self._sum(snapshot)
         tracked = TrackedSnapshot(**vars(snapshot), totals=self.totals, news=tuple(news))
         self._history.append(tracked)
+        # The oldest that stays is RATE_SECONDS old or older, so that rates are over no less; only a young run has less.
         while len(self._history) > 2 and self.totals.at - self._history[1].at >= RATE_SECONDS:
             self._history.popleft()
         return tracked
 
     def _new(self, stage: StageSnapshot) -> list[Decision]:
+        # A snapshot repeats decisions that earlier ones held, and may have dropped some that they held.
         last = self._versions.get(stage.name, -1)
         applied = [
             decision

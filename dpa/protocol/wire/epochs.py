@@ -62,12 +62,12 @@ class PhaseStats:
 
 @dataclass(frozen=True)
 class EpochWait:
-    """For whom the end of an epoch waited.
+    """Whom the end of an epoch waited for.
 
     Attributes:
         task: its name.
         what: what it did.
-        seconds: for how long the others waited.
+        seconds: for how long the other tasks waited.
     """
 
     task: str

@@ -22,12 +22,11 @@ class RecordCounts:
     """Counts of rows and records.
 
     Attributes:
-        read: rows read: of the input by a source, of its own result by a stage that others follow.
+        read: rows read: of the input by a source, of its own result by a stage that feeds others.
         mapped: records that mappers made of them.
-        emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more where several stages
-            follow.
-        processed: records reduced; of a whole job that has ended these and `dead` are `emitted`.
-        forwarded: forwards of a record from one task of a stage to another; one that is forwarded twice counts twice.
+        emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more if several stages follow.
+        processed: records reduced. At the end of a whole job, `processed` and `dead` add up to `emitted`.
+        forwarded: forwards of a record from one task of a stage to another; a record may be forwarded several times.
         dead: records that were emitted to a stage and left out, as its user code raised on them.
     """
 
@@ -140,7 +139,7 @@ class AggregationStats:
         seconds: time that all reducers together spent extracting, merging and publishing states, besides
             `busy_seconds`.
         states: states that reducers sent to the owners of their keys for it.
-        rows: that were published, of a job that goes on behind a checkpoint since it was begun.
+        rows: rows published; if the job continued from a checkpoint, since then.
     """
 
     epochs: int = 0
@@ -169,12 +168,12 @@ class EventTimeStats:
     """The event time that a stage has reached, in microseconds since 1970, and what holds it.
 
     Attributes:
-        watermark: what still comes to it is not earlier; None: nothing is known.
-        closed: its windows that end by then are closed; None: none is, or it has none.
-        opens: the end of the first of its windows that are open; None: none is.
+        watermark: no later row has an earlier event time; None: not known.
+        closed: windows that end by then are closed; None: none are, or there are no windows.
+        opens: the end of the first open window; None: no window is open.
         source: the stage whose rows, or open windows, hold the watermark; None: nothing does, as its inputs are idle.
-        channel: of that stage, if it is a source.
-        task: that reads the first rows of the channel that are not read; None: nobody does.
+        channel: the channel of that stage, if it is a source.
+        task: the task that reads the first unread rows of the channel; None: none does.
     """
 
     watermark: int | None
@@ -201,8 +200,8 @@ class CheckpointStats:
         failed: how many could not be written.
         waited: seconds that sources waited for cuts.
         size: bytes that were written.
-        read: input rows that had been read at the newest one, of all generations.
-        read_before: those that had been read at the one with which the first of these generations was begun.
+        read: input rows that had been read at the newest one, by all generations.
+        read_before: the same at the checkpoint from which the first of these generations was begun.
     """
 
     written: int = 0
