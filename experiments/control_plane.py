@@ -30,7 +30,7 @@ from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -135,7 +135,7 @@ def _job(tasks: int) -> _Arriving:
     """Rows are read, take their way through a stage without states, and are summed by key."""
     flow = FlowControl(batch_records=1, in_flight_records=1_000)
     stages = (
-        Stage("read", tasks, position=Position(0)),
+        Stage("read", tasks, StageInput(position=Position(0))),
         Stage("pass", tasks, flow=flow),
         Stage("sum", tasks, flow=flow, aggregate_seconds=EPOCH_SECONDS),
     )

@@ -136,7 +136,7 @@ def with_event_time(compiled: Compiled, steps: Sequence[Step], opened: Collectio
             assert isinstance(emission, Emission)
             found = step.processing_time or _of_source(step.config.read.time, is_open=stage.name in opened)
             tasks[stage.name] = replace(emission, time=found)
-            stages.append(replace(stage, time=found))
+            stages.append(replace(stage, input=replace(stage.input, time=found)))
         elif windowing is not None or step.receiver.has_timers:
             windows = None if windowing is None else windowing.windows
             lateness, back = (0, 0) if windows is None else (windows.lateness_us, windows.past_end_us)

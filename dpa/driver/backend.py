@@ -151,7 +151,7 @@ class _LocalRun:
         codes = {address: self._plan.user_code(address, lambda: 0.0) for address in stage.addresses}
         tasks = [LocalTask(address, code, self._note) for address, code in codes.items()]
         if self._plan.graph.is_source(stage.name):
-            for split in stage.splits:
+            for split in stage.input.splits:
                 self._walk.read(tasks[0], OpenSplit(split))
             self._stages.append(StageSnapshot(stage.name, "done", tuple(task.stats() for task in tasks)))
         else:

@@ -127,13 +127,13 @@ class JobSpec:
         most = self.config.most_errors(compiled.graph.rows)
         compares = any(step.config.reference is not None and step.config.reference.at_end for step in self.steps)
         is_logged, sources = self.config.epoch_log is not None, {source.name for source in self.sources}
-        stages = tuple(
-            replace(stage, position=Position(), given=() if compares else None, ends=stage.name in ending)
-            if stage.name in feeds
-            else stage
-            for stage in compiled.graph.stages
-        )
-        stages = tuple(replace(stage, is_logged=is_logged and stage.name in sources) for stage in stages)
+        stages = []
+        for stage in compiled.graph.stages:
+            reads = replace(stage.input, is_logged=is_logged and stage.name in sources)
+            if stage.name in feeds:
+                given = () if compares else None
+                reads = replace(reads, position=Position(), given=given, ends=stage.name in ending)
+            stages.append(replace(stage, input=reads))
         deliveries = {}
         for step in compilation.steps:
             if step.feeds:
@@ -143,7 +143,7 @@ class JobSpec:
                     counted=(asked := step.config.reference) is not None and asked.baseline and asked.at_end,
                 )
         return RunPlan(
-            graph=replace(compiled.graph, stages=stages, tolerated=Tolerated(most), until=self.config.until),
+            graph=replace(compiled.graph, stages=tuple(stages), tolerated=Tolerated(most), until=self.config.until),
             tasks=compiled.tasks,
             feeds=feeds,
             deliveries=deliveries,

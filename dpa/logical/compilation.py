@@ -19,7 +19,7 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.logical.columns import Columns
 from dpa.logical.step import Step, StepInput, in_order
 from dpa.operators import RowKind
-from dpa.protocol.graph import MAPPER, Edge, Graph, Stage
+from dpa.protocol.graph import MAPPER, Edge, Graph, Stage, StageInput
 from dpa.protocol.task.user_code import StageTask
 from dpa.sources.splits import Split
 from dpa.tolerance import Letters, Tolerance
@@ -62,7 +62,7 @@ class Compilation:
                 Stage(
                     step.name,
                     step.tasks,
-                    splits=splits.get(step.name, ()),
+                    StageInput(splits.get(step.name, ())),
                     grouping=step.grouping,
                     balance=step.balance,
                     flow=step.flow,

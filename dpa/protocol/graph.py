@@ -73,16 +73,36 @@ def why_fixed(grouping: GroupingOptions, consistency: Consistency, *, can_merge:
 
 
 @dataclass(frozen=True)
+class StageInput:
+    """What a source reads.
+
+    Attributes:
+        splits: in the order in which they are handed out.
+        position: where the first poll for more begins, if the input is open; None: `splits` is all.
+        ends: whether an open input ends by itself alone.
+        given: what polls of an open input have given so far; None: that is not kept.
+        is_logged: whether what is read is noted, epoch by epoch.
+        time: its event time; None: it has none.
+    """
+
+    splits: tuple[Split, ...] = ()
+    position: Position | None = None
+    ends: bool = False
+    given: tuple[Split, ...] | None = None
+    is_logged: bool = False
+    time: SourceTime | None = None
+
+
+NO_INPUT = StageInput()
+
+
+@dataclass(frozen=True)
 class Stage:
-    """Tasks that do the same to different records. The options say how records come to them; a source has no use for
-    them.
+    """Tasks that do the same to different records. A source has an input. The other options say how records come to the
+    tasks of an operator, and what it publishes; a source has no use for them.
 
     Attributes:
         name: unique in the graph; error messages and reports name tasks by it.
-        splits: of a source, its input in the order in which it is handed out.
-        position: of a source whose input is open, where the first poll for more goes on; None: these are all splits.
-        ends: whether such an input is closed by itself alone, as it has an end.
-        given: of a source whose input is open, what polls have given so far, if that is kept; None: it is not.
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
         flow: how far senders may be ahead of it, and how its tasks portion their work.
@@ -92,7 +112,6 @@ class Stage:
         publishes_once: whether they are committed at once though no row is published again in a later epoch: so they
             are published with each checkpoint too, which names them until they are committed.
         published: rows that were published by the cut with which the job begins.
-        is_logged: of a source, whether what it reads is noted, epoch by epoch.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task.
         elastic: how the number of its tasks follows its work; None: not at all.
@@ -102,7 +121,6 @@ class Stage:
         piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
         first: the first routing table, where one was planned; None: that of the ring.
         scattered: whether it goes on behind a cut at which states were not where its grouping sends their keys.
-        time: the event time of a source; None: it has none.
         windows: when its windows are closed, and its timers seen to; None: it has none.
         emits_at_end: whether it gives its rows when all its records are processed, and none before.
         reached: the event time that it has reached at the cut with which the job begins.
@@ -110,10 +128,7 @@ class Stage:
 
     name: str
     tasks: int
-    splits: tuple[Split, ...] = ()
-    position: Position | None = None
-    ends: bool = False
-    given: tuple[Split, ...] | None = None
+    input: StageInput = NO_INPUT
     grouping: GroupingOptions = field(default_factory=RingOptions)
     balance: BalanceOptions = field(default_factory=AdaptiveOptions)
     flow: FlowControl = field(default_factory=FlowControl)
@@ -122,7 +137,6 @@ class Stage:
     commits_with_checkpoints: bool = False
     publishes_once: bool = False
     published: int = 0
-    is_logged: bool = False
     consistency: Consistency = "merge"
     piece_keys: int = 8_192
     can_merge: bool = True
@@ -130,7 +144,6 @@ class Stage:
     ordered_for: str | None = None
     first: FirstTable | None = None
     scattered: bool = False
-    time: SourceTime | None = None
     windows: ClosingWindows | None = None
     emits_at_end: bool = False
     reached: Reached = NOTHING_REACHED
@@ -305,7 +318,7 @@ class Graph:
 
     @cached_property
     def rows(self) -> int:
-        return sum(total_rows(stage.splits) for stage in self.stages)
+        return sum(total_rows(stage.input.splits) for stage in self.stages)
 
     def upstream(self, name: str) -> list[Stage]:
         """The stages that feed a stage, each once."""
@@ -346,7 +359,7 @@ class Graph:
 
     def without_splits(self) -> Graph:
         """The same graph without input, and without dead letters."""
-        stages = tuple(replace(stage, splits=(), given=None) for stage in self.stages)
+        stages = tuple(replace(stage, input=replace(stage.input, splits=(), given=None)) for stage in self.stages)
         return replace(self, stages=stages, tolerated=Tolerated())
 
     @property
@@ -362,5 +375,5 @@ def map_reduce(
     splits: tuple[Split, ...], mappers: int, reducers: int, *, position: Position | None = None, **options: Any
 ) -> Graph:
     """The smallest graph: one source stage, with its splits and position, and one reduce stage with `options`."""
-    stages = (Stage(MAPPER, mappers, splits=splits, position=position), Stage(REDUCER, reducers, **options))
+    stages = (Stage(MAPPER, mappers, StageInput(splits, position)), Stage(REDUCER, reducers, **options))
     return Graph(stages, (Edge(MAPPER, REDUCER),))

@@ -141,14 +141,16 @@ class RunPlan:
         """The same plan with the open inputs as they are now: they end where nothing more has come."""
         come = {name: tuple(all_splits(feed, self.limits.split_records)) for name, feed in self.feeds.items()}
         stages = (
-            replace(stage, splits=come[stage.name], position=None) if stage.name in come else stage
+            replace(stage, input=replace(stage.input, splits=come[stage.name], position=None))
+            if stage.name in come
+            else stage
             for stage in self.graph.stages
         )
         return replace(self, graph=replace(self.graph, stages=tuple(stages)), feeds={})
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:
-        return {stage.name: stage.splits for stage in self.graph.stages if stage.given is not None}
+        return {of.name: of.input.splits for of in self.graph.stages if of.input.given is not None}
 
     def is_begun_again(self, has_progressed: bool) -> bool:
         """Whether another generation follows a death; `has_progressed`: this one has added a checkpoint."""

@@ -56,9 +56,9 @@ def continued(graph: Graph, cut: Cut, before: Mapping[str, AskedStage] | None = 
         is_as_before = stage.tasks == before[stage.name].tasks
         if (source := cut.sources.get(stage.name)) is not None:
             tasks = source.tasks if is_as_before else stage.tasks
-            given = None if stage.given is None else source.given
-            rest = replace(stage, splits=source.rest, position=source.position, given=given, reached=source.reached)
-            stages.append(replace(rest, tasks=tasks))
+            given = None if stage.input.given is None else source.given
+            rest = replace(stage.input, splits=source.rest, position=source.position, given=given)
+            stages.append(replace(stage, tasks=tasks, input=rest, reached=source.reached))
         else:
             operator = cut.operators[stage.name]
             tasks = len(operator.table.members) if is_as_before else stage.tasks

@@ -122,11 +122,11 @@ def _with_new_senders(job: SimulatedJob, draw: random.Random, feeder: str, stage
 def with_open_inputs(job: SimulatedJob, seed: int) -> SimulatedJob:
     """The same job, in which a part of the input of each source comes later."""
     draw = random.Random(f"open inputs of {seed}")
-    feeds = {stage.name: stage.splits for stage in job.graph.stages if job.graph.is_source(stage.name)}
+    feeds = {stage.name: stage.input.splits for stage in job.graph.stages if job.graph.is_source(stage.name)}
     first = {name: draw.randint(0, len(splits)) for name, splits in feeds.items()}
     stages = tuple(
-        replace(stage, splits=stage.splits[: first[stage.name]], position=Position(first[stage.name]))
-        if stage.name in first
+        replace(stage, input=replace(stage.input, splits=feeds[stage.name][:size], position=Position(size)))
+        if (size := first.get(stage.name)) is not None
         else stage
         for stage in job.graph.stages
     )

@@ -25,7 +25,7 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.spill.room import Room
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
-from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
@@ -150,7 +150,7 @@ def random_graph(seed: int) -> RandomGraph:
         passed[name] = KINDS[kinds[name]].passes(reaching, keys[name])
     graph = Graph(
         (
-            *(Stage(name, draw.randint(1, 3), splits=_splits(draw, numbers)) for name in sources),
+            *(Stage(name, draw.randint(1, 3), StageInput(_splits(draw, numbers))) for name in sources),
             *(Stage(name, draw.randint(1, 4), **_options(draw, kinds[name], batch)) for name in operators),
         ),
         edges,
@@ -189,7 +189,7 @@ def asked_graph(seed: int) -> RandomGraph:
         drain_seconds=0.0,
     )
     stages = (
-        Stage("source 0", 2, splits=_splits(draw, numbers)),
+        Stage("source 0", 2, StageInput(_splits(draw, numbers))),
         Stage("stage 0", 2, consistency="migrate", **options),
         Stage("stage 1", 2, consistency=draw.choice(["merge", "migrate"]), **options),
     )

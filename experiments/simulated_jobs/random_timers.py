@@ -22,7 +22,7 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import Process, Record
 from dpa.operators import RowKind, RowOperator
-from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.sources.event_time import SourceTime
 from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime, since_1970
@@ -157,7 +157,9 @@ def random_timers(seed: int) -> RandomTimers:
     keys, sources, collects = draw.randint(1, 8), draw.choice(["a", "a", "ab"]), draw.random() < 0.5
     process = Alarms(draw.random() < 0.4, 0 if collects else -10)
     stages = [
-        Stage(f"source {name}", draw.randint(1, 3), splits=random_splits(draw, rows, disorder, keys, edge), time=time)
+        Stage(
+            f"source {name}", draw.randint(1, 3), StageInput(random_splits(draw, rows, disorder, keys, edge), time=time)
+        )
         for name in sources
     ]
     batch, every = draw.choice([1, 3, 10]), draw.choice([0.003, 0.02])

@@ -24,7 +24,7 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import Record
 from dpa.operators import RowKind, RowOperator
-from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.task.delivery import Delivery
 from dpa.sinks.memory import Memory
 from dpa.sources.event_time import SourceTime
@@ -209,7 +209,7 @@ def random_windows(seed: int) -> RandomWindows:
     for source in sources:
         splits = random_splits(draw, rows, disorder, keys, edge=_EDGE if on_edges else None)
         splits = tuple(map(_untimed, splits)) if by_clock else splits
-        stages.append(Stage(f"source {source}", draw.randint(1, 3), splits=splits, time=time))
+        stages.append(Stage(f"source {source}", draw.randint(1, 3), StageInput(splits, time=time)))
     windows = [_windows(draw, 10, disorder)]
     if draw.random() < 0.6:
         windows.append(_windows(draw, 30, disorder))

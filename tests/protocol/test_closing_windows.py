@@ -20,7 +20,7 @@ from wires import (
 )
 
 from dpa.execution.reduce_task import Piece
-from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.events import ProcessDone, PublishDone, RangesExtracted, StatesInstalled, Tick
@@ -147,7 +147,7 @@ class Coordinator(CoordinatorWire):
         """`publishes`: what the first stage publishes, and when."""
         windows = Stage("first", 1, **{"windows": ClosingWindows(lateness=5), **publishes})
         stages = (
-            Stage("source", 1, splits=(SPLIT,), time=SourceTime(EventTime("at", "us"), out_of_order=10)),
+            Stage("source", 1, StageInput((SPLIT,), time=SourceTime(EventTime("at", "us"), out_of_order=10))),
             windows if first is None else replace(windows, reached=first),
             second,
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 from wires import INPUT, CoordinatorWire, instructed, last_table, reducer, sent
 
-from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Stage, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Stage, StageInput, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.cut import WriteCheckpoint
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
@@ -129,7 +129,7 @@ def test_a_table_that_is_published_whole_is_named_in_no_checkpoint() -> None:
 def test_a_stage_that_has_just_processed_all_publishes_with_the_checkpoint_too() -> None:
     """Its states go with the checkpoint, so who begins with it takes their rows for published."""
     exact = {"aggregate_seconds": 1.0, "commits_with_checkpoints": True}
-    stages = [Stage(name, 1, splits=(INPUT[0], INPUT[1])) for name in ("one", "two")]
+    stages = [Stage(name, 1, StageInput((INPUT[0], INPUT[1]))) for name in ("one", "two")]
     stages += [Stage("first", 1, **exact), Stage("second", 1, **exact)]
     graph = Graph(tuple(stages), (Edge("one", "first"), Edge("two", "second")), checkpoints=CheckpointTimes(10.0))
     coordinator = CoordinatorWire(graph=graph)

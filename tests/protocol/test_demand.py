@@ -10,7 +10,7 @@ from wires import INPUT, CoordinatorWire, last_table
 from dpa.balance.elastic import ElasticOptions
 from dpa.protocol.coordinator._demand import TrueRates
 from dpa.protocol.coordinator.elasticity import Elasticity
-from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, Address
 
 READ, SUMS, LAST = Address("read"), Address("sums"), Address("last")
@@ -20,7 +20,7 @@ class Seen:
     """A source, a stage that makes a record of all that have a key, and one that takes these."""
 
     def __init__(self, elastic: ElasticOptions | None = None) -> None:
-        stages = (Stage("read", 1, splits=INPUT), Stage("sums", 1, elastic=elastic), Stage("last", 1))
+        stages = (Stage("read", 1, StageInput(INPUT)), Stage("sums", 1, elastic=elastic), Stage("last", 1))
         self.wire = CoordinatorWire(graph=Graph(stages, (Edge("read", "sums"), Edge("sums", "last"))))
         self.demand = TrueRates(self.wire.graph, self.wire.coordinator.stages)
 

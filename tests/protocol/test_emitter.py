@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wires import emitter_for, keys_of, reducer, update_between
 
 from dpa.errors import ProtocolError
-from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.machines import emitters_of
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.flow_control import FlowControl
@@ -239,7 +239,7 @@ def test_each_key_keeps_its_order_whatever_is_held_routed_anew_and_cut(
 def two_edges() -> list[Emitter]:
     """Those of the second task of a source, both of whose edges lead to the same stage."""
     stages = (
-        Stage("rows", 2, splits=(MemorySplit(None),)),  # type: ignore[arg-type]
+        Stage("rows", 2, StageInput((MemorySplit(None),))),  # type: ignore[arg-type]
         Stage("counts", 3, flow=FlowControl(batch_records=4, in_flight_records=4)),
     )
     return emitters_of(Graph(stages, (Edge("rows", "counts"), Edge("rows", "counts"))), Address("rows", 1))

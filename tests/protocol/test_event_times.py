@@ -9,7 +9,7 @@ import pyarrow as pa
 from wires import CoordinatorWire
 
 from dpa.protocol.coordinator._event_times import EventTimes, Held
-from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import ChannelTime
 from dpa.protocol.wire.events import PollDone
@@ -152,8 +152,8 @@ class TwoSources(CoordinatorWire):
         fed = Stage("fed", 1)
         first = replace(fed, name="first", windows=ClosingWindows(lateness=5, back=20))
         stages = (
-            Stage("left", 1, splits=(split(3), split(3)), time=TIME),
-            Stage("right", 1, splits=(split(3),), position=Position(1), time=replace(TIME, idle=5.0)),
+            Stage("left", 1, StageInput((split(3), split(3)), time=TIME)),
+            Stage("right", 1, StageInput((split(3),), Position(1), time=replace(TIME, idle=5.0))),
             replace(fed, **options),
             first,
             replace(first, name="second", windows=ClosingWindows()),

@@ -94,8 +94,8 @@ def test_the_smallest_graph_is_a_source_and_a_reduce_stage() -> None:
     splits = (MemorySplit(pa.table({"n": [1]})),)
     smallest = map_reduce(splits, 2, 3, flow=FlowControl(quantum_records=7))
     assert [(stage.name, stage.tasks) for stage in smallest.in_order] == [("mapper", 2), ("reducer", 3)]
-    assert (smallest["mapper"].splits, smallest["reducer"].flow.quantum_records) == (splits, 7)
-    assert smallest.without_splits()["mapper"].splits == ()
+    assert (smallest["mapper"].input.splits, smallest["reducer"].flow.quantum_records) == (splits, 7)
+    assert smallest.without_splits()["mapper"].input.splits == ()
     assert smallest.without_splits().edges == smallest.edges
 
 

@@ -14,7 +14,7 @@ from dpa.measure.load import KeySample, Load, Offered
 from dpa.measure.skew import Life
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, StageInput, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
@@ -438,7 +438,7 @@ def test_a_stage_whose_tasks_stay_says_why(options: dict[str, object], why: str)
 
 
 def test_the_one_reader_before_a_process_whose_order_matters_can_move_but_does_not_become_more() -> None:
-    stages = (Stage(MAPPER, 1, splits=SPLITS, ordered_for=REDUCER), Stage(REDUCER, 3))
+    stages = (Stage(MAPPER, 1, StageInput(SPLITS), ordered_for=REDUCER), Stage(REDUCER, 3))
     coordinator = Coordinator(Graph(stages, (Edge(MAPPER, REDUCER),)))
     [refused] = coordinator.ask(Rescale(1, MAPPER, 2))
     assert isinstance(refused, Answer) and refused.refused

@@ -10,7 +10,7 @@ import pytest
 from wires import CoordinatorWire, instructed, sent
 
 from dpa.protocol.coordinator._split_queue import SplitQueue
-from dpa.protocol.graph import MAPPER, map_reduce
+from dpa.protocol.graph import MAPPER, StageInput, map_reduce
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CloseFeeds, PollDone, Tick
 from dpa.protocol.wire.instructions import Answer, Instruction, Poll
@@ -35,7 +35,10 @@ class Coordinator(CoordinatorWire):
 
     def __init__(self, until: Until | None = None, *, ends: bool = False) -> None:
         graph = map_reduce(SPLITS[:1], 2, 1, position=Position(1))
-        stages = (replace(graph[MAPPER], given=SPLITS[:1], ends=ends), *graph.stages[1:])
+        stages = (
+            replace(graph[MAPPER], input=replace(graph[MAPPER].input, given=SPLITS[:1], ends=ends)),
+            *graph.stages[1:],
+        )
         super().__init__(graph=replace(graph, stages=stages, until=until or Until()))
 
     def asks(self, mapper: int) -> list[Instruction]:
@@ -124,11 +127,11 @@ def test_open_inputs_are_closed_after_a_time_enough_records_or_none_for_a_while(
 
 def test_an_input_is_not_idle_before_its_first_poll_has_been_answered() -> None:
     """Which may take a while: modules are imported, and brokers are asked."""
-    queue = SplitQueue((), Position(0))
+    queue = SplitQueue(StageInput((), Position(0)))
     assert queue.poll(1) is not None and not queue.is_caught_up
     queue.polled((), Position(0))
     assert queue.is_caught_up
-    closed = SplitQueue((), Position(0))
+    closed = SplitQueue(StageInput((), Position(0)))
     closed.close()
     assert closed.is_read
 
@@ -142,7 +145,7 @@ def test_who_asks_for_the_end_hears_whether_there_was_any_input_to_close() -> No
 
 
 def test_an_input_is_not_read_before_it_is_closed() -> None:
-    queue = SplitQueue((), Position(0))
+    queue = SplitQueue(StageInput((), Position(0)))
     assert not queue.is_read
     queue.polled(SPLITS[:1], Position(1))
     assert queue.rest == SPLITS[:1] and queue.position == Position(1)
@@ -203,7 +206,7 @@ def test_a_broken_queue_is_caught(broken: type[SplitQueue], monkeypatch: pytest.
 
 def test_splits_that_go_on_where_others_end_are_kept_as_one() -> None:
     table = GeneratedTable(Ones(), 100)
-    queue = SplitQueue((), Position(0), given=())
+    queue = SplitQueue(StageInput((), Position(0), given=()))
     queue.polled(table.splits(10), Position(100))
     queue.polled(table.splits_from(100, 130, 15), Position(130))
     queue.polled([*table.splits_from(150, 160, 10), *SPLITS[:2]], Position(160))

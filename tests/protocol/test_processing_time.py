@@ -12,7 +12,7 @@ from builders import table_giving
 from wires import CoordinatorWire, SourceWire, emitter_for, instructed, last_table, sent
 
 from dpa.protocol.coordinator.stage_progress import StageProgress
-from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Stage
+from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Reached
@@ -63,7 +63,7 @@ class Coordinator(CoordinatorWire):
         time = SourceTime(EventTime("read_at"), is_added=True)
         position = Position(1) if is_open else None
         stages = (
-            Stage("source", 1, splits=(SPLIT,), position=position, time=time, **known),
+            Stage("source", 1, StageInput((SPLIT,), position, time=time), **known),
             Stage("counts", 1, windows=ClosingWindows(), **known),
         )
         super().__init__(at, Graph(stages, (Edge("source", "counts"),)))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.protocol.coordinator._split_queue import SplitQueue
+from dpa.protocol.graph import StageInput
 from dpa.sources.splits import MemorySplit
 
 NOBODY: frozenset[int] = frozenset()
@@ -23,14 +24,28 @@ def rows_of(read: object) -> list[int]:
 
 def test_splits_are_granted_in_order_and_then_none() -> None:
     first, second = split(1), split(2)
-    queue = SplitQueue([first, second])
+    queue = SplitQueue(
+        StageInput(
+            (
+                first,
+                second,
+            )
+        )
+    )
     for task in (1, 0, 1):
         queue.asks(task)
     assert queue.grants([0, 1], NOBODY) == [(1, first), (0, second), (1, None)]
 
 
 def test_the_rest_of_a_split_is_granted_next() -> None:
-    queue = SplitQueue([split(1, 2, 3), split(4)])
+    queue = SplitQueue(
+        StageInput(
+            (
+                split(1, 2, 3),
+                split(4),
+            )
+        )
+    )
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.gives_back(0, read=1)
@@ -44,7 +59,14 @@ def test_the_rest_of_a_split_is_granted_next() -> None:
 
 
 def test_who_takes_the_place_of_the_only_reader_waits_until_all_before_is_processed() -> None:
-    queue = SplitQueue([split(1, 2), split(3)])
+    queue = SplitQueue(
+        StageInput(
+            (
+                split(1, 2),
+                split(3),
+            )
+        )
+    )
     queue.asks(0)
     queue.grants([0], NOBODY)
     queue.asks(1)
@@ -58,7 +80,7 @@ def test_who_takes_the_place_of_the_only_reader_waits_until_all_before_is_proces
 
 
 def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> None:
-    queue = SplitQueue([split(1, 2)])
+    queue = SplitQueue(StageInput((split(1, 2),)))
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.asks(1)
@@ -68,7 +90,7 @@ def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> No
 
 
 def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
-    queue = SplitQueue([split(1, 2)])
+    queue = SplitQueue(StageInput((split(1, 2),)))
     queue.asks(0)
     queue.asks(1)
     assert [task for task, _ in queue.grants([0, 1], NOBODY)] == [0, 1]  # 1 has been told that there is none
@@ -79,7 +101,14 @@ def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
 
 
 def test_what_was_given_back_is_read_though_its_reader_has_left_and_the_others_have_ended() -> None:
-    queue = SplitQueue([split(1, 2), split(3, 4)])
+    queue = SplitQueue(
+        StageInput(
+            (
+                split(1, 2),
+                split(3, 4),
+            )
+        )
+    )
     for task in (1, 2, 0):
         queue.asks(task)
     queue.grants([0, 1, 2], NOBODY)  # nothing is left for 0
@@ -95,7 +124,7 @@ def test_what_was_given_back_is_read_though_its_reader_has_left_and_the_others_h
 
 
 def test_a_split_that_was_read_to_its_end_does_not_come_back() -> None:
-    queue = SplitQueue([split(1, 2)])
+    queue = SplitQueue(StageInput((split(1, 2),)))
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.gives_back(0, read=2)
@@ -155,7 +184,7 @@ def test_every_row_is_read_once_and_by_a_single_reader_in_order(
 ) -> None:
     ends = list(accumulate(sizes))
     splits = [split(*range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
-    readers = Readers(SplitQueue(splits), tasks)
+    readers = Readers(SplitQueue(StageInput(tuple(splits))), tasks)
     while busy := readers.busy:
         task = data.draw(st.sampled_from(busy))
         rows = len(readers.reading.get(task, []))
@@ -169,7 +198,7 @@ def test_every_row_is_read_once_and_by_a_single_reader_in_order(
 
 
 def test_what_was_read_is_noted_once_in_the_order_of_the_input() -> None:
-    queue = SplitQueue([split(1, 2, 3), split(4, 5), split(6)], notes=True)
+    queue = SplitQueue(StageInput((split(1, 2, 3), split(4, 5), split(6)), is_logged=True))
     for task in (0, 1):
         queue.asks(task)
     queue.grants([0, 1], NOBODY)
@@ -184,7 +213,7 @@ def test_what_was_read_is_noted_once_in_the_order_of_the_input() -> None:
     for task in (1, 0):
         queue.asks(task)
     assert read_of(queue) == [3, 6] and read_of(queue) == []
-    assert SplitQueue([split(1)]).take_read() == ()
+    assert SplitQueue(StageInput((split(1),))).take_read() == ()
 
 
 def read_of(queue: SplitQueue) -> list[int]:

@@ -377,7 +377,7 @@ def test_letters_of_the_results_of_windows_come_with_the_cut_at_which_these_clos
     spec = flow.job().spec
     plan = spec.plan({"rows": (MemorySplit(TABLE.append_column("at", times)),)}, {"rows": None})
     source, stage = (plan.user_code(Address(name, 0), lambda: 0.0) for name in ("rows", "counts"))
-    source.carry_out(OpenSplit(plan.graph["rows"].splits[0]))
+    source.carry_out(OpenSplit(plan.graph["rows"].input.splits[0]))
     step: Any = source.carry_out(NextStep(ROWS))
     for _, block in step.step.blocks:
         done: Any = stage.carry_out(ProcessBlock(block, 0))

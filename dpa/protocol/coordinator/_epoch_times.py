@@ -179,7 +179,7 @@ class EndedEpochs:
         self._errors = errors
         self._read_before = read
         self._sources = [stage for stage in stages.values() if stage.is_source]
-        self._is_logged = any(stage.spec.is_logged for stage in self._sources)
+        self._is_logged = any(stage.spec.input.is_logged for stage in self._sources)
         self._began_at = self._ended_at = 0.0
 
     def start(self, now: float) -> None:

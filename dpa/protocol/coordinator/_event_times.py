@@ -143,7 +143,7 @@ class StageTime:
     """
 
     def __init__(self, stage: Stage) -> None:
-        time = stage.time
+        time = stage.input.time
         self.channels = None if time is None or time.is_added else EventTimes(time, stage.reached.channels)
         self.reached = replace(stage.reached, channels={})
         self.closed = stage.reached.closed

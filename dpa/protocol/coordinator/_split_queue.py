@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TypeAlias
 
 from dpa.protocol.coordinator._event_times import EventTimes
+from dpa.protocol.graph import StageInput
 from dpa.sources.feed import Position
 from dpa.sources.splits import FirstRows, Joinable, Split
 
@@ -29,21 +30,12 @@ class SplitQueue:
         latest: the greatest event time that was read, in microseconds since 1970; None: there is none.
     """
 
-    def __init__(
-        self,
-        splits: Iterable[Split],
-        position: Position | None = None,
-        given: Sequence[Split] | None = None,
-        *,
-        times: EventTimes | None = None,
-        notes: bool = False,
-    ) -> None:
-        """`given`: what polls gave before the checkpoint with which the job begins; None: it is not kept. `times`
-        notes how far event time has come; `notes`: whether to keep what is read for `take_read`."""
-        self._splits = list(enumerate(splits))  # a heap
+    def __init__(self, source: StageInput, times: EventTimes | None = None) -> None:
+        """`times`: notes how far the input's event time has come; None: it has none."""
+        self._splits = list(enumerate(source.splits))  # a heap
         self._number = len(self._splits)
-        self.position = position
-        self.given = None if given is None else [*given]
+        self.position = source.position
+        self.given = None if source.given is None else [*source.given]
         self._is_polled = self._has_heard = False
         self._read: dict[int, _Numbered] = {}  # by the task that reads it
         self._rests: dict[int, _Numbered] = {}  # by the task that has given it back, and has not left yet
@@ -52,7 +44,7 @@ class SplitQueue:
         self._refused: set[int] = set()  # that have heard that there is none
         self._left: set[int] = set()
         self._times = times
-        self._noted: list[tuple[int, Split]] | None = [] if notes else None
+        self._noted: list[tuple[int, Split]] | None = [] if source.is_logged else None
         self.latest: int | None = None
         for number, split in self._splits:
             self._comes(number, split)

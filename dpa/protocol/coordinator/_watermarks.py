@@ -39,7 +39,7 @@ class Watermarks:
         self._before: dict[str, set[str]] = {}  # a stage is before itself, too
         for name, stage in stages.items():
             self._before[name] = {name}.union(*(self._before[feeder] for feeder in stage.feeders))
-            if stage.spec.time is not None or not self._timed.isdisjoint(stage.feeders):
+            if stage.spec.input.time is not None or not self._timed.isdisjoint(stage.feeders):
                 self._timed.add(name)
 
     def cut(self) -> None:

@@ -60,7 +60,7 @@ class OpenInputs:
         self._read_before = self._read = read_before
         self._changed_at = 0.0
         self.were_open = any(stage.splits.position is not None for stage in self._sources)
-        self._open = [stage for stage in self._sources if not stage.spec.ends]
+        self._open = [stage for stage in self._sources if not stage.spec.input.ends]
 
     @property
     def are_open(self) -> bool:

@@ -75,8 +75,7 @@ class StageProgress(RuledMachine):
         self._feeders = [feeder for feeder, _ in feeders]
         self.feeders = frozenset(feeder.name for feeder in self._feeders)
         self.time = StageTime(stage)
-        times, notes = self.time.channels, stage.is_logged
-        self.splits = SplitQueue(stage.splits, stage.position, stage.given, times=times, notes=notes)
+        self.splits = SplitQueue(stage.input, self.time.channels)
         self._decisions = Decisions()
         self._loads = LoadHistory()
 
@@ -161,7 +160,7 @@ class StageProgress(RuledMachine):
 
     @property
     def has_processing_time(self) -> bool:
-        return self.spec.time is not None and self.spec.time.is_added
+        return (time := self.spec.input.time) is not None and time.is_added
 
     @property
     def opens(self) -> int | None:

@@ -61,4 +61,4 @@ class InputOrder:
 
 def _first_rows(source: Stage) -> list[int]:
     """The number of the first row of each split."""
-    return list(accumulate((split.rows for split in source.splits[:-1]), initial=0))
+    return list(accumulate((split.rows for split in source.input.splits[:-1]), initial=0))

@@ -59,7 +59,7 @@ class Publishing(LocalBackend):
         assert times is not None
         slot = times.slot
         sources = {
-            stage.name: SourceCut(stage.splits, None, 1, 1)
+            stage.name: SourceCut(stage.input.splits, None, 1, 1)
             for stage in plan.graph.stages
             if plan.graph.is_source(stage.name)
         }

@@ -43,7 +43,11 @@ class Dying(LocalBackend):
             store = CheckpointStore.open(plan.saved.options.path)
             made = Checkpointing(store, plan.saved, plan.graph, plan.saved.generation, pickle.dumps)
             assert made.graph.checkpoints is not None
-            sources = {stage.name: SourceCut(stage.splits, None, 600, 1) for stage in plan.graph.stages if stage.splits}
+            sources = {
+                stage.name: SourceCut(stage.input.splits, None, 600, 1)
+                for stage in plan.graph.stages
+                if stage.input.splits
+            }
             operators = {stage.name: OperatorCut(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
             made.write(Cut(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
             for generation in range(1, self._lives + self._others + 1):
