@@ -129,7 +129,7 @@ def test_an_input_is_not_idle_before_its_first_poll_has_been_answered() -> None:
     """Which may take a while: modules are imported, and brokers are asked."""
     queue = SplitQueue(StageInput((), Position(0)))
     assert queue.poll(1) is not None and not queue.is_caught_up
-    queue.polled((), Position(0))
+    queue.polled((), Position(0), 0.0)
     assert queue.is_caught_up
     closed = SplitQueue(StageInput((), Position(0)))
     closed.close()
@@ -147,7 +147,7 @@ def test_who_asks_for_the_end_hears_whether_there_was_any_input_to_close() -> No
 def test_an_input_is_not_read_before_it_is_closed() -> None:
     queue = SplitQueue(StageInput((), Position(0)))
     assert not queue.is_read
-    queue.polled(SPLITS[:1], Position(1))
+    queue.polled(SPLITS[:1], Position(1), 0.0)
     assert queue.rest == SPLITS[:1] and queue.position == Position(1)
     queue.close()
     assert not queue.is_read
@@ -179,9 +179,9 @@ def test_random_jobs_with_open_inputs_give_what_closed_ones_do_also_behind_their
 class ForgetsWhereItIs(SplitQueue):
     """Polls from its first position again."""
 
-    def polled(self, splits, position) -> None:
+    def polled(self, splits, position, now) -> None:
         before = self.position
-        super().polled(splits, position)
+        super().polled(splits, position, now)
         self.position = self.position and before
 
 
@@ -207,8 +207,8 @@ def test_a_broken_queue_is_caught(broken: type[SplitQueue], monkeypatch: pytest.
 def test_splits_that_go_on_where_others_end_are_kept_as_one() -> None:
     table = GeneratedTable(Ones(), 100)
     queue = SplitQueue(StageInput((), Position(0), given=()))
-    queue.polled(table.splits(10), Position(100))
-    queue.polled(table.splits_from(100, 130, 15), Position(130))
-    queue.polled([*table.splits_from(150, 160, 10), *SPLITS[:2]], Position(160))
+    queue.polled(table.splits(10), Position(100), 0.0)
+    queue.polled(table.splits_from(100, 130, 15), Position(130), 0.0)
+    queue.polled([*table.splits_from(150, 160, 10), *SPLITS[:2]], Position(160), 0.0)
     assert queue.given is not None
     assert [split.rows for split in queue.given] == [130, 10, 3, 2]

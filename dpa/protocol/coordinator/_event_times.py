@@ -137,27 +137,16 @@ class StageTime:
     """Times of events are in microseconds, of the clock in seconds.
 
     Attributes:
-        channels: those of a source that has event time; None: it has none, or processing time, or is no source.
         reached: what it had reached at the last cut.
         closed: its tasks have closed the windows that end by this time; None: none.
     """
 
     def __init__(self, stage: Stage) -> None:
-        time = stage.input.time
-        self.channels = None if time is None or time.is_added else EventTimes(time, stage.reached.channels)
         self.reached = replace(stage.reached, channels={})
         self.closed = stage.reached.closed
         self._opened_before = stage.reached.opens
         self._windows = stage.windows
         self._close_at = 0.0
-
-    def held(self, *, is_open: bool) -> Held | None:
-        """What holds the watermark of a source, whose input may be open; None: nothing does."""
-        return None if self.channels is None else self.channels.held(is_open=is_open)
-
-    def polled(self, now: float) -> None:
-        if self.channels is not None:
-            self.channels.polled(now)
 
     def opens(self, tasks: Iterable[TaskStats]) -> int | None:
         """The end of the first open window that tasks have named. What those named that are gone counts for those
@@ -175,7 +164,5 @@ class StageTime:
         if self._windows is not None:
             self._close_at = now + max(self._windows.every, held)
 
-    def at_cut(self, opens: int | None, unread: Sequence[int]) -> Reached:
-        """What it has reached at a cut; `unread`: the numbers of the splits that a source has not read, in order."""
-        channels = {} if self.channels is None else self.channels.behind(unread)
+    def at_cut(self, opens: int | None, channels: Mapping[str, ChannelTime]) -> Reached:
         return replace(self.reached, opens=opens, channels=channels)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TypeAlias
 
-from dpa.protocol.coordinator._event_times import EventTimes
+from dpa.protocol.coordinator._event_times import EventTimes, Held
 from dpa.protocol.graph import StageInput
+from dpa.protocol.wire.cut import ChannelTime
 from dpa.sources.feed import Position
 from dpa.sources.splits import FirstRows, Joinable, Split
+from dpa.windows.options import micros
 
 _Numbered: TypeAlias = tuple[int, Split]
 """A split, or the rest of one, with its place in the input."""
@@ -27,11 +30,12 @@ class SplitQueue:
     Attributes:
         position: where the next poll of the input goes on, if it is open; None: no more splits come.
         given: what polls have given, if that is kept.
+        goes_by_clock: whether rows have the time at which they are read.
         latest: the greatest event time that was read, in microseconds since 1970; None: there is none.
     """
 
-    def __init__(self, source: StageInput, times: EventTimes | None = None) -> None:
-        """`times`: notes how far the input's event time has come; None: it has none."""
+    def __init__(self, source: StageInput, known: Mapping[str, ChannelTime] = MappingProxyType({})) -> None:
+        """`known`: the event time that channels had reached at the cut with which the job begins."""
         self._splits = list(enumerate(source.splits))  # a heap
         self._number = len(self._splits)
         self.position = source.position
@@ -43,7 +47,9 @@ class SplitQueue:
         self._readers: set[int] = set()  # that have been granted any
         self._refused: set[int] = set()  # that have heard that there is none
         self._left: set[int] = set()
-        self._times = times
+        time = source.time
+        self.goes_by_clock = time is not None and time.is_added
+        self._times = None if time is None or time.is_added else EventTimes(time, known)
         self._noted: list[tuple[int, Split]] | None = [] if source.is_logged else None
         self.latest: int | None = None
         for number, split in self._splits:
@@ -66,17 +72,29 @@ class SplitQueue:
         self._is_polled = True
         return self.position
 
-    def polled(self, splits: Iterable[Split], position: Position | None) -> None:
-        """What a poll gave, and where the next one goes on. It is not wanted any more if the input was closed."""
+    def polled(self, splits: Iterable[Split], position: Position | None, now: float) -> None:
+        """What a poll gave, and where the next one goes on."""
         self._is_polled, self._has_heard = False, True
-        if self.position is None:
-            return
-        for split in splits:
-            heappush(self._splits, (self._number, split))
-            self._comes(self._number, split)
-            self._number += 1
-            self._give(split)
-        self.position = position
+        if self.position is not None:  # else the input was closed meanwhile, and more is not wanted
+            for split in splits:
+                heappush(self._splits, (self._number, split))
+                self._comes(self._number, split)
+                self._number += 1
+                self._give(split)
+            self.position = position
+        if self._times is not None:
+            self._times.polled(now)
+
+    def held(self, now: float) -> Held | None:
+        """What holds the watermark; None: nothing does."""
+        if self.goes_by_clock:
+            return None if self.is_read else Held(micros(now), "", None)
+        return None if self._times is None else self._times.held(is_open=self.position is not None)
+
+    @property
+    def channels(self) -> Mapping[str, ChannelTime]:
+        """What the channels have reached at a cut."""
+        return {} if self._times is None else self._times.behind(self.unread)
 
     def _give(self, split: Split) -> None:
         if self.given is not None:

@@ -73,7 +73,7 @@ class Watermarks:
         return found
 
     def _stats(self, reached: EventTimeStats, low: _Passed | None) -> EventTimeStats:
-        if low is None or self._stages[low.source].has_processing_time:  # the clock goes on, whatever comes
+        if low is None or self._stages[low.source].splits.goes_by_clock:  # the clock goes on, whatever comes
             return reached
         channel = task = None
         if low.held is not None:

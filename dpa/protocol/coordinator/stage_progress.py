@@ -33,7 +33,6 @@ from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitRet
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.routing.members import MemberChange
-from dpa.windows.options import micros
 
 
 class StagePhase(State):
@@ -75,7 +74,7 @@ class StageProgress(RuledMachine):
         self._feeders = [feeder for feeder, _ in feeders]
         self.feeders = frozenset(feeder.name for feeder in self._feeders)
         self.time = StageTime(stage)
-        self.splits = SplitQueue(stage.input, self.time.channels)
+        self.splits = SplitQueue(stage.input, stage.reached.channels)
         self._decisions = Decisions()
         self._loads = LoadHistory()
 
@@ -154,13 +153,7 @@ class StageProgress(RuledMachine):
     @property
     def held(self) -> Held | None:
         """What holds the watermark of a source; None: nothing does."""
-        if self.has_processing_time:
-            return None if self.splits.is_read else Held(micros(self._coordinator.now), "", None)
-        return self.time.held(is_open=self.splits.position is not None)
-
-    @property
-    def has_processing_time(self) -> bool:
-        return (time := self.spec.input.time) is not None and time.is_added
+        return self.splits.held(self._coordinator.now)
 
     @property
     def opens(self) -> int | None:
@@ -178,7 +171,7 @@ class StageProgress(RuledMachine):
 
     @property
     def cut_at(self) -> Reached:
-        return self.time.at_cut(self.opens, self.splits.unread)
+        return self.time.at_cut(self.opens, self.splits.channels)
 
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
@@ -250,8 +243,7 @@ class StageProgress(RuledMachine):
         given_back(sender.index, message.read)
 
     def _polled(self, sender: Address, event: PollDone) -> None:
-        self.splits.polled(event.splits, event.position)
-        self.time.polled(self._coordinator.now)
+        self.splits.polled(event.splits, event.position, self._coordinator.now)
 
     def _noted(self, sender: Address, message: Progress) -> None:
         self.ledger.note(message.stats, self._coordinator.now)
@@ -264,7 +256,7 @@ class StageProgress(RuledMachine):
     def _read_or_drain(self) -> State | None:
         if not self.is_source:
             return self._drain_if_fed()
-        not_before = (self.time.reached.watermark or 0) if self.has_processing_time else 0
+        not_before = (self.time.reached.watermark or 0) if self.splits.goes_by_clock else 0
         for task, split in self.splits.grants(self.members, self.roster.leaving):
             self._coordinator.send(Address(self.name, task), SplitGrant(split, not_before))
         position = self.splits.poll(len(self.members))
