@@ -307,7 +307,6 @@ class Graph:
         }
 
     def into(self, name: str) -> list[tuple[int, Edge]]:
-        """The edges that enter a stage, with their numbers."""
         return self._into[name]
 
     def out_of(self, name: str) -> list[tuple[int, Edge]]:
@@ -332,7 +331,6 @@ class Graph:
         return sum(self[edge.source].tasks for _, edge in self.into(name))
 
     def credit(self, name: str) -> CreditLimits:
-        """What one emitter may have in flight to a stage."""
         stage = self[name]
         return CreditLimits(stage.flow, divided=self.is_cut).expecting(stage.expected_seconds, self.emitters(name))
 
@@ -348,7 +346,6 @@ class Graph:
         return self.emitters(name) * self[name].flow.in_flight_records
 
     def queue_fed(self) -> Iterator[Stage]:
-        """The stages that are no sources, in order."""
         return (stage for stage in self.in_order if not self.is_source(stage.name))
 
     @cached_property

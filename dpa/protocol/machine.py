@@ -79,7 +79,6 @@ class Machine(RuledMachine):
 
     @property
     def idle(self) -> bool:
-        """Whether no received message waits for an earlier one."""
         return self._inbox.empty
 
     def include(self, part: RuledMachine) -> None:

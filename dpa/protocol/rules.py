@@ -135,7 +135,6 @@ class RuledMachine:
             self._follow(following, then)
 
     def advance(self) -> None:
-        """Carry out the rules that the state triggers, until it stays."""
         while (outcome := self._by_state.get(self.state)) is not None:
             handler, then = outcome
             following = handler(self)

@@ -79,7 +79,6 @@ class StageBalance(RuledMachine):
         return not self._participants
 
     def add_sender(self, task: Address) -> None:
-        """A task that was started after the job emits records to the stage: it gets the newest table."""
         self._senders.append(task)
         self._tell(task, self.table)
 
@@ -88,7 +87,6 @@ class StageBalance(RuledMachine):
         return task in self._postponed
 
     def remove(self, task: Address) -> None:
-        """A task is gone: a sender, or one of the stage itself."""
         self._leaving.discard(task)
         if task in self._senders:
             self._senders.remove(task)

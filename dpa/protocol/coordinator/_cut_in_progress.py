@@ -79,7 +79,6 @@ class CutInProgress:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no stage emits any more, and the tables of all are frozen."""
         frozen = all(stage.table is not None for stage in self.draining)
         return frozen and all(stage.step is CutStep.QUIET for stage in self.stages.values())
 

@@ -95,7 +95,6 @@ class EpochTimes:
         self._went_on_at = self._began_at = now
 
     def begin(self, now: float, due: float) -> None:
-        """A cut begins, which was due at a moment by the clock."""
         self._waited += self._waiting_rows * (now - self._began_at)
         self._oldest = self._oldest + now - self._began_at if self._waiting_rows else 0.0
         self._late = now - max(due, self._went_on_at)
@@ -173,7 +172,6 @@ class EndedEpochs:
     """Those of a job; nothing is said where its sources are not logged."""
 
     def __init__(self, coordinator: Machine, stages: Mapping[str, StageProgress], errors: Errors, read: int) -> None:
-        """`read`: rows that were read before the checkpoint with which the job begins."""
         self._coordinator = coordinator
         self._stages = stages
         self._errors = errors

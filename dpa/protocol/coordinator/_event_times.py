@@ -76,7 +76,6 @@ class EventTimes:
     """Those of a source that has event time."""
 
     def __init__(self, options: SourceTime, known: Mapping[str, ChannelTime]) -> None:
-        """`known`: what the channels had reached at the cut with which the job begins."""
         self._options = options
         self._channels = {name: _Channel(time) for name, time in known.items()}
         self._nothing = _Channel(ChannelTime())

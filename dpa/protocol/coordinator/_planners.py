@@ -26,7 +26,6 @@ class Planners:
     """They ask while no other change is under way."""
 
     def __init__(self, graph: Graph, stages: Mapping[str, StageProgress], online: OnlinePlacement | None) -> None:
-        """`online`: how tasks are placed again while the job runs; None: not at all."""
         self._graph = graph
         self._stages = stages
         self._elastic = Elasticity(graph, stages)

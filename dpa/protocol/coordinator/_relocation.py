@@ -105,7 +105,6 @@ class Relocation:
         return [address for stage in self._stages.values() for address in stage.addresses]
 
     def _running(self) -> list[Address]:
-        """The tasks that are not done: others report no more."""
         stages = [(task, self._stages[task.stage]) for task in self._tasks]
         return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
 

@@ -31,7 +31,6 @@ class EpochResults:
     """
 
     def __init__(self, stage: Stage, epoch: int = 0) -> None:
-        """`epoch`: the one with which the job begins."""
         self.epoch, self.newest_rows = epoch, 0
         self.processed = 0 if stage.reached.closed is None else _NOT_ALL
         self._stage = stage.name

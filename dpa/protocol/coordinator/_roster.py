@@ -107,7 +107,6 @@ class Roster:
 
     @property
     def up(self) -> list[int]:
-        """The tasks that are up, ascending, those that leave too."""
         return sorted([*self.members, *self.leaving])
 
     @property

@@ -57,7 +57,6 @@ class SplitQueue:
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is left to read, and nobody reads."""
         return self.position is None and self.is_caught_up
 
     @property
@@ -86,14 +85,12 @@ class SplitQueue:
             self._times.polled(now)
 
     def held(self, now: float) -> Held | None:
-        """What holds the watermark; None: nothing does."""
         if self.goes_by_clock:
             return None if self.is_read else Held(micros(now), "", None)
         return None if self._times is None else self._times.held(is_open=self.position is not None)
 
     @property
     def channels(self) -> Mapping[str, ChannelTime]:
-        """What the channels have reached at a cut."""
         return {} if self._times is None else self._times.behind(self.unread)
 
     def _give(self, split: Split) -> None:
@@ -137,7 +134,6 @@ class SplitQueue:
 
     @property
     def rest(self) -> tuple[Split, ...]:
-        """What is to be read, while nobody reads."""
         return tuple(split for _, split in sorted(self._splits, key=itemgetter(0)))
 
     def reaches(self, task: int, time: int | None) -> None:

@@ -91,7 +91,6 @@ class Cuts(RuledMachine):
 
     @property
     def is_holding(self) -> bool:
-        """Whether sources wait for a cut."""
         return self.state in (CutState.DRAINING, CutState.PUBLISHING, CutState.TAKING_SNAPSHOTS)
 
     @property
@@ -101,7 +100,6 @@ class Cuts(RuledMachine):
 
     @property
     def staged(self) -> dict[str, tuple[Any, ...]]:
-        """By stage, what its tasks have staged of epochs that are not committed."""
         found: dict[str, tuple[Any, ...]] = {}
         for commit in self._staged.values():
             found[commit.stage] = (*found.get(commit.stage, ()), *commit.staged)

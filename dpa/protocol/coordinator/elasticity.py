@@ -44,7 +44,6 @@ class Elasticity:
         self._blocked: dict[Address, float] = {}
 
     def counts_of(self, stage: str) -> dict[str, int]:
-        """How often it was decided not to change the tasks of a stage, by reason."""
         return dict(self._counts.get(stage, {}))
 
     def changed(self, step: TaskChange) -> None:

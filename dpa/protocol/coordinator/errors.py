@@ -15,7 +15,6 @@ class Errors:
     """All of them."""
 
     def __init__(self, tolerated: Tolerated) -> None:
-        """`tolerated`: how many errors the job bears, and those that it begins with."""
         self.counts = tolerated.before.counts
         self._letters = [*tolerated.before.letters]
         self._earlier = tolerated.before.earlier

@@ -347,7 +347,6 @@ class Membership(RuledMachine):
 
 
 def without_change(request: TaskRequest, stages: Mapping[str, StageProgress]) -> Answer | None:
-    """The answer to a request for which nothing is to be done, or nothing can be; None if it is to be carried out."""
     stage = stages.get(request.stage)
     if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.members):
         return Answer(request.request, f"{stage.name} has {plural(request.tasks, 'task')} already")

@@ -191,7 +191,6 @@ def _digest(content: bytes) -> str:
 
 @cache
 def _stays_outside(kind: type) -> bool:
-    """Whether something stands for the parts of a machine that are of this type."""
     return kind in _SHARED or has_lean_form(kind)
 
 

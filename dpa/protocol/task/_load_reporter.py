@@ -55,7 +55,6 @@ class LoadReporter:
 
     @property
     def signal(self) -> Signal | None:
-        """The last finding of the task's load, for senders that listen."""
         return None if self._delegation is None else self._delegation.signal
 
     def ticked(self, cores_busy: float) -> None:

@@ -62,12 +62,10 @@ class Migration:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no hand-over is under way, and none has begun elsewhere."""
         return self.is_settled and self.giving.is_idle and self.taking.is_idle
 
     @property
     def has_left(self) -> bool:
-        """Whether the task is no member any more and has handed over all that it had."""
         return self._is_leaving and self.is_settled
 
     @property
@@ -75,7 +73,6 @@ class Migration:
         return self.giving.state is GivingState.EXTRACTING or self.taking.state is TakingState.INSTALLING
 
     def restart(self, table: RoutingTable, senders: tuple[Address, ...]) -> None:
-        """The task was started after the job, when this table was the newest."""
         self.senders = senders
         self._forward(self._queue.retable(table))
         self._settled = table.version

@@ -41,7 +41,6 @@ class Queued:
     measured: KeySample | None = None
 
     def rest(self) -> Push:
-        """The same push without the records before `start`."""
         return replace(self.push, block=self.push.block.slice(self.start, self.push.block.rows))
 
     def sample(self) -> KeySample:
@@ -91,7 +90,6 @@ class RecordQueue:
 
     @property
     def has_next(self) -> bool:
-        """Whether a record is queued."""
         return bool(self._queue)
 
     def sample(self) -> KeySample:

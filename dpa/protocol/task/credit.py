@@ -124,7 +124,6 @@ class Credit:
         return self.most - self.in_flight
 
     def room(self, receiver: int, wanted: int) -> int:
-        """How many of `wanted` records may be pushed to a receiver now."""
         window = self.window(receiver)
         room = min(window - self.in_flight_to[receiver], self.free)
         return min(wanted, room) if room >= min(wanted, -(-window // _LEAST_PART)) else 0

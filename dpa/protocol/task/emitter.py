@@ -187,7 +187,6 @@ class Emitter:
 
     @property
     def regrouped(self) -> int:
-        """How often the grouping has given a part of the keys to another task because of signals."""
         return self._moved_before + self._grouping.moved
 
     def keep(self, block: Block, read_at: float, now: float) -> None:
@@ -223,7 +222,6 @@ class Emitter:
         return pushes
 
     def acknowledged(self, sender: Address, ack: Ack) -> None:
-        """Return credit, and pass on the load signal that came with it."""
         try:
             self._credit.give_back(sender.index, ack.records)
         except ProtocolError as error:
@@ -250,7 +248,6 @@ class Emitter:
         return left_by(before, self.table)
 
     def adopt(self, table: RoutingTable) -> None:
-        """Go by a newer table, such as that with which a task begins that was started later."""
         before, self.table = self.table, table
         has_new_members = before.members != table.members
         if has_new_members:

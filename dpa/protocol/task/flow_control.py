@@ -56,7 +56,6 @@ class QuantumSizer:
     """Adapts the quantum to the measured service time, so that one takes about `quantum_seconds`."""
 
     def __init__(self, flow: FlowControl) -> None:
-        """Quanta have between 1 and `quantum_records` records."""
         self._flow = flow
         self.size = min(_FIRST, flow.quantum_records)
 

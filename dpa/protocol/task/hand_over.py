@@ -103,7 +103,6 @@ class Giving(RuledMachine):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to give, by a newer table either."""
         return self.state is GivingState.IDLE and not self._markers
 
     def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
@@ -198,7 +197,6 @@ class Taking(RuledMachine):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to take over, by a newer table either."""
         return self.state is TakingState.IDLE and not self._early
 
     def begin(self, sources: Collection[int], senders: Iterable[Address]) -> None:

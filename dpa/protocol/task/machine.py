@@ -176,7 +176,6 @@ class TaskMachine(Machine):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the task has no work until records find credit downstream."""
         return not self._production.is_stepping and not self._has_pushed_all
 
     @property
@@ -207,7 +206,6 @@ class TaskMachine(Machine):
         self._given_open, self.opens = None, first
 
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
-        """Take blocks to be pushed, each with the position of its emitter."""
         for position, block in blocks:
             self.emitters[position].keep(block, read_at, self.now)
 

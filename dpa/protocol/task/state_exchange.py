@@ -50,7 +50,6 @@ class StateExchange(RuledMachine):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no exchange is in progress, and none has begun elsewhere."""
         return self.state in (ExchangeState.IDLE, ExchangeState.OVER) and not self._parts
 
     @property
