@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.protocol.graph import Stage
-from dpa.protocol.wire.cut import ChannelTime, Reached
+from dpa.protocol.wire.cut import ChannelTime
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import Split, channel_of
@@ -162,6 +162,3 @@ class StageTime:
         """The stream begins, or an epoch has ended, for which sources were held for some seconds."""
         if self._windows is not None:
             self._close_at = now + max(self._windows.every, held)
-
-    def at_cut(self, opens: int | None, channels: Mapping[str, ChannelTime]) -> Reached:
-        return replace(self.reached, opens=opens, channels=channels)

@@ -171,7 +171,7 @@ class StageProgress(RuledMachine):
 
     @property
     def cut_at(self) -> Reached:
-        return self.time.at_cut(self.opens, self.splits.channels)
+        return replace(self.time.reached, opens=self.opens, channels=self.splits.channels)
 
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
@@ -249,7 +249,7 @@ class StageProgress(RuledMachine):
         self.ledger.note(message.stats, self._coordinator.now)
         self.splits.reaches(sender.index, message.stats.event_time)
         if message.done:
-            if self.state is not (StagePhase.STREAMING if self.is_source else StagePhase.DELIVERING):
+            if not self.is_emitting:
                 raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
             self.roster.ended.add(sender.index)
 
