@@ -47,11 +47,8 @@ from dpa.tolerance import Failed
 
 
 class OpenInputs:
-    """Those of all sources, closed together, but for those that end by themselves.
-
-    Attributes:
-        were_open: whether any was when the job began, or the number of its rows was not known.
-    """
+    """Those of all sources, closed together, but for those that end by themselves. `were_open`: whether any was when
+    the job began, or the number of its rows was not known."""
 
     def __init__(self, stages: Iterable[StageProgress], until: Until, read_before: int) -> None:
         """`read_before`: rows that were read before the checkpoint with which the job begins."""

@@ -61,11 +61,7 @@ def raised(error: Exception) -> Outcome:
 
 
 class Replayed(NamedTuple):
-    """An event that was handled again.
-
-    Attributes:
-        number: of the event, from 1.
-    """
+    """An event that was handled again. `number`: of the event, from 1."""
 
     number: int
     handled: Handled
@@ -79,11 +75,8 @@ class Replayed(NamedTuple):
 
 @dataclass
 class Segment:
-    """A machine at some moment, and the events that it handled from then on.
-
-    Attributes:
-        pickled: the machine, with references to what it shares with the original.
-    """
+    """A machine at some moment, and the events that it handled from then on. `pickled`: the machine, with references to
+    what it shares with the original."""
 
     pickled: bytes
     shared: list[object]

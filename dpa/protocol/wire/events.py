@@ -58,11 +58,7 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True)
 class TaskDied(Event):
-    """Coordinator: a task has ended before its time.
-
-    Attributes:
-        what: what has happened to a task that died.
-    """
+    """Coordinator: a task has ended before its time. `what`: what has happened to a task that died."""
 
     address: Address
     kind: FailureKind
@@ -126,12 +122,9 @@ class Rescale(Event):
 
 @dataclass(frozen=True)
 class MoveTasks(Event):
-    """Coordinator: a new task is to take the place of each of these tasks of a stage, on another node.
-
-    Attributes:
-        request: a number by which the `Answer` is known; None: nobody waits for one.
-        nodes: the node of each new task; empty: where the driver sees fit.
-    """
+    """Coordinator: a new task is to take the place of each of these tasks of a stage, on another node. `request`: a
+    number by which the `Answer` is known; None: nobody waits for one. `nodes`: the node of each new task; empty: where
+    the driver sees fit."""
 
     request: int | None
     stage: str
@@ -245,12 +238,8 @@ class CheckpointWritten(Event):
 
 @dataclass(frozen=True, eq=False)
 class PollDone(Event):
-    """Coordinator: what a poll of a source's open input gave.
-
-    Attributes:
-        splits: those that have come, in the order of their rows.
-        position: where the next poll goes on; None: no more come.
-    """
+    """Coordinator: what a poll of a source's open input gave. `splits`: those that have come, in the order of their
+    rows. `position`: where the next poll goes on; None: no more come."""
 
     stage: str
     splits: tuple[Split, ...]
@@ -259,11 +248,8 @@ class PollDone(Event):
 
 @dataclass(frozen=True)
 class CloseFeeds(Event):
-    """Coordinator: inputs that are open have come to their end here. What was polled is still read.
-
-    Attributes:
-        request: a number by which the `Answer` is known; None: nobody waits for one.
-    """
+    """Coordinator: inputs that are open have come to their end here. What was polled is still read. `request`: a number
+    by which the `Answer` is known; None: nobody waits for one."""
 
     request: int | None = None
 
@@ -304,12 +290,8 @@ class PublishDone(UserCodeDone):
 
 @dataclass(frozen=True, eq=False)
 class FinishDone(UserCodeDone):
-    """This task's share of the result is complete.
-
-    Attributes:
-        schema: its columns; None if it is empty.
-        initial_load: as in the message `Finished`.
-    """
+    """This task's share of the result is complete. `schema`: its columns; None if it is empty. `initial_load`: as in
+    the message `Finished`."""
 
     schema: ShareSchema | None
     initial_load: tuple[int, ...] = ()

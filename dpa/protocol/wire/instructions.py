@@ -55,12 +55,8 @@ class StopTasks(Instruction):
 
 @dataclass(frozen=True)
 class Answer(Instruction):
-    """Coordinator: answer who asked for something what has become of the request.
-
-    Attributes:
-        request: its number; None: nobody waits for this.
-        refused: whether nothing was changed.
-    """
+    """Coordinator: answer who asked for something what has become of the request. `request`: its number; None: nobody
+    waits for this. `refused`: whether nothing was changed."""
 
     request: int | None
     text: str
@@ -134,11 +130,8 @@ class InstallStates(Instruction):
 @dataclass(frozen=True, eq=False)
 class Publish(Instruction):
     """Operator: merge states that others extracted; then close windows, and if it `publishes`, and the job does, stage
-    what the task has, as its share of the results of an epoch. Answered by `PublishDone`.
-
-    Attributes:
-        closes: the windows that end by this event time are closed, in microseconds; None: none are.
-    """
+    what the task has, as its share of the results of an epoch. Answered by `PublishDone`. `closes`: the windows that
+    end by this event time are closed, in microseconds; None: none are."""
 
     parts: tuple[StatePart, ...]
     epoch: int
@@ -148,12 +141,8 @@ class Publish(Instruction):
 
 @dataclass(frozen=True, eq=False)
 class Finish(Instruction):
-    """Operator: merge states that others extracted, and make this task's share of the result; answered by
-    `FinishDone`.
-
-    Attributes:
-        ring_table: the table by which the initial load is to be counted; None where it is what was processed.
-    """
+    """Operator: merge states that others extracted, and make this task's share of the result; answered by `FinishDone`.
+    `ring_table`: the table by which the initial load is to be counted; None where it is what was processed."""
 
     parts: tuple[StatePart, ...]
     ring_table: RoutingTable | None
@@ -180,12 +169,8 @@ class WriteSnapshot(Instruction):
 @dataclass(frozen=True)
 class Commit(Instruction):
     """Coordinator: all shares of a stage's results of an epoch are staged; show them to readers, if the job publishes
-    them. Answered by `Committed`.
-
-    Attributes:
-        at: seconds from the beginning of the stream to the cut that ends the epoch.
-        staged: what the sink gave for each task's share, in the order of the tasks.
-    """
+    them. Answered by `Committed`. `at`: seconds from the beginning of the stream to the cut that ends the epoch.
+    `staged`: what the sink gave for each task's share, in the order of the tasks."""
 
     stage: str
     epoch: int

@@ -19,11 +19,7 @@ class Pause(Message):
 @dataclass(frozen=True)
 class Paused(Message):
     """The task has stopped, and all records that it has made are pushed. A source has given back what it has not read
-    of its split.
-
-    Attributes:
-        waited: of a source, the rows that it has read since it paused last.
-    """
+    of its split. `waited`: of a source, the rows that it has read since it paused last."""
 
     stats: TaskStats
     waited: Waited = field(default_factory=Waited)
@@ -53,11 +49,8 @@ class SnapshotWritten(Message):
 
 @dataclass(frozen=True)
 class GoOn(Message):
-    """The cut is over.
-
-    Attributes:
-        draining: whether the stages that feed the task are done, so that it is to report whenever its queue is empty.
-    """
+    """The cut is over. `draining`: whether the stages that feed the task are done, so that it is to report whenever its
+    queue is empty."""
 
     draining: bool
 

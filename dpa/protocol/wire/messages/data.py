@@ -36,12 +36,9 @@ class Push(Message):
 
 @dataclass(frozen=True)
 class Ack(Message):
-    """Records have been processed, so the task that emitted them gets their credit back.
-
-    Attributes:
-        window: records that the receiver of this may have in flight towards the sender; None: as before.
-        signal: the sender's last finding of its load, where the grouping listens.
-    """
+    """Records have been processed, so the task that emitted them gets their credit back. `window`: records that the
+    receiver of this may have in flight towards the sender; None: as before. `signal`: the sender's last finding of its
+    load, where the grouping listens."""
 
     edge: int
     records: int
@@ -51,11 +48,8 @@ class Ack(Message):
 
 @dataclass(frozen=True)
 class CreditTransfer(Message):
-    """Records have been forwarded: the credit that they hold counts towards another task of the stage.
-
-    Attributes:
-        receiver: number of the task that has them now.
-    """
+    """Records have been forwarded: the credit that they hold counts towards another task of the stage. `receiver`:
+    number of the task that has them now."""
 
     edge: int
     records: int

@@ -19,11 +19,8 @@ from dpa.tolerance import Failed
 
 @dataclass(frozen=True)
 class RecordsFailed:
-    """Records of a task on which user code has failed, and which are left out.
-
-    Attributes:
-        sender, edge, block: of records that the task received, who sent them, on which edge, in which of its blocks.
-    """
+    """Records of a task on which user code has failed, and which are left out. `sender`, `edge`, `block`: of records
+    that the task received, who sent them, on which edge, in which of its blocks."""
 
     failed: Failed
     sender: Address | None = None
@@ -57,11 +54,8 @@ class Freeze(Message):
 
 @dataclass(frozen=True, eq=False)
 class LastTable(Message):
-    """The load balancer's answer to `Freeze`: the stage's newest table, which all tasks have settled.
-
-    Attributes:
-        rounds: redistributions that each task's load has caused, where the policy counts them.
-    """
+    """The load balancer's answer to `Freeze`: the stage's newest table, which all tasks have settled. `rounds`:
+    redistributions that each task's load has caused, where the policy counts them."""
 
     stage: str
     table: RoutingTable

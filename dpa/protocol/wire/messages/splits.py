@@ -15,23 +15,17 @@ class Begin(Message):
 
 @dataclass(frozen=True)
 class SplitRequest(Message):
-    """A source task has nothing left to read.
-
-    Attributes:
-        event_time: the greatest of the rows that it has read of its last split, in microseconds; None: there is none.
-    """
+    """A source task has nothing left to read. `event_time`: the greatest of the rows that it has read of its last
+    split, in microseconds; None: there is none."""
 
     event_time: int | None = None
 
 
 @dataclass(frozen=True)
 class SplitGrant(Message):
-    """The next split for a source task, or None if there is none left.
-
-    Attributes:
-        not_before: rows of it are taken to be read at this time at the earliest, in microseconds since 1970, whatever
-            the task's clock says: the watermark of the last cut, where they have processing time.
-    """
+    """The next split for a source task, or None if there is none left. `not_before`: rows of it are taken to be read at
+    this time at the earliest, in microseconds since 1970, whatever the task's clock says: the watermark of the last
+    cut, where they have processing time."""
 
     split: Split | None
     not_before: int = 0
@@ -39,12 +33,8 @@ class SplitGrant(Message):
 
 @dataclass(frozen=True)
 class SplitReturned(Message):
-    """A source task that leaves or pauses has read some rows of its split, and the rest is for others.
-
-    Attributes:
-        read: how many.
-        event_time: the greatest of these rows, as in `SplitRequest`.
-    """
+    """A source task that leaves or pauses has read some rows of its split, and the rest is for others. `read`: how
+    many. `event_time`: the greatest of these rows, as in `SplitRequest`."""
 
     read: int
     event_time: int | None = None
