@@ -35,11 +35,9 @@ class Split(Protocol):
     @property
     def rows(self) -> int:
         """The number of rows."""
-        ...
 
     def after(self, rows: int) -> Split:
         """What is left of the split after its first `rows` rows."""
-        ...
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most `batch_rows` at a time: the same ones in the same order in each call.
@@ -47,7 +45,6 @@ class Split(Protocol):
         Raises:
             TableError: they cannot be read; names what, where and why.
         """
-        ...
 
 
 def channel_of(split: Split) -> str:
@@ -62,7 +59,6 @@ class Joinable(Protocol):
 
     def joined(self, following: object) -> Split | None:
         """One split of the rows of both; None unless `following` starts where this ends."""
-        ...
 
 
 @cache
