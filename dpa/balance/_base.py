@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from dpa.balance._trigger import Against, BothTrigger, QueueTrigger, Trigger, UtilisationTrigger
-from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import KeySample
 from dpa.routing.hashing import Hashes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +18,7 @@ from dpa.balance._base import BalanceOptions, LoadReportOptions, TriggeredOption
 from dpa.balance._trigger import QueueTrigger, Trigger
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
-from dpa.measure.load import Load, Offered
+from dpa.measure.load import Load
 from dpa.routing.members import MemberChange
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
@@ -43,9 +43,9 @@ class Refusal:
     reason: str
 
 
-class TokenPolicy:
-    """Applies a trigger and a strategy to a ring, at most `max_rounds` times for each reducer's load. It goes by queues
-    alone, so it has no use for what senders offer."""
+class TokenPolicy(BalancePolicy):
+    """Applies a trigger and a strategy to a ring, at most `max_rounds` times for each reducer's load. A reducer is
+    forgotten as soon as it is no member."""
 
     def __init__(
         self,
@@ -72,15 +72,6 @@ class TokenPolicy:
         self._loads: dict[int, Load] = {}
         self._current: set[int] = set()
         self.rounds: Counter[int] = Counter(rounds or {})
-
-    def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
-        pass
-
-    def forget(self, reducer: int) -> None:
-        pass  # it is forgotten as soon as it is no member
-
-    def forget_sender(self, sender: Hashable) -> None:
-        pass
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """As `BalancePolicy.report`. If the decision is `applied`, the ring has changed and the version advanced."""

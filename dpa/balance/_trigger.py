@@ -65,11 +65,8 @@ class QueueTrigger:
 @dataclass(frozen=True)
 class UtilisationTrigger:
     """Overloaded if busy nearly all the time, or if its queue is long: where queues are kept short, overload shows in
-    busy tasks and blocked senders. Whether others have less to do is left to the plan.
-
-    Attributes:
-        min_delay: a shorter delay than this, in seconds, is no overload in itself.
-    """
+    busy tasks and blocked senders. Whether others have less to do is left to the plan. A delay below `min_delay`
+    seconds is no overload in itself."""
 
     min_delay: float = 0.0
 

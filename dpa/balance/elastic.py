@@ -180,7 +180,7 @@ class ElasticPolicy:
             return self._grow(work, more, reason)
         if work.behind_seconds >= self._options.backlog_seconds:
             return self._unstick(work, look.smooth, f"{reason}: behind for {work.behind_seconds:.0f} s")
-        fewer = self._fewer(work.tasks, now)
+        fewer = self._fewer(work.tasks, now)  # last: to be without tasks costs more than to have them
         if fewer is not None:
             return self._shrink(work, fewer, reason)
         is_off = self._is_too_much(look, work.tasks) or self._is_little(look, work.tasks)
@@ -236,7 +236,7 @@ class ElasticPolicy:
         looks = self._of_last(options.seconds, now)
         if looks and all(self._is_too_much(look, tasks) for look in looks):
             load = max(look.smooth for look in looks)
-            short = max(load - tasks, 0.0)  # what a source that is held back keeps is not seen
+            short = max(load - tasks, 0.0)  # a source that is held back keeps more than is seen
             backlog = max(looks[-1].backlog, short * options.seconds) + short * self._cost
             return self._tasks_for(load + self._rise(load, now), backlog)
         looks = self._of_last(_LONG * options.seconds, now)

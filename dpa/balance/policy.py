@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.decision import Decision
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered
@@ -31,44 +31,42 @@ class BalancedStage:
     feeds: Mapping[Hashable, str] = field(default_factory=dict)
 
 
-class BalancePolicy(Protocol):
-    """Takes in loads and decides on routing tables.
+class BalancePolicy(ABC):
+    """Takes in loads and decides on routing tables. A policy that goes by reducers alone ignores what senders offer.
 
     Attributes:
         table: the newest one; every applied decision replaces it by the next.
+        rounds: redistributions that each reducer's load has caused; empty where they are not counted.
     """
 
     table: RoutingTable
+    rounds: Mapping[int, int]
 
-    @property
-    def rounds(self) -> Mapping[int, int]:
-        """Redistributions that each reducer's load has caused; empty where they are not counted."""
-        ...
-
+    @abstractmethod
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds, never decreasing), and act if that calls for it. None: it is
         no time to decide, or the reducer is no member any more."""
-        ...
 
-    def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
+    def offered(  # noqa: B027  (optional)
+        self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None
+    ) -> None:
         """Take in what a sender has offered the stage, on the edge `feed`."""
-        ...
 
+    @abstractmethod
     def redistribute(self, reducer: int, now: float) -> Decision:
         """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2). Raises
         BalanceError if there is no such reducer."""
-        ...
 
-    def forget(self, reducer: int) -> None:
+    def forget(self, reducer: int) -> None:  # noqa: B027  (optional)
         """A reducer has left."""
-        ...
 
-    def forget_sender(self, sender: Hashable) -> None: ...
+    def forget_sender(self, sender: Hashable) -> None:  # noqa: B027  (optional)
+        """A sender has ended."""
 
+    @abstractmethod
     def change_members(self, change: MemberChange) -> None:
         """Make the next table, in which reducers join, leave, or take the place of others. Raises ProtocolError if the
         change does not fit the table."""
-        ...
 
 
 def require_reducer(table: RoutingTable, reducer: int) -> None:

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.driver._graph_walk import Walk
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec

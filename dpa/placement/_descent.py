@@ -111,6 +111,7 @@ class _Table:
         nodes = np.array(others)[partner]
         use = self._objective.use(both, groups)
         peaks, sums = self._objective.worth(use, np.concatenate([np.full(len(mine), one), nodes]))
+        # The worst node counts, whichever it is: what these two gain below the peak elsewhere is no gain.
         elsewhere = self._greatest_but(one, others)
         values = np.maximum(np.maximum(peaks[: len(mine)], peaks[len(mine) :]), elsewhere[partner])
         values += sums[: len(mine)] + sums[len(mine) :]

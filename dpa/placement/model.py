@@ -26,12 +26,8 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class TaskGroup:
-    """The tasks of a stage, or those of them that are alike.
-
-    Attributes:
-        tasks: how many there are.
-        cost: processors that all of them together keep busy at the graph's rate (the paper's c^pc, there in percent).
-    """
+    """The tasks of a stage, or those of them that are alike. `cost`: processors that all of them together keep busy at
+    the graph's rate (the paper's c^pc, there in percent)."""
 
     name: str
     tasks: int
@@ -51,11 +47,8 @@ class TaskGroup:
 
 @dataclass(frozen=True)
 class GroupEdge:
-    """Records that flow from one group to another.
-
-    Attributes:
-        traffic: bytes a second between all pairs of their tasks together (the paper's c^imc).
-    """
+    """Records that flow from one group to another. `traffic`: bytes a second between all pairs of their tasks together
+    (the paper's c^imc)."""
 
     upstream: str
     downstream: str
@@ -194,11 +187,7 @@ class Cluster:
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """How many tasks of each group are on each node.
-
-    Attributes:
-        counts: groups x nodes; every task is on one node.
-    """
+    """How many tasks of each group are on each node (`counts`: groups x nodes); every task is on one node."""
 
     graph: TaskGraph
     cluster: Cluster

@@ -66,11 +66,7 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True)
 class Division:
-    """A graph whose groups are parts of the groups of another one.
-
-    Attributes:
-        tasks: for each group of `graph`, the tasks of the other graph that it is made of.
-    """
+    """A graph whose groups are parts of the groups of another one: `tasks` of that make each group of `graph`."""
 
     graph: TaskGraph
     tasks: Mapping[str, tuple[Task, ...]]

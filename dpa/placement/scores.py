@@ -63,12 +63,7 @@ def received(placement: Placement) -> Floats:
 
 @dataclass(frozen=True)
 class Delays:
-    """How long a record is under way, in seconds.
-
-    Attributes:
-        network: between tasks on different nodes (N-Storm's TD_N).
-        local: between tasks on one node (TD_P).
-    """
+    """Seconds that a record is under way between tasks on different nodes (N-Storm's TD_N), and on one node (TD_P)."""
 
     network: float = 1e-3
     local: float = 2e-4

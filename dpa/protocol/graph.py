@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias
 
-from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage

@@ -61,6 +61,7 @@ class TokenRing:
     def of(cls, table: RoutingTable, token_format: str) -> TokenRing | None:
         """The ring of which a table of reducers without gaps in their numbers is a snapshot; None if there is none."""
         owners = dict(zip(table.positions.tolist(), table.sole_owners.tolist(), strict=True))
+        # A node is known by its first token, which every node has.
         firsts = ((token_position(token_format, node, 0, table.seed), node) for node in range(_NODES))
         nodes = {owners[position]: node for position, node in firsts if position in owners}
         tokens = Counter(owners.values())

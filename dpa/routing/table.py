@@ -154,6 +154,8 @@ class RoutingTable:
     def _sole_owners_of(self, hashes: Hashes) -> Owners:
         if len(hashes) < _LARGE_COLUMN:
             return self.sole_owners[self.tokens_of(hashes)]
+        # Most of 2**16 equal arcs have no token in them: their owner is looked up, and the hashes in others are
+        # searched.
         owners = self._sole_owners_of_arcs.take(hashes >> _ARC_BITS)
         cut = np.flatnonzero(owners == _CUT)
         owners[cut] = self.sole_owners[self.tokens_of(hashes[cut])]

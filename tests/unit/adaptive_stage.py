@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from adaptive_samples import loads_of
 
-from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.adaptive.policy import AdaptivePolicy
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.balance.policy import BalancedStage

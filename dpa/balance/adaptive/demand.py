@@ -151,7 +151,7 @@ def _add_part(
     parts: dict[int, dict[int, float]], table: RoutingTable, token: int, reporter: int | None, amount: float
 ) -> None:
     split, of_each = table.splits[token], parts[token]
-    if reporter in of_each and reporter is not None:
+    if reporter in of_each and reporter is not None:  # what a reducer has it keeps; the rest comes by weight
         of_each[reporter] += amount
         return
     for reducer, weight in zip(split.reducers, split.weights, strict=True):

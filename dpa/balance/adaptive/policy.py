@@ -16,10 +16,17 @@ from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive._worth import Unsplitting, Worth
 from dpa.balance.adaptive.demand import Demand, Expected
-from dpa.balance.adaptive.first_table import FirstTable, planned
-from dpa.balance.adaptive.rebalance import Rebalance, RebalanceOptions, is_spread, rebalance, spread
+from dpa.balance.adaptive.rebalance import (
+    FirstTable,
+    Rebalance,
+    RebalanceOptions,
+    is_spread,
+    planned,
+    rebalance,
+    spread,
+)
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.policy import BalancedStage, require_reducer
+from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.measure.load import KeySample, Load, Offered
 from dpa.routing.keys import Key
 from dpa.routing.members import MemberChange, with_members
@@ -100,7 +107,7 @@ class AdaptiveOptions(TriggeredOptions):
         )
 
 
-class AdaptivePolicy:
+class AdaptivePolicy(BalancePolicy):
     """Looks whenever every reducer has reported under the newest table since the last look."""
 
     def __init__(self, stage: BalancedStage, options: AdaptiveOptions) -> None:

@@ -4,21 +4,26 @@ The search is greedy: the reducer with most seconds of work ahead gives its larg
 until all are within the tolerance. A range that fits nowhere is split, down to a single key; a key that fits nowhere is
 split over several reducers, each getting as much as it has room for. So nothing moves but the excess, in as few ranges
 as will do (the objective is Dicer's: imbalance plus a movement cost).
+
+The first table of a stage, and the one that spreads every key, are made here too.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._draft import Draft
-from dpa.balance.adaptive.demand import Demand
-from dpa.measure.load import Records
+from dpa.balance.adaptive.demand import Demand, Expected
+from dpa.measure.load import KeySample, Load, Records
 from dpa.routing.assignment import Assignment, KeySplit
 from dpa.routing.change import TableChange
+from dpa.routing.keys import Key
+from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
 _MIN_FIT = 0.25
@@ -287,3 +292,42 @@ def _spread_over(owner: int, share: dict[int, float], version: int) -> KeySplit:
     reducers = (owner, *(reducer for reducer in share if reducer != owner))
     before = tuple(float(reducer == owner) for reducer in reducers)
     return KeySplit(reducers, tuple(share[reducer] for reducer in reducers), before, version)
+
+
+@dataclass(frozen=True, eq=False)
+class FirstTable:
+    """The first routing table of a stage, planned from a sample of its records before there is any load.
+
+    It is drafted as every later table is. A sample says how often keys come, not what they cost or how fast reducers
+    are: those are taken to be equal until they are measured.
+
+    Attributes:
+        table: numbered 0.
+        keys: the keys to expect, in their proportions.
+        names: the frequent ones of them, by hash.
+        rounds: redistributions that each reducer's load has caused before, where the policy counts them.
+    """
+
+    table: RoutingTable
+    keys: KeySample
+    names: Mapping[int, Key]
+    rounds: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def splits(self) -> int:
+        return len(self.table.splits)
+
+
+def planned(ring: TokenRing, keys: KeySample, names: Mapping[int, Key], aim: RebalanceOptions) -> FirstTable:
+    """From a sample of at least one record; the tokens of `ring` stay. The standard error of a key's share p is
+    `sqrt(p (1 - p) / keys.rows)`, and keys that are frequent by chance alone are not named."""
+    before = ring.snapshot(-1)
+    arrivals = Arrivals(len(before.positions))
+    arrivals.expect(keys, names)
+    expected = Expected(arrivals.sample.total, arrivals.sample, arrivals.names)
+    nothing = Load(queue=0, version=before.version)
+    demand = Demand.of(before, dict.fromkeys(before.members, nothing), expected)
+    anew = RebalanceOptions(aim.tolerance, may_split=aim.may_split)  # nothing moves, so `max_moved` does not matter
+    plan = rebalance(demand, anew, base=frozenset(before.positions.tolist()))
+    table = plan.table if plan.steps else ring.snapshot(0)
+    return FirstTable(table, arrivals.sample, arrivals.names)

@@ -168,12 +168,9 @@ class TopDownSearchAllocator:
 
 
 class Climb:
-    """Moves and swaps of tasks on tables of counts (groups x nodes).
+    """Moves and swaps of tasks on tables of counts (groups x nodes); `work` is the sums compared so far.
 
     A group has no edge to itself, so moving several tasks of one is worth their number times one.
-
-    Attributes:
-        work: sums compared so far.
     """
 
     def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:

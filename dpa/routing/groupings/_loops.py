@@ -297,18 +297,19 @@ def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, 
         key = uint64(hashes[row])
         counter = count(sketch, np.int64(key))
         chosen = slot_owners[choice(key, uint64(0), slots)]
+        # The tail: what is certain of the key's count, without what may belong to others, is no hot key's.
         if (counters[counter, 1] - counters[counter, 2]) * HEAD * reducers <= sent[0]:
             second = slot_owners[choice(key, uint64(1), slots)]
             if loads[second] + work[second] < loads[chosen] + work[chosen] and (
                 slack == 0 or _spills(key, chosen, slack, sent[0] - sent[1], loads, tree, reach)
             ):
                 chosen = second
-        elif choices < reducers:
+        elif choices < reducers:  # D-Choices
             for salt in range(1, choices):
                 other = slot_owners[choice(key, uint64(salt), slots)]
                 if loads[other] + work[other] < loads[chosen] + work[chosen]:
                     chosen = other
-        else:
+        else:  # W-Choices: the winner of all, unless the key's own reducer is as good
             chosen = tree[1] if ranks[1] < loads[chosen] + work[chosen] else chosen
         _add(tree, ranks, loads, work, chosen)
         owners[row] = chosen

@@ -157,7 +157,7 @@ class PairingQueues:
         reducer that may not give does not wait.
         """
         wants = request is CapacityRequest.INCREASE or (request is CapacityRequest.DECREASE and may_give(reducer))
-        for queued, queue in self._waiting.items():
+        for queued, queue in self._waiting.items():  # one that has changed its mind leaves the other queue
             if not wants or queued is not request:
                 queue.pop(reducer, None)
         if not wants:
@@ -168,7 +168,7 @@ class PairingQueues:
         for other in list(others):
             del others[other]
             giver, taker = (reducer, other) if request is CapacityRequest.DECREASE else (other, reducer)
-            if may_give(giver):
+            if may_give(giver):  # one that waits may have given all it can meanwhile, and waits no longer
                 self._waiting[request].pop(reducer, None)
                 return giver, taker
         self._waiting[request][reducer] = None

@@ -7,7 +7,7 @@ import pytest
 from adaptive_samples import loads_of
 from adaptive_stage import BUSY, HASHES, NAMES, REDUCERS, Stage, hot, zipf
 
-from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, DoublingOptions
 from dpa.measure.load import KeySample
 from dpa.measure.skew import skew
