@@ -13,8 +13,8 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Place
+from dpa.runtime._answers import RESTARTED, TOO_LATE
 from dpa.runtime._heartbeats import ENDED
-from dpa.runtime._kept_answers import RESTARTED, TOO_LATE
 from dpa.runtime._machines import Machines
 from dpa.runtime.cluster import is_of_this_process
 from dpa.runtime.launch import POLL_SECONDS, Launched, run_on

@@ -1,9 +1,8 @@
-"""The Ray actor of a relay, which stands between the coordinator of a job of many tasks and some of these; and what the
-coordinator does that has them."""
+"""The Ray actor of a relay, which stands between the coordinator of a job of many tasks and some of these; and what a
+coordinator does that has relays."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import traceback
@@ -16,12 +15,15 @@ from ray import ObjectRef
 from ray.actor import ActorHandle
 
 from dpa._secrets import hidden
+from dpa.protocol.machine import Machine
+from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import COORDINATOR, RELAY, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.protocol.wire.relays import RELAYED_BYTES, Relay, relay_of
-from dpa.runtime._actors import Handles, TaskActor
+from dpa.runtime._actors import TaskActor
+from dpa.runtime._task import Handles, Task
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.ray_internals.private import name_process
 
@@ -30,13 +32,15 @@ _LOOK_SECONDS = 1.0
 
 
 class RelayActor(TaskActor):
-    """Brings what tasks say to the coordinator in bundles, and what it says to them, whatever that is."""
+    """Brings what tasks say to the coordinator in bundles, and what it says to them. It has no task: a relay thinks so
+    little that it needs no shell."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
         self._machine: Relay[bytes] = Relay()
         self._due: SimpleQueue[float] = SimpleQueue()
+        self._handles: Handles = {}
 
     @ray.method(concurrency_group="control")
     def serve(self, job: str, address: Address, coordinator: ActorHandle, generation: int) -> TaskProcess:
@@ -48,7 +52,7 @@ class RelayActor(TaskActor):
             self._machine, self._due, self._handles = Relay(), SimpleQueue(), {COORDINATOR: coordinator}
         passing = (self._machine, self._due, coordinator, self._is_over)
         threading.Thread(target=self._pass_on, args=passing, name="relay", daemon=True).start()
-        return TaskProcess(self._node, os.getpid())
+        return self._process
 
     @ray.method(concurrency_group="watch")
     def meet(self, handles: Handles, generation: int) -> None:
@@ -100,25 +104,26 @@ class RelayActor(TaskActor):
     @contextmanager
     def _reported(self) -> Iterator[None]:
         """Have the coordinator end the job with what is raised: nobody waits for these calls."""
-        generation = self._generation
+        generation, coordinator = self._generation, self._handles[COORDINATOR]
         try:
             yield
         except Exception:
-            self.failed(TaskDied(self._address, FailureKind.RAISED, hidden(traceback.format_exc())), generation)
+            died = TaskDied(self._address, FailureKind.RAISED, hidden(traceback.format_exc()))
+            coordinator.fail.remote(died, generation)
 
 
-class RelayedActor(TaskActor):
+class RelayedTask(Task):
     """Sends what is for the tasks of a relay in bundles. Without relays it is as any other."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._relays: Handles = {}
+    def __init__(self, machine: Machine, plan: RunPlan, relays: Handles) -> None:
+        super().__init__(machine, plan)
+        self._relays = relays
         self._bundles: dict[Address, list[tuple[Address, bytes]]] = {}  # by relay
 
     def _serve(self, job: str) -> dict[Address, ObjectRef]:
         """Have the relays begin: the calls that do, which return where they are."""
-        own = self._handles[COORDINATOR]
-        return {at: relay.serve.remote(job, at, own, self._generation) for at, relay in self._relays.items()}
+        own = self.handles[COORDINATOR]
+        return {at: relay.serve.remote(job, at, own, self.generation) for at, relay in self._relays.items()}
 
     def _introduce(self, tasks: Handles) -> dict[Address, ObjectRef]:
         """Have the relays learn of their tasks, before these begin: the calls that do."""
@@ -126,15 +131,10 @@ class RelayedActor(TaskActor):
         for task, handle in tasks.items():
             if (relay := relay_of(task, len(of_each))) is not None:
                 of_each[Address(RELAY, relay)][task] = handle
-        return {at: self._relays[at].meet.remote(known, self._generation) for at, known in of_each.items()}
-
-    @ray.method(concurrency_group="control", num_returns=0)
-    def deliver_all(self, bundle: list[bytes]) -> None:
-        """Take in the messages that a relay brings, and send what all of them have to be answered with."""
-        self._shell.receive(*bundle)
+        return {at: self._relays[at].meet.remote(known, self.generation) for at, known in of_each.items()}
 
     def send(self, envelope: Envelope) -> None:
-        """Deliver a message: to a task that has a relay with the next bundle, but for a large one."""
+        """Deliver a message; one to a task with a relay goes with the next bundle, unless it is large."""
         relay = relay_of(envelope.receiver, len(self._relays))
         if relay is not None and (pickled := PickledEnvelope.of(envelope)).size <= RELAYED_BYTES:
             self._bundles.setdefault(Address(RELAY, relay), []).append((envelope.receiver, pickled.whole))
@@ -142,7 +142,6 @@ class RelayedActor(TaskActor):
             super().send(envelope)
 
     def flush(self) -> None:
-        """Send the bundles."""
         bundles, self._bundles = self._bundles, {}
         for relay, bundle in bundles.items():
             self._relays[relay].spread.remote(bundle)

@@ -63,8 +63,8 @@ class Host(Protocol):
         """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
         ...
 
-    def failed(self, died: TaskDied, generation: int) -> None:
-        """Report that the task has failed, which ends the job; the task was of this generation."""
+    def failed(self, died: TaskDied) -> None:
+        """Report that the task has failed, which ends the job."""
 
     def warn(self, message: str) -> None:
         """Report what the user should know while the job goes on."""
@@ -226,12 +226,11 @@ class Shell:
             self.stop()
             if isinstance(error, TaskDiedError):
                 death = error.death
-                died = TaskDied(death.task, FailureKind.DIED, death.cause, death.what)
-                self._host.failed(died, self._machine.generation)
+                self._host.failed(TaskDied(death.task, FailureKind.DIED, death.cause, death.what))
                 return
             text = str(error) if isinstance(error, DpaError) else hidden(traceback.format_exc())
             if is_full(error) and not isinstance(error, DpaError):
                 text = f"{why(error)}\n{text}"
             self._recorder.end(text)
             _log.error("failed: %s", text)
-            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text), self._machine.generation)
+            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text))

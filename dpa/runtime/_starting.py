@@ -1,12 +1,13 @@
-"""Tasks that are started, those that come while records flow a few at a time, for no longer than a time limit, and
-only until that is cancelled; and who waits for their deaths."""
+"""How tasks start: the actors that are there for a plan before it is; those of tasks that come while records flow, a
+few at a time, within a time limit and until that is cancelled; and who waits for their deaths."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -15,12 +16,68 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.plan import Request
+from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.protocol.wire.events import FailureKind, TaskDied
+from dpa.protocol.wire.nodes import Placed
+from dpa.runtime._actors import StageActor, create
+from dpa.runtime._answers import KeptAnswers, Polled
 from dpa.runtime._failures import cause_of, failure
 
 _LOOK_SECONDS = 0.1
 """How often to look whether a start is cancelled, or takes too long."""
+
+
+class Prepared:
+    """A coordinator of no plan: it knows the actors of one that is to come, if there are any, and can be cancelled.
+
+    Attributes:
+        placed: on which nodes tasks are to be; None: on any.
+        relays: the actors of relays, by address.
+        created: the actors that `actor_for` has created, which end with the generation.
+    """
+
+    def __init__(
+        self,
+        answers: KeptAnswers,
+        waiting: Mapping[Address, ActorHandle] = MappingProxyType({}),
+        idle: Sequence[ActorHandle] = (),
+        placed: Placed | None = None,
+    ) -> None:
+        """`waiting`: actors that wait for an address; `idle`: those that take any of a stage's tasks."""
+        self.placed = placed
+        self.relays = {address: handle for address, handle in waiting.items() if address.stage == RELAY}
+        self.created: list[ActorHandle] = []
+        self._answers = answers
+        self._waiting, self._idle = {**waiting}, [*idle]
+        self._changed = threading.Event()
+
+    def actor_for(self, address: Address, node: str | None) -> ActorHandle:
+        """An actor that waits to become a task, or a new one; on this node, if it matters."""
+        if (waiting := self._waiting.pop(address, None)) is not None:
+            return waiting
+        if node is None and self._idle:
+            return self._idle.pop(0)
+        if node is None and self.placed is not None:
+            homes = self.placed.nodes[address.stage]
+            node = homes[address.index % len(homes)]
+        self.created.append(created := create(StageActor, node))
+        return created
+
+    def poll(self, seconds: float) -> Polled:
+        """Whether the job is cancelled, after `seconds` or once it is."""
+        self._changed.wait(seconds)
+        return Polled(self._answers.is_cancelled)
+
+    def ask(self, request: Request) -> None:
+        self._answers.while_starting(request)
+        if self._answers.is_cancelled:
+            self._changed.set()
+
+    def close(self) -> None:
+        """End the actors that were created."""
+        for handle in self.created:
+            ray.kill(handle)
 
 
 class LateStart:
@@ -88,7 +145,7 @@ def watch(
     generation: int,
     is_over: threading.Event,
     stopped: set[Address],
-    fail: Callable[[TaskDied, int], object],
+    fail: Callable[[TaskDied], object],
 ) -> None:
     """Wait on a thread for the first of these tasks that dies, and report it.
 
@@ -113,7 +170,7 @@ def watch(
                         continue
                     if not is_over.is_set():
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
-                        fail(TaskDied(joins[reference], FailureKind.DIED, why), generation)
+                        fail(TaskDied(joins[reference], FailureKind.DIED, why))
                     return
                 del joins[reference]  # its process is of the next generation
 

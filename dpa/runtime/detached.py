@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.instructions import Answer
-from dpa.runtime._kept_answers import KeptAnswers
+from dpa.runtime._answers import KeptAnswers
 from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
 
 _LINGER_SECONDS = 3.0
@@ -62,11 +62,9 @@ class DriverActor:
         """End the driver, which publishes nothing; nothing else is possible yet."""
         assert request.request is not None
         self._answers.expect(request.request)
+        self._answers.while_starting(request)
         if isinstance(request, CancelJob):
             self._process.send_signal(signal.SIGINT)
-            self._answers.keep(Answer(request.request, "the job ends, and publishes nothing"))
-        else:
-            self._answers.keep(Answer(request.request, "the job is starting", refused=True))
 
     def answers(self, requests: Sequence[int]) -> list[Answer]:
         """The answers to these requests."""

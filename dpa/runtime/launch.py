@@ -17,6 +17,7 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.protocol.wire.relays import relays_for
+from dpa.runtime._answers import Polled
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.named_jobs import with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dpa.checkpoints import CheckpointStore
     from dpa.runtime._kept_processes import Actor, KeptProcesses
     from dpa.runtime._machines import Machines
-    from dpa.runtime._polled import Polled
 
 POLL_SECONDS = 0.2
 """How often to ask what is new."""
@@ -72,8 +72,7 @@ class Launched:
         import ray
 
         from dpa.runtime._actors import StageActor
-        from dpa.runtime._balancer_actor import LoadBalancerActor
-        from dpa.runtime._coordinator_actor import CoordinatorActor
+        from dpa.runtime._coordinator_actor import CoordinatorActor, LoadBalancerActor
         from dpa.runtime._kept_processes import KeptProcesses
         from dpa.runtime._relay_actor import RelayActor
 

@@ -12,7 +12,7 @@ from dpa.errors import ControlError
 from dpa.protocol.plan import Request
 from dpa.protocol.wire.events import MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
-from dpa.runtime._kept_answers import RESTARTED
+from dpa.runtime._answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
 from dpa.telemetry.mailbox import run_names
 from dpa.telemetry.observers import Followed, Observer

@@ -12,10 +12,13 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from dpa._util.outages import HERE
 from dpa.errors import ProtocolError
+from dpa.protocol.graph import REDUCER, map_reduce
+from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.runtime._actors import StageActor, TaskActor
-from dpa.runtime._balancer_actor import LoadBalancerActor
+from dpa.runtime._coordinator_actor import LoadBalancerActor
 from dpa.runtime._kept_processes import Actor, KeptProcesses
 from dpa.runtime._relay_actor import RelayActor
 
@@ -98,7 +101,7 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It had not begun when the others were reset, and was asked for by both."""
-    relay, balancer, coordinator = RelayActor(), LoadBalancerActor(), SimpleNamespace()
+    relay, balancer, coordinator, graph = RelayActor(), LoadBalancerActor(), SimpleNamespace(), map_reduce((), 1, 1)
     monkeypatch.setattr("dpa.runtime._relay_actor.name_process", lambda *given: None)
     for generation in (0, 1):
         before = relay._is_over
@@ -107,21 +110,20 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     with pytest.raises(ProtocolError, match="generation 0 has ended: this process is of generation 1"):
         relay.serve("job", Address(RELAY, 0), coordinator, 0)
     relay.reset(2)
-    monkeypatch.setattr("dpa.runtime._balancer_actor.load_balancer_of", lambda graph: SimpleNamespace(graph=graph))
+    monkeypatch.setattr("dpa.runtime._task.name_process", lambda *given: None)
     ended: list[int] = []
-    monkeypatch.setattr(balancer, "host", lambda machine, plan: setattr(balancer, "_generation", plan.generation))
     monkeypatch.setattr(balancer, "reset", lambda generation: ended.append(generation) or object())
     for generation in (0, 1):
-        balancer.become(SimpleNamespace(generation=generation, graph=None))
+        balancer.become(RunPlan(graph, tasks={}, deliveries={}, generation=generation))
     assert ended == [1]
-    task, made = StageActor(), []
+    task = StageActor()
     monkeypatch.setattr(task, "reset", lambda generation: ended.append(generation) or object())
     monkeypatch.setattr("dpa.runtime._actors.ray.get", lambda given: given)
-    limits, user_code = SimpleNamespace(patience=None), lambda *given, **more: made.append(given)
-    plan = SimpleNamespace(generation=3, tries=(), limits=limits, user_code=user_code)
-    with pytest.raises(AttributeError, match="graph"):  # all that it is to be
-        task.become(Address("reducer", 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
-    assert ended == [1, 3] and made
+    plan = RunPlan(graph, tasks={}, deliveries={}, generation=3)
+    with pytest.raises(KeyError, match=REDUCER):  # it has no user code
+        task.become(Address(REDUCER, 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
+    assert ended == [1, 3]
+    HERE.end()
 
 
 def test_a_process_whose_user_code_does_not_return_ends_rather_than_be_of_two_generations(

@@ -6,8 +6,8 @@ import pytest
 
 from dpa import epochs
 from dpa.protocol.wire.epochs import EndedEpoch
-from dpa.runtime import _epoch_log
-from dpa.runtime._epoch_log import LoggedEpochs
+from dpa.runtime import _asides
+from dpa.runtime._asides import LoggedEpochs
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.sink import EpochLogOptions
 
@@ -22,7 +22,7 @@ def logged(place: Path, failures: list[OSError], said: list[str], monkeypatch: p
             raise failures.pop(0)
         return EpochLog(options, behind)
 
-    monkeypatch.setattr(_epoch_log, "EpochLog", shaky)
+    monkeypatch.setattr(_asides, "EpochLog", shaky)
     return LoggedEpochs(EpochLogOptions(str(place), "job-1", "name: job"), 0, said.append)
 
 

@@ -21,7 +21,6 @@ from typing import Any
 _IMPORTED = (
     "ray._private.workers.default_worker",
     "dpa.runtime._actors",
-    "dpa.runtime._balancer_actor",
     "dpa.runtime._coordinator_actor",
     # what Ray imports for the first value that it reads
     "pydantic",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dpa.protocol.wire.instructions import Answer
-from dpa.runtime import _kept_answers as module
-from dpa.runtime._kept_answers import KeptAnswers
+from dpa.runtime import _answers as module
+from dpa.runtime._answers import KeptAnswers
 
 
 def test_an_answer_is_given_once_to_who_expects_it() -> None:

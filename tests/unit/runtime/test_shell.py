@@ -33,7 +33,7 @@ class Host:
     def flush(self) -> None:
         pass
 
-    def failed(self, died: TaskDied, generation: int) -> None:
+    def failed(self, died: TaskDied) -> None:
         self.said.append(died)
 
     def at_once(self, instruction: Instruction) -> bool:

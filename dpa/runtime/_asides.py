@@ -1,10 +1,10 @@
-"""The log of a job by epoch, as its coordinator writes it: rows wait a moment for others."""
+"""What a coordinator does aside, on threads beside its worker: it polls open inputs, and writes the log by epoch."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -12,15 +12,54 @@ from typing import Any
 import ray
 
 from dpa._secrets import hidden
-from dpa._util.outages import may_pass
+from dpa._util.outages import HERE, may_pass
 from dpa.errors import TableError
 from dpa.protocol.checkpoint_format import written
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.epochs import EndedEpoch
+from dpa.protocol.wire.events import PollDone
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.sink import EpochLogOptions
+from dpa.sources.feed import Feed, Position
 
 _EVERY = 1.0
 """Seconds in which rows are collected for one file."""
+
+
+class OpenFeeds:
+    """Those of one generation; used by threads beside the worker."""
+
+    def __init__(self, unpacked: Callable[[], Mapping[str, Feed]], split_rows: int, ended: threading.Event) -> None:
+        """`unpacked` makes them, when the first is asked; `split_rows`: most rows of a split; `ended`: nobody waits
+        for an answer any more."""
+        self._unpacked = unpacked
+        self._split_rows = split_rows
+        self._ended = ended
+        self._unpacking = threading.Lock()
+        self._feeds: Mapping[str, Feed] = {}
+        self._newest: Cut | None = None
+
+    def poll(self, stage: str, position: Position) -> PollDone | None:
+        """What has come to the input of `stage` behind a position; where that is nothing, a moment later. None: the job
+        has ended meanwhile."""
+        with self._unpacking:
+            if not self._feeds:
+                self._feeds = self._unpacked()
+        feed = self._feeds[stage]
+        page = HERE.bear(lambda: feed.poll(self._split_rows, position.value), patience=feed.patience)
+        if not page.splits and page.position is not None and self._ended.wait(feed.poll_seconds):
+            return None
+        more = None if page.position is None else Position(page.position)
+        return PollDone(stage, tuple(page.splits), more)
+
+    def release(self, written: Cut) -> None:
+        """Let feeds forget what is not read again, whichever of the two newest checkpoints the job goes on with, unless
+        a reference is to read it; `written`: the newest."""
+        before, self._newest = self._newest, written
+        sources = {} if before is None else before.sources
+        for name, source in sources.items():
+            if name in self._feeds and source.given is None and source.position is not None:
+                self._feeds[name].release(source.position.value, source.rest)
 
 
 class LoggedEpochs:

@@ -1,0 +1,124 @@
+"""What a job on Ray answers: requests, until whoever asked fetches the answer, and the driver, which polls it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dpa.protocol.plan import CancelJob, Request, Times
+from dpa.protocol.recovery import Death
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.instructions import Answer, Commit
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import TaskProcess
+from dpa.sources.splits import Split
+from dpa.tolerance import Letter
+
+TOO_LATE, RESTARTED = "the job has ended before that", "the job was restarted"
+"""Why requests are refused that a job, or a generation of it, had not answered when it ended."""
+
+_CLOSE_SECONDS, _LOOK_SECONDS = 3.0, 0.05
+"""How long a job that has ended keeps answers that nobody fetches, and how often it looks whether there are any."""
+
+
+class KeptAnswers:
+    """The requests whose answers are not fetched yet, in all generations of a job; used from several threads.
+
+    Attributes:
+        is_cancelled: whether the job is to end without a result.
+    """
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+        self._of: dict[int, Answer | None] = {}
+
+    def expect(self, request: int | None) -> None:
+        """Keep the answer to a request when it comes; None: nobody waits for one."""
+        if request is not None:
+            self._of[request] = None
+
+    def keep(self, answer: Answer) -> None:
+        """Keep an answer, if it is expected; the first one counts."""
+        if answer.request in self._of and self._of[answer.request] is None:
+            self._of[answer.request] = answer
+
+    def while_starting(self, request: Request) -> None:
+        """Answer a request to a job that has not begun: it can only be cancelled."""
+        if isinstance(request, CancelJob):
+            self.cancel(request)
+        else:
+            self.keep(Answer(request.request, "the job is starting", refused=True))
+
+    def cancel(self, request: CancelJob) -> None:
+        """Cancel the job, as was asked for."""
+        # First the answer: who polls `is_cancelled` looks for the answer once more, and then never again.
+        self.keep(Answer(request.request, "the job ends, and publishes nothing"))
+        self.is_cancelled = True
+
+    def fetched(self, requests: Sequence[int]) -> list[Answer]:
+        """The answers that there are to these requests; each is given once."""
+        found = {request: answer for request in requests if (answer := self._of.get(request)) is not None}
+        for request in found:
+            del self._of[request]
+        return list(found.values())
+
+    def refuse(self, why: str) -> None:
+        """Refuse all requests that are not answered."""
+        for request in [request for request, answer in self._of.items() if answer is None]:
+            self.keep(Answer(request, why, refused=True))
+
+    def close(self, why: str) -> None:
+        """Refuse what is not answered, and wait until all is fetched and on its way, or nobody seems to come for it."""
+        self.refuse(why)
+        until = time.monotonic() + _CLOSE_SECONDS
+        was_fetched = not self._of
+        while not was_fetched and time.monotonic() < until:
+            was_fetched = not self._of
+            time.sleep(_LOOK_SECONDS)
+
+
+@dataclass(frozen=True)
+class Polled:
+    """What is new of a job.
+
+    Attributes:
+        is_cancelled: whether it is to end without a result.
+        snapshot: statistics, without their history unless the job has failed; None: it has not begun.
+        warnings: those that have come since the last poll.
+        processes: where all tasks are that there are.
+        error: why the job has failed; None: it has not.
+        death: the death that was the cause of that; None: there was another one.
+        commits: epochs whose results the driver is to commit.
+    """
+
+    is_cancelled: bool
+    snapshot: Snapshot | None = None
+    warnings: Sequence[str] = ()
+    processes: Mapping[Address, TaskProcess] = field(default_factory=dict)
+    error: str | None = None
+    death: Death | None = None
+    commits: Sequence[Commit] = ()
+
+
+class EndedJob(NamedTuple):
+    """All of a finished job.
+
+    Attributes:
+        snapshot: all statistics.
+        times: its moments.
+        outputs: references to the outputs of operator tasks.
+        used: references to what all tasks have used.
+        letters: the dead letters.
+        given: what polls of open inputs have given, where that is kept.
+        staged: what was staged and not committed.
+    """
+
+    snapshot: Snapshot
+    times: Times
+    outputs: dict[Address, Any]
+    used: dict[Address, Any]
+    letters: Iterable[Letter]
+    given: Mapping[str, tuple[Split, ...]]
+    staged: Mapping[str, tuple[Any, ...]]
