@@ -61,8 +61,8 @@ class TaskActor:
 
     @ray.method(concurrency_group="control")
     def reset(self, generation: int) -> TaskProcess | None:
-        """Be no task any more, so as to be one of this later generation. Returns where this is; None: user code does
-        not return, so the process is of no use."""
+        """End the task, to be one of this later generation. Returns where this is; None: user code does not return, so
+        the process is of no use."""
         self._generation = generation
         self._is_over.set()
         self._is_over = threading.Event()
@@ -72,22 +72,18 @@ class TaskActor:
         return self._process
 
     def _require(self, generation: int) -> None:
-        """Refuse what a coordinator of an earlier generation asks for.
-
-        Raises:
-            ProtocolError: it is of one.
-        """
+        """Refuse what a coordinator of an earlier generation asks for, with a `ProtocolError`."""
         if generation < self._generation:
             raise ProtocolError(f"generation {generation} has ended: this process is of generation {self._generation}")
 
     def _leave_for(self, generation: int) -> None:
-        """Be no task of an earlier generation any more. That may have made one of a process that had only just begun,
-        and that nobody has reset.
+        """End a task of an earlier generation.
 
         Raises:
             ProtocolError: the process was reset for a later generation.
         """
         self._require(generation)
+        # A process that was still starting was not reset; the generation before may have made it a task meanwhile.
         if self._generation < generation and self.reset(generation) is None:
             os._exit(1)  # user code does not return: another process takes the place of this one
 
@@ -98,31 +94,29 @@ class TaskActor:
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles, generation: int) -> TaskProcess:
-        """Begin, with the receivers of messages; returns where that is."""
+        """Begin, with the receivers of messages; returns where this is."""
         self._known = handles
         self._task_of(generation).connect(handles)
         return self._process
 
     @ray.method(concurrency_group="watch")
     def meet(self, handles: Handles, generation: int) -> None:
-        """Learn of tasks that were started later, and open the channels to them: the first message of one process to
-        another takes longer, and records may wait for it."""
+        """Learn of tasks that were started later, and open the channels to them."""
         self._task_of(generation).meet(handles)
+        # The first message from one process to another takes longer, and records may wait for it.
         with suppress(RayError):  # who watches the task says that it has died
             ray.get([handle.greet.remote() for handle in handles.values()])
 
     @ray.method(concurrency_group="control", num_returns=0)
     def part(self, present: Present, generation: int) -> None:
-        """Learn that tasks of a stage have ended."""
         self._task_of(generation).part(present)
 
     @ray.method(concurrency_group="control")
     def greet(self) -> None:
-        """Answer: the channel is open."""
+        """Answer, so that the channel is open."""
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver(self, pickled: PickledEnvelope | bytes) -> None:
-        """Take in a control message."""
         self._receive(pickled)
 
     @ray.method(concurrency_group="data", num_returns=0)
@@ -136,8 +130,8 @@ class TaskActor:
 
     @ray.method(concurrency_group="watch")
     def join(self, generation: int) -> None:
-        """Return when the process is to be of a later generation, and not before: the call fails when the actor dies,
-        which is how its death is noticed."""
+        """Return when the process is to be of a later generation. The call fails when the actor dies, which is how its
+        death is noticed."""
         is_over = self._is_over
         if generation >= self._generation:
             is_over.wait()
@@ -150,7 +144,6 @@ class TaskActor:
 
     @ray.method(concurrency_group="control")
     def use(self) -> TaskUse:
-        """What the task has used so far."""
         return self._task_of(self._generation).use()
 
 
@@ -165,15 +158,16 @@ class StageActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def become(self, address: Address, given: list[ObjectRef]) -> None:
-        """Be this task of the plan that is the first of these two; the other is what it begins with, where the job has
-        checkpoints. They are fetched here: as arguments they could be lost, with the call, on a Ray of the caller's
-        whose workers have ports of the system's choice.
+        """Be this task; `given`: references to the packed plan, and to what the task begins with if the job has
+        checkpoints.
 
         Raises:
             ConfigError: a module of the user's is not to be found here.
             CheckpointError: what it begins with cannot be read.
             ProtocolError: the process was reset for a later generation.
         """
+        # As arguments they could be lost, with the call, on a Ray of the caller's whose workers have ports of the
+        # system's choice.
         packed: PackedPlan = ray.get(given[0])
         beginning = ray.get(given[1])
         if packed.rows >= _MANY_ROWS:
@@ -184,16 +178,14 @@ class StageActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def output(self) -> TaskOutput:
-        """The finished share of the stage's result."""
         assert self.task is not None
         return self.task.output
 
 
 def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str) -> ActorHandle:
-    """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster. They are spread over its
-    nodes, but for those `avoided`, or are on the one with this number: where that is gone, the actor dies, and is not
-    started elsewhere. `named`: Ray's `name` and `namespace`, by which it can be found on the whole cluster for as long
-    as it lives."""
+    """A new actor on this node, or on any that is not `avoided`. If its node is gone, it dies and is not started
+    elsewhere. `named`: Ray's `name` and `namespace`, by which the whole cluster finds it."""
+    # It asks for no CPU, so that a job never waits for ever for a busy cluster.
     strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
     options: dict[str, Any] = {"num_cpus": 0, "resources": least_resources(), "max_restarts": 0, **named}
     if node is None and avoided:

@@ -23,15 +23,14 @@ from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import Feed, Position
 
 _EVERY = 1.0
-"""Seconds in which rows are collected for one file."""
+"""Seconds of rows in one file."""
 
 
 class OpenFeeds:
-    """Those of one generation; used by threads beside the worker."""
+    """The feeds of one generation."""
 
     def __init__(self, unpacked: Callable[[], Mapping[str, Feed]], split_rows: int, ended: threading.Event) -> None:
-        """`unpacked` makes them, when the first is asked; `split_rows`: most rows of a split; `ended`: nobody waits
-        for an answer any more."""
+        """`unpacked` makes them at the first poll; `ended` is set when nobody waits for an answer any more."""
         self._unpacked = unpacked
         self._split_rows = split_rows
         self._ended = ended
@@ -40,7 +39,7 @@ class OpenFeeds:
         self._newest: Cut | None = None
 
     def poll(self, stage: str, position: Position) -> PollDone | None:
-        """What has come to the input of `stage` behind a position; where that is nothing, a moment later. None: the job
+        """What has come to the input of `stage` after a position; waits a moment if nothing has. None: the generation
         has ended meanwhile."""
         with self._unpacking:
             if not self._feeds:
@@ -53,8 +52,8 @@ class OpenFeeds:
         return PollDone(stage, tuple(page.splits), more)
 
     def release(self, written: Cut) -> None:
-        """Let feeds forget what is not read again, whichever of the two newest checkpoints the job goes on with, unless
-        a reference is to read it; `written`: the newest."""
+        """Let feeds forget what no checkpoint needs, unless a reference is to read it; `written`: the newest."""
+        # The job may continue with either of the two newest: what the older one has read can go.
         before, self._newest = self._newest, written
         sources = {} if before is None else before.sources
         for name, source in sources.items():
@@ -63,10 +62,10 @@ class OpenFeeds:
 
 
 class LoggedEpochs:
-    """Those of a generation. What fails ends no job: there is a warning, and the log ends."""
+    """The log by epoch of a generation. A failure ends the log with a warning, and not the job."""
 
     def __init__(self, options: EpochLogOptions | None, behind: int, warn: Callable[[str], None]) -> None:
-        """`options`: None: nothing is logged; `behind`: the epoch with which the generation begins."""
+        """Without options nothing is logged; `behind`: the epoch with which the generation begins."""
         self._warn = warn
         self._rows: list[dict[str, Any]] = []
         self._lock = threading.Lock()
@@ -84,7 +83,6 @@ class LoggedEpochs:
         return self._begin is not None and time.monotonic() - self._written_at >= _EVERY
 
     def write(self) -> None:
-        """Write what was noted."""
         with self._lock:
             if not self._waiting:
                 self._waiting, self._rows = self._rows, []
@@ -95,8 +93,8 @@ class LoggedEpochs:
                 self._waiting = []
 
     def _attempt(self, action: Callable[[EpochLog], None]) -> bool:
-        """Do something with the log, which begins first if its place has not answered before; whether it is done. Who
-        calls does not wait: the job begins without the log too."""
+        """Do something with the log, which begins first if its place has not answered before; whether it is done."""
+        # Nobody waits for the log's place: the job begins without it.
         if self._begin is None:
             return False
         try:

@@ -1,5 +1,5 @@
-"""The coordinator of one generation: it makes tasks of the actors that the driver has created, and of those that it
-creates while records flow; notices the deaths of all; commits epochs, writes checkpoints, and answers who asks."""
+"""The coordinator of one generation. It makes tasks of the actors that the driver has created, and creates others
+while records flow; it notices deaths, commits epochs, writes checkpoints and answers requests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Coordinating(RelayedTask):
         store: CheckpointStore | None,
         answers: KeptAnswers,
     ) -> None:
-        """As `CoordinatorActor.begin`. `actors` become tasks; `answers` receives those to requests."""
+        """As `CoordinatorActor.begin`; the `actors` become tasks."""
         self._ended = threading.Event()
         HERE.begin(
             plan.limits.patience, lambda words: self.warn(f"{COORDINATOR} {words}"), self._ended.wait, time.monotonic
@@ -151,8 +151,8 @@ class Coordinating(RelayedTask):
             self.shell.post(request)
 
     def _cancel(self, request: CancelJob) -> None:
-        """Have the next `poll` say that the job is cancelled, unless one may have said that it is done; if it is to be
-        saved first, once the next checkpoint is written."""
+        """Have the next `poll` say that the job is cancelled, unless one may have said that it is done. A job that is
+        saved first ends when the next checkpoint is written."""
         with self.shell.lock:
             if self._machine.state is CoordinatorState.DONE:
                 self._answers.keep(Answer(request.request, TOO_LATE, refused=True))
@@ -204,7 +204,7 @@ class Coordinating(RelayedTask):
         self._record_error(died.in_words(place), death if died.kind is FailureKind.DIED else None)
 
     def _record_error(self, message: str, death: Death | None = None) -> None:
-        """Have `poll` return an error at once, and the death that is its cause; the first one counts."""
+        """Have `poll` return an error at once, with the death that is its cause; the first one counts."""
         with self.shell.lock:
             if self._error is None:
                 self._error, self._death = message, death
@@ -225,7 +225,6 @@ class Coordinating(RelayedTask):
         self._actors.close()
 
     def at_once(self, instruction: Instruction) -> bool:
-        """Keep answers, and start tasks beside the worker while records flow."""
         match instruction:
             case Answer():
                 self._answers.keep(instruction)
@@ -250,7 +249,6 @@ class Coordinating(RelayedTask):
         return True
 
     def work(self, instruction: Instruction) -> Event | None:
-        """Start and stop tasks, commit partial results, and end the job."""
         match instruction:
             case StartTasks(addresses):
                 return self._start_first(addresses)
@@ -285,10 +283,9 @@ class Coordinating(RelayedTask):
                 return
 
     def _write(self, cut: Cut) -> Event:
-        """Write a checkpoint while records flow; what the log has of the epochs before it is written first. A job that
-        is to end behind a last checkpoint ends once that is written."""
+        """Write a checkpoint while records flow. A job that is to be saved first ends then."""
         assert self._checkpointing is not None
-        self._log.write()
+        self._log.write()  # no epoch is missing in the log that a resumed job continues
         event = self._checkpointing.write(cut, self.warn)
         stop, self._saving = self._saving, None
         if isinstance(event, CheckpointFailed):
@@ -316,7 +313,7 @@ class Coordinating(RelayedTask):
         return None
 
     def _start_late(self, wanted: Mapping[Address, str | None], start: LateStart) -> StartFailed | None:
-        """Start tasks while records flow. Nobody has heard of them until all are up."""
+        """Start tasks while records flow. If one does not start, none does: the others have not heard of them yet."""
         before = len(self._actors.created)
         try:
             made = self._made(wanted, starts_at_once(wanted.values()), start.require_all)
@@ -348,7 +345,6 @@ class Coordinating(RelayedTask):
             self.shell.post(TaskStarted(address))
 
     def _stop(self, addresses: tuple[Address, ...], present: Present) -> None:
-        """End tasks, and have all others learn of it."""
         with self.shell.lock:
             ended = [self.handles[address] for address in addresses]
             self.handles = {task: handle for task, handle in self.handles.items() if task not in addresses}
@@ -366,7 +362,7 @@ class Coordinating(RelayedTask):
         at_once: int,
         require_all: Callable[[Mapping[Address, ObjectRef]], object],
     ) -> Handles:
-        """Actors that are these tasks, on these nodes if it matters, made `at_once` at a time.
+        """Make these tasks, on these nodes if given, `at_once` at a time.
 
         Raises:
             JobFailedError: one could not be made.

@@ -49,7 +49,7 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def reset(self, generation: int) -> TaskProcess | None:
-        """Coordinate no more; what is not answered is refused, and answers are kept until they are fetched."""
+        """Coordinate no more. Open requests are refused; answers are kept until they are fetched."""
         process: TaskProcess | None = super().reset(generation)
         self._answers.refuse(RESTARTED)
         self._prepared.close()
@@ -58,15 +58,14 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control", num_returns=0)
     def prepare(self, waiting: Handles, idle: list[ActorHandle], placed: Placed | None) -> None:
-        """Learn of the actors of a plan that is to come, as `Prepared` has them."""
         self._prepared = Prepared(self._answers, waiting, idle, placed)
 
     @ray.method(concurrency_group="control")
     def begin(
         self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan, store: CheckpointStore | None = None
     ) -> TaskProcess:
-        """Start the job; `plan` is without user code, and `packed` with it; `store`: where its checkpoints are, with
-        the newest of which it begins. Returns where this actor is.
+        """Start the job, with the newest checkpoint in the store if there is one; `plan` is without user code, and
+        `packed` with it. Returns where this actor is.
 
         Raises:
             CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
@@ -79,12 +78,12 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def poll(self, seconds: float) -> Polled:
-        """What is new: after `seconds`, or at the end. Who asks has committed what it was given before."""
+        """What is new, after `seconds` or at the end. The caller has committed the epochs of the answer before."""
         return self._state.poll(seconds)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def ask(self, request: Request) -> None:
-        """Do what a request asks for, or do not; `answers` has the answer."""
+        """Take in a request; `answers` gives its answer later."""
         self._answers.expect(request.request)
         self._state.ask(request)
 
@@ -100,40 +99,36 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> EndedJob:
-        """What there is to say of a finished job."""
         return self._begun.outcome()
 
     @ray.method(concurrency_group="control")
     def events_of_all(self) -> list[Any]:
-        """References to the last events of all tasks, this one too, as `events` gives them."""
+        """References to the last events of all tasks and of this coordinator, as `events` gives them."""
         return [handle.events.remote() for handle in self._begun.present.values()]
 
     @ray.method(concurrency_group="control")
     def balancer(self) -> ActorHandle:
-        """The load balancer's handle."""
         return self._begun.handles[BALANCER]
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver_all(self, bundle: list[bytes]) -> None:
-        """Take in the messages that a relay brings, and send what all of them have to be answered with."""
+        """Take in the messages that a relay brings; the answers go out together."""
         self._receive(*bundle)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def fail(self, died: TaskDied, generation: int) -> None:
-        """End the job with the failure of a task of this generation; the first one counts."""
         if self.task is not None and generation >= self._generation:
             self.task.fail(died)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def warn(self, message: str) -> None:
-        """Pass on a warning for the user while the job goes on."""
         if self.task is not None:
             self.task.warn(message)
 
     @ray.method(concurrency_group="watch")
     def close(self, why: str) -> None:
-        """End the actors that it has created. Requests that are not answered are refused, as `why` says; answers are
-        kept for a moment, until they are fetched."""
+        """End the actors that it has created, refuse open requests with the reason `why`, and wait a moment until
+        answers are fetched."""
         self._state.close()
         self._answers.close(why)
 
@@ -145,7 +140,7 @@ class LoadBalancerActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def become(self, plan: RunPlan) -> None:
-        """Be the load balancer of a plan, of which nothing but the graph matters."""
+        """Be the load balancer of a plan's graph."""
         self._leave_for(plan.generation)
         self._machine = load_balancer_of(plan.graph)
         self._be(Task(self._machine, plan))
@@ -158,7 +153,7 @@ class LoadBalancerActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def redistribute(self, node_id: int, stage: str) -> None:
-        """Relieve a task whatever its load.
+        """Relieve a task, even if its load is low.
 
         Raises:
             BalanceError: there is no such task.

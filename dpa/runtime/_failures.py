@@ -1,5 +1,5 @@
-"""What a Ray error says: its cause in a line, without the layers of traceback and colour that Ray wraps it in, and
-whether it is the death of a process; and where a task was."""
+"""What a Ray error means: its cause in one line without tracebacks and colours; whether a process has died; and where a
+task was."""
 
 from __future__ import annotations
 
@@ -53,28 +53,27 @@ _KINDS_OF_DEATH = (
     ),
     (re.compile(r"is unavailable"), "it cannot be reached"),
 )
-"""What Ray's text about a death contains, and what that means; the first that fits."""
+"""What Ray's text about a death contains, and what that means; the first match counts."""
 
 _MEMORY = "Ray's memory monitor killed it, as its node is short of memory: {}; set limits.state_mb, or run fewer tasks"
 
 
 def failure(task: Address, error: RayError, what: str) -> JobFailedError:
-    """The error where a call to a task has failed; `what` has become of the task, in words. A store of checkpoints that
-    cannot be used ends a generation as a death does."""
+    """The error for a failed call to a task; `what` says in words what has become of the task."""
     death = Death(task, cause_of(error), what=what)
+    # A store of checkpoints that cannot be used ends a generation, as a death does.
     may_pass = is_death(error) or isinstance(error, CheckpointStoreError)
     return TaskDiedError(death) if may_pass else JobFailedError(death.in_words())
 
 
 def is_death(error: BaseException) -> bool:
-    """Whether it says that a process is gone, or cannot be reached. What is raised while an actor is made is an error
-    of its code."""
+    """Whether it says that a process is gone, or cannot be reached."""
+    # What is raised while an actor is made is an error of its code.
     return isinstance(error, _DEATHS) and not getattr(error, "actor_init_failed", False)
 
 
 def cause_of(error: RayError) -> str:
-    """The message of the dpa error inside, if there is one; of a death, how it came; else Ray's own message without
-    tracebacks."""
+    """The message of the dpa error inside; else how the process died; else Ray's own message without tracebacks."""
     text = _COLOUR.sub("", str(error))
     lines = [line.strip() for line in text.splitlines()]
     for number, line in reversed(list(enumerate(lines))):
@@ -92,8 +91,8 @@ def cause_of(error: RayError) -> str:
 
 
 def node_name(task: Address, nodes: Mapping[Address, str]) -> str:
-    """The name of a task's node, where the job has several, given the numbers of the nodes of tasks; else, or where it
-    is not known, nothing. The coordinator is on this node."""
+    """The name of a task's node, given the `id`s of the nodes of tasks; empty if the job has one node, or the task's is
+    unknown. Called on the coordinator's node."""
     nodes = {COORDINATOR: ray.get_runtime_context().get_node_id(), **nodes}
     if len({*nodes.values()}) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""A job on Ray that survives the death of any of its processes: its generations, one after the other."""
+"""A job on Ray that survives the death of any of its processes: one generation runs after the other."""
 
 from __future__ import annotations
 
@@ -27,16 +27,12 @@ if TYPE_CHECKING:
 
 
 class Generations:
-    """A context with the actors of a job, whatever dies of them. Whatever ends the block ends its actors."""
+    """A context with the actors of a job. Its end ends them."""
 
     def __init__(self, tasks: int, place: Place | None, job: str) -> None:
-        """Start the actors of the first generation.
-
-        Args:
-            tasks: of all stages.
-            place: says on which nodes they are to be; None: Ray spreads them.
-            job: its name, by which its coordinator can be found on a Ray that this process has not started.
-        """
+        """Start the actors of the first generation, for this number of tasks of stages. `place` chooses their nodes;
+        None: Ray spreads them. On a Ray that this process has not started, the coordinator is found by the `job`'s
+        name."""
         self._tasks, self._place = tasks, place
         self._name = None if is_of_this_process() else free_name(job)
         self._writes = False
@@ -97,13 +93,12 @@ class Generations:
             _tried(partial(hooks.restart, death), waits)
 
     def _wait(self, until: float, mailbox: Mailbox | None) -> None:
-        """Wait until a moment on the monotonic clock, or until the job is cancelled, or the coordinator dies."""
+        """Wait until a moment on the monotonic clock; raises if the job is cancelled or the coordinator dies."""
         while (left := until - time.monotonic()) > 0:
             self._launched.poll(min(left, POLL_SECONDS), mailbox)
 
     def _replace(self, generation: int, mailbox: Mailbox | None) -> None:
-        """Let the processes that live be of the next generation, start others for those that have died, and end what
-        is left of this one meanwhile."""
+        """Let the processes that live be of the next generation, start others for the dead, and end the rest."""
         dying = self._launched
         kept = dying.freed(generation, self._machines.avoided(), self._machines.lost)
         try:
@@ -124,8 +119,7 @@ class Generations:
 
 
 def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:
-    """Do what a beginning needs, and if it fails again behind each of these seconds: a machine may come back, and the
-    place of a result be in reach again."""
+    """Do this, again after each of these waits in seconds: a lost machine, or the place of a result, may come back."""
     for wait in waits:
         try:
             begin()
@@ -137,11 +131,11 @@ def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:
 
 
 def _newest(store: CheckpointStore | None, plan: RunPlan) -> int:
-    """The number of a job's newest checkpoint; -1 if there is none, or it cannot be read: then who begins says why."""
+    """The number of a job's newest checkpoint; -1 if there is none, or it cannot be read."""
     if store is None or plan.saved is None:
         return -1
     try:
         found = store.chain(plan.saved.job).newest()
-    except CheckpointError:
+    except CheckpointError:  # the coordinator, which reads it next, reports why
         return -1
     return -1 if found is None else found.number

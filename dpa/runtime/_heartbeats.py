@@ -1,4 +1,4 @@
-"""Whether machines live: Ray's own process there, the `raylet`, is asked for a connection again and again. It runs no
+"""Whether machines live: the driver connects to Ray's process there, the `raylet`, again and again. A raylet runs no
 user code. Ray itself takes 15 to 65 s to notice that a machine is silent."""
 
 from __future__ import annotations
@@ -11,80 +11,60 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
 ENDED = "Ray has ended there"
 
 SILENT_SECONDS = 8.0
-"""For how long a machine that is lost has not answered."""
+"""A machine that has not answered for this long is lost."""
 
 _CHECK_SECONDS, _MOMENT = 0.25, 0.005
-"""How long machines may take to answer where a task has died, and how long to wait between two looks at them."""
+"""How long machines may take to answer after a task has died, and how long to wait between two looks at them."""
 
 _MOST_COUNTED = 1.0
-"""Seconds that count at most from one look to the next: who asks has not listened while it was stopped itself."""
-
-
-class Heartbeat(Protocol):
-    """What answers on a machine."""
-
-    has_ended: bool
-    """Whether it is known to have ended."""
-
-    def ask(self) -> None:
-        """Ask anew, whatever was asked before."""
-        ...
-
-    def has_answered(self) -> bool:
-        """Whether it has since it was last asked, which it is again then."""
-        ...
-
-    def end(self) -> None:
-        """Ask no more."""
-        ...
+"""Most seconds of silence that one look adds: a driver that was stopped has not listened meanwhile."""
 
 
 @dataclass
 class _Heard:
-    """What answers, and for how long it has not, in seconds."""
+    """A raylet, and for how long it has not answered, in seconds."""
 
-    heartbeat: Heartbeat
+    raylet: Raylet
     silent: float = 0.0
 
     def look(self, passed: float) -> bool:
-        """Listen, `passed` seconds after the last time; whether it is known how it is."""
-        answers = self.heartbeat.has_answered()
+        """Listen, `passed` seconds after the last time; whether the machine's condition is known."""
+        answers = self.raylet.has_answered()
         self.silent = 0.0 if answers else self.silent + passed
-        return answers or self.heartbeat.has_ended
+        return answers or self.raylet.has_ended
 
     @property
     def why_lost(self) -> str | None:
-        """Why its machine is lost; None: it is not."""
-        if self.heartbeat.has_ended:
+        """None: the machine is not lost."""
+        if self.raylet.has_ended:
             return ENDED
         return f"it has not answered for {SILENT_SECONDS:g} s" if self.silent >= SILENT_SECONDS else None
 
 
 class Heartbeats:
-    """Those of the machines of a job, other than the one that asks. No clock of theirs matters."""
+    """Those of a job's machines, except the driver's. Their clocks do not matter."""
 
     def __init__(
         self,
-        of: Callable[[str], Heartbeat],
+        of: Callable[[str], Raylet],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`of` gives what answers on the node of a number; `clock` gives seconds, and `sleep` waits for some."""
+        """`of` gives the raylet of the node with an `id`."""
         self._new, self._clock, self._sleep = of, clock, sleep
         self._looked_at = clock()
         self._of: dict[str, _Heard] = {}
 
     def lost(self, nodes: Collection[str]) -> dict[str, str]:
-        """Why nodes are lost, for those of these that are; others are not asked from here on. Called often."""
+        """Why, for each of these nodes that is lost; others are not asked any more. Called often."""
         now = self._clock()
         passed, self._looked_at = min(now - self._looked_at, _MOST_COUNTED), now
         for node in [node for node in self._of if node not in nodes]:
-            self._of.pop(node).heartbeat.end()
+            self._of.pop(node).raylet.end()
         for node in nodes:
             if node not in self._of:
                 self._of[node] = _Heard(self._new(node))
@@ -92,31 +72,31 @@ class Heartbeats:
         return {node: why for node, heard in self._of.items() if (why := heard.why_lost) is not None}
 
     def ended(self, nodes: Collection[str]) -> set[str]:
-        """On which of these nodes Ray has ended by now; waits a moment for their answers."""
+        """Those of these nodes on which Ray has ended; waits a moment for their answers."""
         for node in nodes:
             if node in self._of:
-                self._of[node].heartbeat.ask()
+                self._of[node].raylet.ask()
             else:
                 self._of[node] = _Heard(self._new(node))
         until, waiting = self._clock() + _CHECK_SECONDS, [self._of[node] for node in nodes]
         while waiting and self._clock() < until:
             self._sleep(_MOMENT)
             waiting = [heard for heard in waiting if not heard.look(0.0)]
-        return {node for node in nodes if self._of[node].heartbeat.has_ended}
+        return {node for node in nodes if self._of[node].raylet.has_ended}
 
 
 class Raylet:
-    """Ray's own process on a node. It speaks first, as any server of HTTP/2 does, or, where Ray uses TLS, when it is
-    greeted; or else it ends the connection. The kernel alone, which accepts connections for a process that is stopped,
-    does none of this.
+    """Ray's own process on a node, by its host and port.
 
     Attributes:
-        has_ended: whether its machine refuses connections to its port, which it takes for as long as Ray knows it.
+        has_ended: whether its machine refuses connections to its port.
         has_been_reached: whether it has answered once.
     """
 
+    # A connection alone is no answer: the kernel accepts it also for a process that is stopped. A server of HTTP/2
+    # speaks first; where Ray uses TLS, after a greeting; or it ends the connection.
+
     def __init__(self, address: tuple[str, int]) -> None:
-        """`address`: its host and port."""
         self.has_ended = self.has_been_reached = False
         self._address = address
         self._start()
@@ -129,12 +109,11 @@ class Raylet:
             self._asked.connect(self._address)
 
     def ask(self) -> None:
-        """Ask anew, whatever was asked before."""
         self.end()
         self._start()
 
     def has_answered(self) -> bool:
-        """Whether it has since it was last asked, which it is again then."""
+        """Whether it has answered since it was last asked. If so, it is asked again."""
         try:
             self._asked.recv(1)
         except BlockingIOError:
@@ -150,13 +129,12 @@ class Raylet:
         return answers
 
     def end(self) -> None:
-        """Ask no more."""
         self._asked.close()
 
 
 @cache
 def _greeting() -> bytes:
-    """What a client says first."""
+    """What a client says first; empty without TLS."""
     if os.environ.get("RAY_USE_TLS", "").lower() not in ("1", "true"):
         return b""
     context, said = ssl.create_default_context(), ssl.MemoryBIO()

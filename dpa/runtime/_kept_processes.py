@@ -1,5 +1,5 @@
-"""The processes of a generation that has ended, in which the next one goes on: to start one takes a processor about a
-second, and most of them live, or are being started, when another one has died."""
+"""Processes of a generation that has ended, for the next one: starting a process takes a processor about a second, and
+most of them live, or are being started, when another one has died."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime._actors import TaskActor, create
 
 _RESET_SECONDS = 1.0
-"""How long they may take together to be free; those that are not are ended."""
+"""How long they may take together to be free; the others are ended."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,9 @@ class Actor:
     """One that the driver has created.
 
     Attributes:
-        kind: its class.
-        handle: its handle.
         node: where it is to be; None: where Ray starts it.
-        avoided: nodes on which Ray does not.
-        greeted: is answered once its process is up, whatever it does then.
+        avoided: nodes on which Ray does not start it.
+        greeted: is answered once its process is up, even if it is busy then.
     """
 
     kind: type[TaskActor]
@@ -41,28 +39,27 @@ class Actor:
     def create(
         cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str
     ) -> Actor:
-        """A new one, which is not waited for, as `dpa.runtime._actors.create` makes it."""
+        """A new one, made as by `dpa.runtime._actors.create`; does not wait for it."""
         handle = create(kind, node, avoided, **named)
-        # What it is to become takes the thread of `control`.
+        # `become` may keep the thread of `control` for long.
         greeted = handle.greet.options(concurrency_group="watch").remote()
         return cls(kind, handle, node, frozenset(avoided), greeted)
 
     @property
     def is_up(self) -> bool:
-        """Whether its process has begun, whatever has become of it since."""
+        """Whether its process has begun; it may have died since."""
         return bool(ray.wait([self.greeted], timeout=0)[0])
 
     def may_be_on(self, nodes: Collection[str]) -> bool:
-        """Whether it is, or Ray may have started it, on one of these."""
         return self.node in nodes if self.node is not None else not self.avoided.issuperset(nodes)
 
 
 class KeptProcesses:
-    """Those that are free, each of which is taken once.
+    """Processes that are free; each is taken once.
 
     Attributes:
-        taken: where those are that have been, of those that were up.
-        spares: those that nobody has taken of the ones that were never a task, by their node.
+        taken: those that were up and have been taken.
+        spares: actors that were never a task and are not taken, by node.
     """
 
     def __init__(
@@ -72,8 +69,8 @@ class KeptProcesses:
         avoided: Collection[str] = (),
         spares: Mapping[str, Actor] = MappingProxyType({}),
     ) -> None:
-        """Free the processes of these actors for a generation that has none on the nodes `avoided`. Those that are
-        still being started, spares among them, are free as they are: to start others in their place takes longer."""
+        """Free the processes of these actors for a generation, except those on `avoided` nodes."""
+        # Those that are still being started are free as they are: to start others in their place would take longer.
         greeted = {node: spare.handle.greet.remote() for node, spare in spares.items()}
         self._avoided = avoided
         up: list[Actor] = []
@@ -104,8 +101,8 @@ class KeptProcesses:
                 self._starting.append(actor)
 
     def actor(self, kind: type[TaskActor], node: str | None = None, **named: str) -> Actor:
-        """One of a kind on this node, or anywhere if it does not matter: a free one, those that are up first, or else a
-        new one, with Ray's name and namespace if it is to be found by them."""
+        """One of a kind on this node, or on any: a free one, preferably one that is up, or else a new one, with `named`
+        as Ray's name and namespace."""
         for place, (actor, process) in enumerate(self._free):
             if actor.kind is kind and node in (None, actor.node):
                 del self._free[place]
@@ -120,18 +117,15 @@ class KeptProcesses:
         return Actor.create(kind, node, self._avoided, **named)
 
     def end_others(self) -> None:
-        """End those that nobody has taken."""
         for actor in [*(actor for actor, _ in self._free), *self._starting]:
             ray.kill(actor.handle)
 
     def end_spares(self) -> None:
-        """End those that no generation follows for."""
         for actor in self.spares.values():
             ray.kill(actor.handle)
 
 
 def _is_dead(greeted: ObjectRef) -> bool:
-    """Whether a process is known to have died, by the answer to its greeting."""
     try:
         if ray.wait([greeted], timeout=0)[0]:
             ray.get(greeted)

@@ -1,7 +1,7 @@
-"""The other machines of a job on Ray: one that is silent is lost, and one that Ray drains is left before it goes.
+"""The other machines of a job on Ray: a silent machine is lost, and the job leaves one that Ray drains before it goes.
 
-Tasks of a machine that drains move to others, as on request, and nothing is read again. Where one cannot move, a job
-with checkpoints begins again without the machine, right behind its next checkpoint.
+Tasks of a machine that drains move to others, as on request, and nothing is read again. If one cannot move, a job with
+checkpoints begins again without the machine, right after its next checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dpa.runtime.cluster import alive_nodes, is_of_this_process
 from dpa.runtime.ray_internals.private import draining_nodes
 
 _LOOK_SECONDS = 0.5
-"""How often to look."""
 
 _ASK_SECONDS = 15.0
 """How often to ask for moves of tasks that are still on a machine that drains."""
@@ -31,14 +30,7 @@ _ASK_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Running:
-    """The generation that runs.
-
-    Attributes:
-        plan: what it runs.
-        placed: the nodes on which its tasks are to be; None: any.
-        ask: asks its coordinator for moves.
-        warn: receives what the user should know.
-    """
+    """The generation that runs: `ask` asks its coordinator for moves, and `warn` reaches the user."""
 
     plan: RunPlan
     placed: Placed | None
@@ -48,8 +40,8 @@ class Running:
 
 @dataclass
 class _Drain:
-    """A machine that drains: its name, how many checkpoints there were when that was noticed, and when to ask for moves
-    again, on the monotonic clock; None: never, as a task cannot move."""
+    """A machine that drains: how many checkpoints there were when that was noticed, and when to ask for moves again,
+    on the monotonic clock; None: never, as a task cannot move."""
 
     name: str
     checkpoints: int
@@ -57,7 +49,11 @@ class _Drain:
 
 
 class Machines:
-    """Those that host tasks of a job, but for the driver's own, through all generations."""
+    """Those that host tasks of a job in any generation, except the driver's own.
+
+    Attributes:
+        lost: the `id`s of nodes that are.
+    """
 
     def __init__(self) -> None:
         import ray
@@ -67,25 +63,20 @@ class Machines:
         self._raylet = None if is_of_this_process() else self._raylet_of(self._here)
         self._heartbeats = Heartbeats(self._raylet_of)
         self._tasks: dict[str, list[Address]] = {}  # by node
-        self._lost: set[str] = set()
+        self.lost: set[str] = set()
         self._drains: dict[str, _Drain] = {}
         self._look_at = 0.0
 
     def usable(self) -> list[BackendNode]:
-        """Those that live and do not drain, and the driver's own."""
+        """Nodes that live and do not drain, and the driver's own."""
         return alive_nodes(without=self.avoided())
 
-    @property
-    def lost(self) -> frozenset[str]:
-        """The numbers of those that are."""
-        return frozenset(self._lost)
-
     def avoided(self) -> frozenset[str]:
-        """The numbers of those on which no task is to begin."""
-        return frozenset(self._lost | self._drains.keys() | draining_nodes().keys()) - {self._here}
+        """The `id`s of nodes on which no task is to begin."""
+        return frozenset(self.lost | self._drains.keys() | draining_nodes().keys()) - {self._here}
 
     def look(self, polled: Polled, running: Running) -> None:
-        """Look whether all live, and leave those that drain. Called several times a second.
+        """Check that all live, and leave those that drain. Called several times a second.
 
         Raises:
             TaskDiedError: a machine is lost, or left at once.
@@ -96,9 +87,9 @@ class Machines:
         self._look_at = time.monotonic() + _LOOK_SECONDS
         here = self._raylet
         if here is not None and not here.has_answered() and here.has_ended and here.has_been_reached:
-            # soon it ends this process too
+            # Ray ends this process too when it notices.
             raise JobFailedError("Ray's raylet on the machine of the driver has ended; without it no job can go on")
-        left = self._lost | {self._here}
+        left = self.lost | {self._here}
         if polled.processes:
             self._tasks = {}
             for address, process in polled.processes.items():
@@ -108,7 +99,7 @@ class Machines:
             self._tasks = self._wanted(running)
         others = [node for node in self._tasks if node not in left]
         if lost := self._heartbeats.lost(others):
-            self._lost |= lost.keys()
+            self.lost |= lost.keys()
             node, why = next(iter(lost.items()))
             whose = "its machine" if polled.processes or running.placed else "a machine where it may be starting"
             raise TaskDiedError(Death(self._tasks[node][0], f"{whose} is lost: {why}", _name(node)))
@@ -118,16 +109,15 @@ class Machines:
                     self._leave(node, deadline, polled, running)
 
     def check(self) -> list[str]:
-        """Note on which machines Ray has ended, before a generation begins: Ray may hold one for alive for a while, and
-        a task is often known to have died before its machine is. No task is to begin there, and no process that is
-        still there is to be kept. Returns their names."""
+        """Note on which machines Ray has ended, before a generation begins: none of its tasks begins there, and no
+        process there is kept. Returns their names."""
+        # Ray itself may take a machine for alive for a while, and a task's death is often known before its machine's.
         others = {node.id: node.name for node in self.usable() if node.id != self._here}
         ended = self._heartbeats.ended(others)
-        self._lost |= ended
+        self.lost |= ended
         return sorted(others[node] for node in ended)
 
     def end(self) -> None:
-        """End what was started."""
         self._heartbeats.lost(())
 
     def _raylet_of(self, node: str) -> Raylet:
@@ -140,8 +130,8 @@ class Machines:
         return Raylet(self._addresses[node])
 
     def _wanted(self, running: Running) -> dict[str, list[Address]]:
-        """Where tasks are to start, by node; where Ray spreads them, that may be anywhere."""
-        if running.placed is None:
+        """Where tasks are to start, by node."""
+        if running.placed is None:  # Ray may start the first on any of them
             first = Address(running.plan.graph.stages[0].name, 0)
             return {node.id: [first] for node in self.usable()}
         found: dict[str, list[Address]] = {}
@@ -151,7 +141,7 @@ class Machines:
         return found
 
     def _leave(self, node: str, deadline: float, polled: Polled, running: Running) -> None:
-        """Have no tasks on a machine that drains.
+        """Move the tasks away from a machine that drains.
 
         Raises:
             TaskDiedError: one cannot move, and there is a new checkpoint.
@@ -179,7 +169,7 @@ class Machines:
                 running.ask(request)
 
     def _moves(self, node: str, reason: str, placed: Placed | None) -> list[MoveTasks]:
-        """The moves of all tasks of a machine to those that have the least tasks by processor."""
+        """Moves of all tasks of a machine to the machines with the fewest tasks per processor."""
         targets = self._targets(placed)
         tasks = Counter({target: len(self._tasks.get(target.id, ())) for target in targets})
         moves: dict[str, list[tuple[int, str]]] = {}
@@ -193,7 +183,7 @@ class Machines:
         ]
 
     def _targets(self, placed: Placed | None) -> Sequence[BackendNode]:
-        """Machines to which tasks may move: those of the placement, as long as there are such."""
+        """Machines to which tasks may move: those of the placement, if any of them is usable."""
         usable = self.usable()
         if placed is None:
             return usable
@@ -202,5 +192,5 @@ class Machines:
 
 
 def _name(node: str) -> str:
-    """The name of a node, as far as Ray knows it still."""
+    """The name of a node; its `id` if Ray has forgotten it."""
     return next((there.name for there in alive_nodes() if there.id == node), node)

@@ -1,5 +1,5 @@
-"""The Ray actor of a relay, which stands between the coordinator of a job of many tasks and some of these; and what a
-coordinator does that has relays."""
+"""The Ray actor of a relay, which stands between the coordinator of a job with many tasks and some of these tasks; and
+the coordinator's side of relays."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.ray_internals.private import name_process
 
 _LOOK_SECONDS = 1.0
-"""How often a relay that has nothing to pass on looks whether its generation is over."""
+"""How often an idle relay checks whether its generation is over."""
 
 
 class RelayActor(TaskActor):
-    """Brings what tasks say to the coordinator in bundles, and what it says to them. It has no task: a relay thinks so
-    little that it needs no shell."""
+    """Passes messages between tasks and the coordinator in bundles. It has no `Task`: it decides too little for a
+    shell."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,6 @@ class RelayActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def meet(self, handles: Handles, generation: int) -> None:
-        """Learn of tasks before they begin."""
         with self._lock:
             self._require(generation)
             self._handles = {**self._handles, **handles}
@@ -64,7 +63,6 @@ class RelayActor(TaskActor):
 
     @ray.method(concurrency_group="control", num_returns=0)
     def part(self, present: Present, generation: int) -> None:
-        """Learn that tasks of a stage have ended."""
         with self._lock:
             self._require(generation)
             self._handles = {task: handle for task, handle in self._handles.items() if not present.has_gone(task)}
@@ -72,7 +70,6 @@ class RelayActor(TaskActor):
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver(self, pickled: bytes) -> None:
-        """Take in what a task says to the coordinator."""
         with self._lock:
             due = self._machine.gather(pickled, time.monotonic())
             if due is not None:
@@ -80,7 +77,6 @@ class RelayActor(TaskActor):
 
     @ray.method(concurrency_group="data", num_returns=0)
     def spread(self, bundle: list[tuple[Address, bytes]]) -> None:
-        """Take in what the coordinator says to tasks."""
         with self._reported():
             with self._lock:
                 passed = [(self._handles[to], pickled) for to, pickled in self._machine.spread(bundle)]
@@ -103,7 +99,7 @@ class RelayActor(TaskActor):
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Have the coordinator end the job with what is raised: nobody waits for these calls."""
+        """Have the coordinator end the job with what is raised, as nobody waits for these calls."""
         generation, coordinator = self._generation, self._handles[COORDINATOR]
         try:
             yield
@@ -113,7 +109,7 @@ class RelayActor(TaskActor):
 
 
 class RelayedTask(Task):
-    """Sends what is for the tasks of a relay in bundles. Without relays it is as any other."""
+    """Sends messages to the tasks of a relay in bundles. Without relays it is as any other."""
 
     def __init__(self, machine: Machine, plan: RunPlan, relays: Handles) -> None:
         super().__init__(machine, plan)
@@ -121,12 +117,12 @@ class RelayedTask(Task):
         self._bundles: dict[Address, list[tuple[Address, bytes]]] = {}  # by relay
 
     def _serve(self, job: str) -> dict[Address, ObjectRef]:
-        """Have the relays begin: the calls that do, which return where they are."""
+        """Have the relays begin; the calls return where they are."""
         own = self.handles[COORDINATOR]
         return {at: relay.serve.remote(job, at, own, self.generation) for at, relay in self._relays.items()}
 
     def _introduce(self, tasks: Handles) -> dict[Address, ObjectRef]:
-        """Have the relays learn of their tasks, before these begin: the calls that do."""
+        """Have the relays learn of their tasks, before these begin."""
         of_each: dict[Address, Handles] = {relay: {} for relay in self._relays}
         for task, handle in tasks.items():
             if (relay := relay_of(task, len(of_each))) is not None:

@@ -1,7 +1,7 @@
-"""The shell around a state machine: a lock, a thread for user code, a ticker, and nothing that thinks.
+"""The shell around a state machine: a lock, a thread for user code and a ticker. It decides nothing.
 
-Messages are handled on whichever thread brings them, one at a time; user code runs on a thread of its own, so control
-messages are taken in while it works.
+Messages are handled on the thread that brings them, one at a time. User code has its own thread, so control messages
+are taken in while it works.
 """
 
 from __future__ import annotations
@@ -38,22 +38,21 @@ TICK_SECONDS = 0.25
 """How often a task reports its statistics."""
 
 _USE_TICKS = 4
-"""Ticks from one report of what it has used to the next."""
+"""Ticks between two reports of what a task has used."""
 
 _WITHOUT_USER_CODE: dict[type, str] = {
     StartTasks: "starting tasks, which import the modules of user code; not all of them are up"
 }
-"""What takes long though it is no user code of this task."""
+"""What may take long without user code of this task."""
 
 
 class Host(Protocol):
     """Carries out what the machine in a shell says."""
 
-    def send(self, envelope: Envelope) -> None:
-        """Deliver an envelope."""
+    def send(self, envelope: Envelope) -> None: ...
 
     def flush(self) -> None:
-        """All has been sent that events say which came together."""
+        """Called when everything has been sent for events that came together."""
 
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
@@ -66,12 +65,9 @@ class Host(Protocol):
     def failed(self, died: TaskDied) -> None:
         """Report that the task has failed, which ends the job."""
 
-    def warn(self, message: str) -> None:
-        """Report what the user should know while the job goes on."""
+    def warn(self, message: str) -> None: ...
 
-    def use(self) -> TaskUse:
-        """What the task has used so far."""
-        ...
+    def use(self) -> TaskUse: ...
 
 
 class StateLog:
@@ -93,10 +89,10 @@ class StateLog:
 
 
 class Shell:
-    """Drives one machine until `stop`. Whoever looks into the machine from outside holds `lock` meanwhile."""
+    """Drives one machine until `stop`. Code outside that looks into the machine holds `lock`."""
 
     def __init__(self, machine: Machine, host: Host, stuck_seconds: float) -> None:
-        """`host` is warned of an instruction whenever it has taken another `stuck_seconds`."""
+        """`host` warns of an instruction each time that it has taken another `stuck_seconds`."""
         self._machine = machine
         self._host = host
         self._recorder = Recorder(machine)
@@ -115,7 +111,6 @@ class Shell:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Start the threads."""
         _log.info("started")
         self._worker.start()
         self._ticker.start()
@@ -126,8 +121,7 @@ class Shell:
         self._jobs.put(None)
 
     def end(self, seconds: float) -> bool:
-        """Stop, and take in nothing more; whether user code, and what is carried out aside, returns within `seconds`,
-        and runs no more."""
+        """Stop, and take in nothing more; whether user code, and work aside, returns within `seconds`."""
         self.stop()
         until = time.monotonic() + seconds
         with self.lock:
@@ -139,7 +133,6 @@ class Shell:
             return not any(thread.is_alive() for thread in threads)
 
     def receive(self, *pickled: PickledEnvelope | bytes) -> None:
-        """Open pickled envelopes and hand them to the machine."""
         try:
             envelopes = [opened(each) for each in pickled]
         except BaseException as error:
@@ -148,7 +141,7 @@ class Shell:
         self.post(*envelopes)
 
     def post(self, *events: Event) -> None:
-        """Hand events to the machine, one after the other, and carry out what it says."""
+        """Hand events to the machine, one after the other, and carry out its instructions."""
         try:
             with self.lock:
                 for event in events:
@@ -168,7 +161,7 @@ class Shell:
                 self._jobs.put(instruction)
 
     def aside(self, work: Callable[[], Event | None]) -> None:
-        """Carry out something that may take long, and that user code need not wait for, on a thread of its own."""
+        """Do something that may take long on a thread of its own, as user code need not wait for it."""
 
         def run() -> None:
             try:
@@ -185,7 +178,6 @@ class Shell:
             thread.start()
 
     def recording(self) -> Recording:
-        """The machine's last events."""
         with self.lock:
             return self._recorder.recording()
 
@@ -212,7 +204,7 @@ class Shell:
             self._look_at_work()
 
     def _look_at_work(self) -> None:
-        """Warn if the worker has been at one instruction for too long, but for outages, of which others warn."""
+        """Warn if the worker has been at one instruction for too long. Outages do not count, as others warn of them."""
         began, awaited = self._work_began, HERE.awaited - self._awaited_before
         if began is None or (taken := time.monotonic() - began - awaited) < (self._warnings + 1) * self._stuck_seconds:
             return

@@ -1,8 +1,5 @@
-"""Reducers that are slow on purpose, for experiments and tests: user code takes longer, or shares its processor with a
-busy process.
-
-The simulator has no use for either: there a job says how long a record takes.
-"""
+"""Tasks that are slow on purpose, for experiments and tests: user code takes longer, or shares its processor with a
+busy process. In the simulator a job says how long a record takes, so this is not used there."""
 
 from __future__ import annotations
 
@@ -24,18 +21,17 @@ while os.getppid() == int(sys.argv[1]):
     for _ in range(50_000):
         pass
 """
-"""The busy process: looks every few milliseconds whether the process that started it is there, and ends with it, in
-whatever way that ended."""
+"""The busy process. It checks every few milliseconds that its parent lives, and ends with it."""
 
 
 class Slowness:
     """What makes one reducer slow; nothing, unless the plan says so."""
 
     def __init__(self, plan: RunPlan, task: Address, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Crowd the processor of a reducer that the plan names; called in the reducer's own process.
+        """Start the busy process, if the plan names this task; called in the task's process.
 
         Raises:
-            ConfigError: the plan names it, and processes cannot be pinned here.
+            ConfigError: processes cannot be pinned here.
         """
         slow = plan.testing.get(task.stage, SlowTasks())
         self._factor = dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
@@ -43,19 +39,18 @@ class Slowness:
         self._busy = _contend(task.index) if task.index in slow.cpu_contention else None
 
     def prolong(self, seconds: float) -> None:
-        """Wait for as long as user code, which took `seconds`, would take longer, slowed down."""
+        """Wait for as long as user code that took `seconds` would take longer."""
         if self._factor > 1:
             self._sleep((self._factor - 1) * seconds)
 
     def end(self) -> None:
-        """End the busy process, if there is one."""
         if self._busy is not None:
             self._busy.kill()
             self._busy.wait()
 
 
 def _contend(reducer: int) -> subprocess.Popen[bytes]:
-    """Pin this process to one of its processors, by the reducer's number, and start a busy process there."""
+    """Pin this process to a processor, chosen by the task's number, and start a busy process there."""
     if not hasattr(os, "sched_setaffinity"):
         raise ConfigError(f"testing.cpu_contention: {sys.platform} cannot pin reducer {reducer} to a processor")
     usable = sorted(os.sched_getaffinity(0))
@@ -69,6 +64,6 @@ def _contend(reducer: int) -> subprocess.Popen[bytes]:
 
 
 def _threads() -> list[int]:
-    """All threads of this process, as each is pinned by itself, and those to come as the one that starts them."""
+    """All threads of this process. Each is pinned by itself; a new one inherits it from the thread that starts it."""
     tasks = Path("/proc/self/task")
     return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]

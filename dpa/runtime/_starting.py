@@ -1,5 +1,5 @@
-"""How tasks start: the actors that are there for a plan before it is; those of tasks that come while records flow, a
-few at a time, within a time limit and until that is cancelled; and who waits for their deaths."""
+"""How tasks start: actors that are prepared before there is a plan; late starts, a few at a time while records flow,
+with a time limit, that can be cancelled; and the wait for deaths."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Prepared:
         return created
 
     def poll(self, seconds: float) -> Polled:
-        """Whether the job is cancelled, after `seconds` or once it is."""
+        """Nothing but whether the job is cancelled, after `seconds` or at once if it is."""
         self._changed.wait(seconds)
         return Polled(self._answers.is_cancelled)
 
@@ -81,15 +81,13 @@ class Prepared:
 
 
 class LateStart:
-    """One start of tasks. What is cancelled too late is as if it had not been."""
+    """One start of tasks, which may take `seconds`. Cancelling it too late changes nothing."""
 
     def __init__(self, seconds: float) -> None:
-        """A task may take `seconds` to be up."""
         self._seconds = seconds
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End it where tasks are not up yet."""
         self._cancelled.set()
 
     def require_all(self, calls: Mapping[Address, ObjectRef]) -> None:
@@ -110,15 +108,14 @@ class LateStart:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it is."""
         return self._cancelled.is_set()
 
 
 def require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> dict[Address, Any]:
-    """The results of calls to actors; when the first to a new one is answered, it is known to be up.
+    """The results of calls to actors.
 
     Raises:
-        JobFailedError: one is not answered; `otherwise` says what has become of that actor. A `TaskDiedError` where its
+        JobFailedError: one is not answered; `otherwise` says what has become of that actor. A `TaskDiedError` if its
             process has died.
     """
     found = {}
@@ -131,9 +128,9 @@ def require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not st
 
 
 def starts_at_once(nodes: Iterable[str | None]) -> int:
-    """How many tasks are started at a time while records flow, if they are wanted on these nodes: to start one takes a
-    processor about a second, which the tasks that are there would miss. One for every two processors of the nodes, if
-    all hosts have as many as this one."""
+    """How many tasks to start at a time on these nodes while records flow: one for every two processors, if all hosts
+    have as many as this one."""
+    # A start takes a processor about a second, which the running tasks would miss.
     wanted = set(nodes)
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = {node["NodeManagerAddress"] for node in alive if None in wanted or node["NodeID"] in wanted}
@@ -147,15 +144,8 @@ def watch(
     stopped: set[Address],
     fail: Callable[[TaskDied], object],
 ) -> None:
-    """Wait on a thread for the first of these tasks that dies, and report it.
-
-    Args:
-        tasks: of a generation.
-        generation: its number.
-        is_over: set when the generation has ended.
-        stopped: those that are to end; each is taken out once it has.
-        fail: receives the death.
-    """
+    """Wait on a thread for the first of these tasks that dies, and report it to `fail` if the generation goes on.
+    Tasks in `stopped` are to end; each is taken out once it has."""
     joins = {handle.join.remote(generation): address for address, handle in tasks.items()}
 
     def wait() -> None:

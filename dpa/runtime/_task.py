@@ -82,7 +82,7 @@ class Task:
         self.shell = Shell(machine, self, plan.stuck_seconds)
 
     def connect(self, handles: Handles) -> None:
-        """Begin, with the receivers of messages, relays among them."""
+        """Begin, with the receivers of messages, which include relays."""
         self.handles = handles
         relay = relay_of(self._address, sum(address.stage == RELAY for address in handles))
         self._relay = None if relay is None else handles[Address(RELAY, relay)]
@@ -90,12 +90,10 @@ class Task:
         self.shell.start()
 
     def meet(self, handles: Handles) -> None:
-        """Learn of tasks that were started later."""
         with self.shell.lock:
             self.handles = {**self.handles, **handles}
 
     def part(self, present: Present) -> None:
-        """Learn that tasks of a stage have ended."""
         with self.shell.lock:
             self.handles = {task: handle for task, handle in self.handles.items() if not present.has_gone(task)}
             forget_receivers(self._traffic, present)
@@ -106,7 +104,6 @@ class Task:
         return self.shell.end(_RETURN_SECONDS)
 
     def use(self) -> TaskUse:
-        """What the task has used so far."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with self.shell.lock:
             sent = {to: found for to, found in self._traffic.found().items() if to.stage not in RESERVED}
@@ -118,7 +115,7 @@ class Task:
         )
 
     def send(self, envelope: Envelope) -> None:
-        """Deliver a message, records by the queue that is theirs, and count its bytes."""
+        """Deliver a message by its queue, and count its bytes."""
         handle, message, pickled = self.handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
@@ -155,9 +152,9 @@ class StageTask(Task):
         is_over: threading.Event,
         known: Handles,
     ) -> None:
-        """`plan` is the one that was packed; `beginning`: what the task begins with, where the job has checkpoints;
-        `is_over` is set when its generation has ended, and ends waiting for places that do not answer; `known`: the
-        actors of the generation before, whose coordinator is told of an outage while states are read.
+        """`plan` is the one that was packed; `beginning`: what the task begins with, if the job has checkpoints;
+        `is_over`: set when the generation has ended; `known`: actors of the generation before, whose coordinator hears
+        of an outage while states are read.
 
         Raises:
             CheckpointError: what it begins with cannot be read.
@@ -192,13 +189,11 @@ class StageTask(Task):
         return True
 
     def use(self) -> TaskUse:
-        """Also what its states take."""
         held, spilled = self._user_code.state_use
         return replace(super().use(), state_memory=held, spilled=spilled)
 
     @property
     def output(self) -> TaskOutput:
-        """The finished share of the stage's result."""
         assert self._user_code.output is not None
         return self._user_code.output
 
@@ -234,7 +229,6 @@ class StageTask(Task):
         return event
 
     def _try(self, work: Work) -> str | None:
-        """Try work, and note how long that takes."""
         assert self._trials is not None and self._core_wait is not None
         began, waited = time.perf_counter(), self._core_wait.seconds
         died = self._trials(work)

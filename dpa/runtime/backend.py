@@ -1,4 +1,4 @@
-"""Ray as the place where tasks run: one actor a task, on a Ray started for the job or on one that is running."""
+"""Ray as the place where tasks run: an actor for each task, on a Ray started for the job or on one that is running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
 from dpa.telemetry.mailbox import Mailbox
 
 _OWN_ACTORS = 2
-"""Actors of every job besides the tasks of its stages: the coordinator and the load balancer."""
+"""The coordinator and the load balancer, which each job has besides the tasks of its stages."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class RayBackend:
 
     @contextmanager
     def prepared(self, tasks: int, place: Place | None = None) -> Iterator[RayRunner]:
-        """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray is
-        left as it was found, which begins in the background too when the plan has been run."""
+        """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray
+        ends in the background too, once the plan has been run, if it was started for the job."""
         is_over = threading.Event()
         with Background(self._started(tasks, place, is_over)) as started:
             try:
@@ -77,7 +77,6 @@ class RayRunner:
     """Runs a plan on actors that may still be starting."""
 
     def __init__(self, started: Background[Generations]) -> None:
-        """`started` has the actors, or why there are none."""
         self._started = started
 
     @property

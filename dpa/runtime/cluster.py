@@ -1,4 +1,4 @@
-"""The Ray that a job runs on: one started inside the job, one that is running already, or the caller's own."""
+"""The Ray that a job runs on: started for the job, already running, or the caller's own."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from dpa.runtime.ray_internals.private import node_processes
 _log = logging.getLogger(__name__)
 
 _MAX_PRESTARTED = 2
-"""Most worker processes that an embedded Ray starts before an actor needs one; with few cores, more only queue."""
+"""Worker processes that an embedded Ray starts before an actor needs one; with few cores, more only queue."""
 
 _CONNECT_SECONDS = 5.0
 
 _LONGEST_PARENT = 20
-"""Characters of a directory below which Ray's sockets can be, whose paths have at most 107, or 103 on a Mac."""
+"""Characters of a directory for Ray's sockets, whose paths have at most 107, or 103 on a Mac."""
 
 _USERS_TOKEN = Path("~/.ray/auth_token")
 
 _END_SECONDS = 2.0
-"""How long processes of an embedded Ray may take to end after it was shut down, before they are killed."""
+"""How long an embedded Ray's processes may take to end before they are killed."""
 
 _NEEDED = ("gcs_server", "raylet")
 """The processes of an embedded Ray without which a job cannot go on."""
@@ -75,8 +75,8 @@ def ray_session(
 
 
 def alive_nodes(without: Collection[str] = ()) -> list[BackendNode]:
-    """The nodes of the Ray that this process is connected to, by name, but for those of the numbers `without`. Where
-    two have one name, their addresses are added."""
+    """The nodes of the Ray that this process is connected to, by name, without those of the `id`s `without`. Nodes with
+    the same name have their addresses added."""
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in without]
@@ -96,17 +96,17 @@ def _address(node: dict[str, Any]) -> str:
 
 
 def is_of_this_process() -> bool:
-    """Whether the Ray that this process is connected to was started by it."""
+    """Whether this process has started the Ray that it is connected to."""
     return bool(node_processes())
 
 
 def require_alive() -> None:
-    """Check that the processes of an embedded Ray are alive. Ray itself would try to reach a dead one for a minute, and
-    then end the whole process.
+    """Check that the processes of an embedded Ray live.
 
     Raises:
-        JobFailedError: one of those that a job needs has ended.
+        JobFailedError: one that a job needs has ended.
     """
+    # Ray itself would try to reach a dead one for a minute, and then end this whole process.
     for name, process in node_processes():
         status = process.poll()
         if name in _NEEDED and status is not None:
@@ -117,7 +117,7 @@ def require_alive() -> None:
 def _ready(
     address: str | None, actors: int, runtime_env: dict[str, Any] | None, object_store_mb: int
 ) -> Iterator[str | None]:
-    """Start or find Ray, yield where it is (None: the process had it before), and end it or leave it."""
+    """Start or find Ray, yield its place (None: the process had it before), and end it or leave it."""
     if address is None and "ray" not in sys.modules:
         keep_others_out()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -155,16 +155,17 @@ def _ready(
 
 
 def keep_others_out() -> None:
-    """Have Ray, which is not imported yet, require a token. Without one in the environment, Ray would write one to the
-    user's home, as would another job that starts at the same time."""
+    """Have Ray, which is not imported yet, require a token."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # explicit, as Ray's default changes
+    # Without a token in the environment, Ray would write one to the user's home, and so would another job that starts
+    # at the same time.
     if "RAY_AUTH_TOKEN_PATH" not in os.environ and not _USERS_TOKEN.expanduser().exists():
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def rays_directory() -> str:
-    """Where an embedded Ray has its logs and sockets: Ray lets everybody read and write there, so nobody else may get
-    to that place.
+    """Where an embedded Ray has its logs and sockets. Ray lets everybody read and write there, so the place is one that
+    only the user can enter.
 
     Raises:
         JobFailedError: there is no such place.
@@ -190,14 +191,11 @@ def _start(options: dict[str, Any]) -> None:
 
 
 def _end() -> None:
-    """Shut Ray down, and kill those processes it has started here that stay: its agents, where the process that they
-    report to has died."""
+    """Shut Ray down, and kill those of its processes here that stay, such as agents whose raylet has died."""
     import ray
 
     started = [each for _, process in node_processes() for each in _descendants(process.pid)]
-    ray.shutdown(
-        _exiting_interpreter=chosen_level() is not None
-    )  # as at exit, it then waits for what tasks logged last
+    ray.shutdown(_exiting_interpreter=chosen_level() is not None)  # as at exit, it waits for the tasks' last log lines
     if started:
         import psutil  # Ray brings it
 
@@ -207,7 +205,7 @@ def _end() -> None:
 
 
 def _descendants(pid: int) -> list[Any]:
-    """The processes that a process has started, directly or not, and that are running."""
+    """The running processes that a process has started, directly or not."""
     import psutil
 
     try:
@@ -218,12 +216,11 @@ def _descendants(pid: int) -> list[Any]:
 
 
 def _how(status: int) -> str:
-    """How a process ended, in words."""
     return f"killed by signal {-status}" if status < 0 else f"with status {status}"
 
 
 def _require_listener(address: str) -> None:
-    """Check that `host:port` accepts connections; Ray itself would try for half a minute before it failed.
+    """Check that `host:port` accepts connections. Ray itself would try for half a minute.
 
     Raises:
         ConfigError: it does not.

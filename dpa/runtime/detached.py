@@ -1,5 +1,5 @@
-"""A driver that outlives the command that asked for it: a process on the same machine, which a detached actor of the
-cluster keeps, with a session of its own. Until the job has a coordinator the actor answers in its place."""
+"""A driver that outlives the command that started it: a detached actor of the cluster keeps its process, on the same
+machine. Until the job has a coordinator, the actor answers in its place."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dpa.runtime._answers import KeptAnswers
 from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
 
 _LINGER_SECONDS = 3.0
-"""How long the actor of a driver that has ended stays, for who asks just then."""
+"""How long the actor stays after its driver has ended, for those who ask just then."""
 
 _KEPT_LINES = 10_000
-"""Of what a driver prints, the last ones: a job may never end."""
+"""The last lines that a driver has printed; a job may never end."""
 
 _CALLS = 64
-"""How many may wait for the driver's end at a time, and more."""
+"""Callers that may wait for the driver's end at a time."""
 
 
 class DriverActor:
-    """The process of a driver. What it prints goes to this actor's log too, in Ray's directory of logs."""
+    """The process of a driver. Its output also goes to this actor's log in Ray's directory of logs."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
         self._answers = KeptAnswers()
@@ -51,7 +51,7 @@ class DriverActor:
         threading.Thread(target=self._keep, name="driver", daemon=True).start()
 
     def ended(self) -> tuple[int, str]:
-        """Wait for the driver's end; returns its exit status, and the last that it has printed."""
+        """Wait for the driver's end; returns its exit status and its last lines."""
         self._ended.wait()
         return self._process.returncode, "".join(self._printed)
 
@@ -59,7 +59,7 @@ class DriverActor:
         """The job has no coordinator yet."""
 
     def ask(self, request: Request) -> None:
-        """End the driver, which publishes nothing; nothing else is possible yet."""
+        """End the driver, which then publishes nothing; other requests are refused."""
         assert request.request is not None
         self._answers.expect(request.request)
         self._answers.while_starting(request)
@@ -67,7 +67,6 @@ class DriverActor:
             self._process.send_signal(signal.SIGINT)
 
     def answers(self, requests: Sequence[int]) -> list[Answer]:
-        """The answers to these requests."""
         return self._answers.fetched(requests)
 
     def _keep(self) -> None:
@@ -82,8 +81,8 @@ class DriverActor:
 
 
 def start_driver(command: Sequence[str], job: str) -> str:
-    """Run a command that runs a job, on this machine, with the environment and working directory of this process.
-    Returns the name by which the job is found.
+    """Run a command that runs a job, on this machine, with this process's environment and working directory. Returns
+    the name by which the job is found.
 
     Raises:
         RayError: the actor cannot be started.

@@ -1,4 +1,4 @@
-"""The driver's side of a generation of a job on Ray: start the coordinator, hand it the plan, poll it, fetch the
+"""The driver's side of one generation of a job on Ray: start the coordinator, hand it the plan, poll it, fetch the
 outcome, and leave no actor behind."""
 
 from __future__ import annotations
@@ -38,17 +38,15 @@ _EVENTS_SECONDS = 2.0
 """How long the tasks of a failed job may take to give their last events."""
 
 _CLOSE_SECONDS = 5.0
-"""How long the coordinator may take to answer what it was asked, before it is killed; and then how long processes may
-take to end."""
+"""How long the coordinator may take to answer open requests before it is killed; then, how long processes may take to
+end."""
 
 _LOOK_SECONDS = 1.0
 """How often to check that Ray is alive while an answer is outstanding."""
 
 
 class Launched:
-    """A coordinator, and actors that can become the tasks of one generation of a job: none is waited for. The
-    coordinator, the load balancer and relays are on the driver's node: where another one dies, a task does that the
-    user knows, and the coordinator lives to report it.
+    """A coordinator, and actors that can become the tasks of one generation of a job. It waits for none of them.
 
     Attributes:
         placed: the nodes of tasks; None: Ray spreads them.
@@ -61,13 +59,10 @@ class Launched:
         named: Mapping[str, str] | None = None,
         kept: KeptProcesses | None = None,
     ) -> None:
-        """Start them.
+        """Start actors for this number of tasks of stages.
 
-        Args:
-            tasks: of all stages.
-            placed: their nodes; None: Ray spreads them.
-            named: Ray's name and namespace of the coordinator, if it is a new one; None: it needs none.
-            kept: processes of the generation before, which are taken rather than new ones.
+        `named`: Ray's name and namespace for a new coordinator; None: it needs none. `kept`: processes of the
+        generation before, which are taken rather than new ones.
         """
         import ray
 
@@ -76,6 +71,8 @@ class Launched:
         from dpa.runtime._kept_processes import KeptProcesses
         from dpa.runtime._relay_actor import RelayActor
 
+        # The coordinator, the load balancer and relays are on the driver's node: if another node dies, a task dies that
+        # the user knows, and the coordinator lives to report it.
         here = ray.get_runtime_context().get_node_id()
         self._processes: dict[Address, TaskProcess] = {}
         self._closed: ObjectRef | None = None
@@ -98,17 +95,11 @@ class Launched:
 
     @property
     def coordinator(self) -> ActorHandle:
-        """The coordinator's handle."""
         return self._coordinator.handle
 
     def begin(self, plan: RunPlan, store: CheckpointStore | None, bear: Bear) -> None:
-        """Let the actors be the tasks of a plan.
-
-        Args:
-            plan: what to run.
-            bear: outages of the place of checkpoints.
-            store: has the checkpoints, with the newest of which they begin; None, or where there is none yet: with the
-                start of the input.
+        """Let the actors be the tasks of a plan. They begin with the newest checkpoint in the store, or at the start of
+        the input if there is none; `bear` bears outages of the store.
 
         Raises:
             JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
@@ -123,7 +114,7 @@ class Launched:
         self._processes[COORDINATOR] = bear(begun)
 
     def poll(self, seconds: float = POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
-        """What is new, after `seconds` or at the end; requests in the mailbox are passed on, and answers to it.
+        """What is new, after `seconds` or at the end of the job. Passes on the mailbox's requests and their answers.
 
         Raises:
             JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
@@ -138,7 +129,7 @@ class Launched:
         return polled
 
     def outcome(self, plan: RunPlan) -> RunOutcome:
-        """What a job gives back that is done.
+        """What a finished job gives back.
 
         Raises:
             JobFailedError: a task failed; a `TaskDiedError` if it has died.
@@ -153,7 +144,7 @@ class Launched:
         return RunOutcome(shares, snapshot, times, use, letters, given, staged)
 
     def keep_spares(self) -> None:
-        """Have a process more on each node with tasks, which takes the place of one that dies there."""
+        """Start a spare process on each node with tasks. It takes the place of one that dies there."""
         from dpa.runtime._actors import StageActor
         from dpa.runtime._kept_processes import Actor
 
@@ -162,12 +153,11 @@ class Launched:
             self._spares[node] = Actor.create(StageActor, node)
 
     def last_events(self) -> dict[str, bytes]:
-        """The files of events of all tasks that give theirs in time, by name. Nothing that goes wrong here may hide the
-        error that ended the job."""
+        """The files of events by name, of all tasks that answer in time."""
         import ray
 
         found: dict[str, bytes] = {}
-        with suppress(Exception):
+        with suppress(Exception):  # nothing that goes wrong here may hide the error that ended the job
             until = time.monotonic() + _EVENTS_SECONDS
             calls = ray.get(self.coordinator.events_of_all.remote(), timeout=_EVENTS_SECONDS)
             given, _ = ray.wait(calls, num_returns=len(calls), timeout=max(0.0, until - time.monotonic()))
@@ -178,14 +168,12 @@ class Launched:
         return found
 
     def close(self, why: str) -> None:
-        """Have the coordinator end the actors that it has made, and refuse requests that are not answered, as `why`
-        says."""
+        """Have the coordinator end the actors that it has made. It refuses open requests with the reason `why`."""
         if self._closed is None:
             self._closed = self.coordinator.close.remote(why)
 
     def end(self, why: str) -> None:
-        """End all actors, and forget them: Ray ends a process in which a handle is collected while another thread shuts
-        Ray down."""
+        """End all actors, and refuse open requests with the reason `why`."""
         import ray
 
         if self._is_ended:
@@ -199,13 +187,13 @@ class Launched:
                 ray.get(self._closed, timeout=_CLOSE_SECONDS)
         finally:
             ray.kill(self.coordinator)
+            # If a handle is garbage-collected while another thread shuts Ray down, Ray ends this process.
             self._others.clear()
             self._spares.clear()
             del self._coordinator, self._closed
 
     def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
-        """Wait a few seconds until all processes on this machine but those that are kept are gone, once they are to
-        end."""
+        """Wait a few seconds for the processes on this machine to end, except those that are kept."""
         import psutil  # Ray brings it
         import ray
 
@@ -217,8 +205,8 @@ class Launched:
         psutil.wait_procs(found, timeout=_CLOSE_SECONDS)
 
     def freed(self, generation: int, avoided: Collection[str], lost: Collection[str]) -> KeptProcesses:
-        """What lives of all actors, for the next generation, but for what is on the nodes `avoided`; those that were
-        placed on the `lost` ones of these are not waited for."""
+        """The actors that live, for the next generation, without those on `avoided` nodes; nothing waits for an answer
+        of the `lost` ones among these nodes."""
         import ray
 
         from dpa.runtime._kept_processes import KeptProcesses
@@ -236,7 +224,6 @@ class Launched:
         return kept
 
     def _pass_on(self, mailbox: Mailbox, polled: Polled) -> None:
-        """Bring requests to the coordinator, and its answers back."""
         if mailbox.waiting:
             for answer in self._asked(self.coordinator.answers.remote(mailbox.waiting)):
                 mailbox.answer(answer)
@@ -269,15 +256,8 @@ def run_on(
     store: CheckpointStore | None = None,
     machines: Machines | None = None,
 ) -> RunOutcome:
-    """Run one generation of a job to its end.
-
-    Args:
-        launched: actors that have not run any plan.
-        plan: what to run.
-        hooks: what is called meanwhile; statistics come a few times a second.
-        mailbox: by which the job is asked for something; None: not by files.
-        store: has its checkpoints.
-        machines: that it has besides this one.
+    """Run one generation of a job to its end, on actors that have not run any plan. `machines`: those of the job
+    besides this one.
 
     Raises:
         JobFailedError: user code failed; carries the last events of the tasks that still answer.
@@ -313,7 +293,7 @@ def run_on(
 
 
 def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
-    """Whether a job is to have processes ready: one that begins again soon, and has lasted for a while."""
+    """Whether the job would begin again soon if a process died, and has lasted for a while."""
     return plan.recovery.attempts > 0 and snapshot.checkpoints is not None and snapshot.checkpoints.written > 0
 
 
@@ -321,7 +301,7 @@ def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
     """The results of calls to tasks.
 
     Raises:
-        JobFailedError: a task has failed; names it. A `TaskDiedError` if it, or the coordinator, has died.
+        JobFailedError: names the task that failed; a `TaskDiedError` if it, or the coordinator, has died.
     """
     from ray.exceptions import OwnerDiedError, RayError
 
@@ -339,7 +319,7 @@ def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
 
 
 def _answer(call: ObjectRef) -> Any:
-    """The result of a call; waits for it while Ray is alive.
+    """The result of a call; waits for it only while Ray is alive.
 
     Raises:
         JobFailedError: Ray's processes have died.

@@ -1,17 +1,22 @@
-"""Requests to a job that runs on a cluster: its coordinator is a named actor there, which whoever reaches the cluster
-can ask. Where the cluster has a token, that takes the token."""
+"""Requests to a job that runs on a cluster. Its coordinator is a named actor there, and everybody who can connect to
+the cluster, with its token if it has one, can ask it."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from dpa.errors import ControlError
 from dpa.protocol.plan import Request
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime._answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
 from dpa.telemetry.mailbox import run_names
@@ -19,25 +24,22 @@ from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.status import Status
 
 _NAMESPACE = "dpa"
-"""Ray's namespace of the coordinators that have names."""
+"""Ray's namespace of named coordinators."""
 
 DRIVER = -1
-"""In place of a generation, for the actor of a job's detached driver, which answers until there is a coordinator."""
+"""Stands for a generation in the name of a detached driver's actor, which answers until there is a coordinator."""
 
 RUN_NAME = "DPA_RUN_NAME"
-"""The environment variable that says to a driver by which name its job is found."""
+"""The environment variable that gives a driver the name of its run."""
 
 _RESTART_SECONDS = 3.0
 """How long a job whose coordinator has died may take to start another one."""
 
-_LOOK_SECONDS = 0.05
-"""How often who waits for an answer asks for it."""
-
-_FOLLOW_SECONDS = 0.5
-"""How often who follows a job looks at it."""
+_LOOK_SECONDS, _FOLLOW_SECONDS = 0.05, 0.5
+"""How often to look for an answer, and at a job that is followed."""
 
 _STATUS_SECONDS = 5.0
-"""How long a job may take to say how it is."""
+"""How long a job may take to give its status."""
 
 
 class NamedJob:
@@ -52,26 +54,17 @@ class NamedJob:
 
     @staticmethod
     def all() -> list[NamedJob]:
-        """The jobs that run on the cluster, by name."""
+        """The jobs that run on the cluster, sorted by name."""
         return [NamedJob(name) for name in sorted(_generations())]
 
     def status(self) -> Status | None:
-        """How it is; None if it has not begun to stream, or has ended."""
-        import ray
-        from ray.exceptions import RayError
-
-        try:
-            said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
-        except (ControlError, RayError):
-            return None
-        if said is None:
-            return None
-        job, snapshot, processes = said
-        return Status.of(job, snapshot, processes, alive_nodes())
+        """None if it has not begun to stream, or has ended."""
+        said = self._said()
+        return None if said is None else Status.of(*said, alive_nodes())
 
     def follow(self, observer: Observer) -> tuple[int, str] | None:
-        """Show an observer how the job goes on until it ends. Returns the exit status of its driver, and what that has
-        printed; None if the driver is not detached, and has said so elsewhere."""
+        """Show the job to an observer until it ends. Returns the exit status of its driver and what that has printed;
+        None if the driver is not detached."""
         import ray
         from ray.exceptions import RayError
 
@@ -81,12 +74,8 @@ class NamedJob:
             end = None
         followed = Followed(observer)
         while self.name in _generations():
-            try:
-                said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
-                if said is not None:
-                    followed.see(said[1])
-            except (ControlError, RayError):
-                pass  # it dies, or another one begins
+            if (said := self._said()) is not None:  # else a coordinator dies or begins
+                followed.see(said[1])
             if end is None:
                 time.sleep(_FOLLOW_SECONDS)
             elif ray.wait([end], timeout=_FOLLOW_SECONDS)[0]:
@@ -97,7 +86,7 @@ class NamedJob:
             return None
 
     def ask(self, request: Request) -> Answer:
-        """The answer to a request, when there is one.
+        """Ask for something, and wait for the answer.
 
         Raises:
             ControlError: the job has ended.
@@ -120,6 +109,16 @@ class NamedJob:
         found: Answer = answers[0]
         return found
 
+    def _said(self) -> tuple[str, Snapshot, Mapping[Address, TaskProcess]] | None:
+        """What the coordinator's `status` is; None also where it does not answer."""
+        import ray
+        from ray.exceptions import RayError
+
+        said: tuple[str, Snapshot, Mapping[Address, TaskProcess]] | None = None
+        with suppress(ControlError, RayError):
+            said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
+        return said
+
     def _coordinator(self, generation: int) -> Any:
         import ray
 
@@ -129,13 +128,12 @@ class NamedJob:
             raise ControlError(f"{self.name} has ended") from None
 
     def _generation(self) -> int:
-        """The newest that there is."""
         if (found := _generations().get(self.name)) is None:
             raise ControlError(f"{self.name} has ended")
         return found
 
     def _is_restarted(self, generation: int) -> bool:
-        """Whether one comes soon that is newer."""
+        """Whether a newer generation begins soon."""
         until = time.monotonic() + _RESTART_SECONDS
         while _generations().get(self.name, -1) <= generation:
             if time.monotonic() >= until:
@@ -145,7 +143,7 @@ class NamedJob:
 
 
 def free_name(job: str) -> str:
-    """A name for a run of a job that no other on the cluster has; or the one that the environment says, once."""
+    """A name for a run of a job that no other run on the cluster has; or the one in the environment, once."""
     if (given := os.environ.pop(RUN_NAME, None)) is not None:
         return given
     taken = _generations()
@@ -153,12 +151,12 @@ def free_name(job: str) -> str:
 
 
 def named(name: str, generation: int) -> dict[str, str]:
-    """Ray's options for the coordinator of a run of this name, or its `DRIVER`, by which it is found."""
+    """Ray's options by which a run's coordinator, or its `DRIVER`, is found."""
     return {"name": f"{name}#{generation}", "namespace": _NAMESPACE}
 
 
 def _generations() -> dict[str, int]:
-    """The newest generation of each run on the cluster, by the name of the run."""
+    """The newest generation of each run on the cluster, by its name."""
     from ray.util import list_named_actors
 
     found: dict[str, int] = {}
@@ -170,7 +168,7 @@ def _generations() -> dict[str, int]:
 
 
 def with_node_ids(request: Request) -> Request | Answer:
-    """A request with the `id` of each node in place of its name; or the refusal, if there is no such node."""
+    """A request with the `id`s of nodes in place of their names; or the refusal, if there is no such node."""
     if not isinstance(request, Rescale | MoveTasks) or not request.nodes:
         return request
     ids = {node.name: node.id for node in alive_nodes()}

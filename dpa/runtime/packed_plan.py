@@ -23,11 +23,10 @@ class PackedPlan:
     """A plan on its way to an actor, still pickled: the actor must know where to find the user's modules first.
 
     Attributes:
-        python_path: where to look for them.
         pickled: the plan without its splits, which sources get one by one, and without feeds.
-        feeds: by source, which the coordinator alone unpacks.
+        feeds: by source; the coordinator alone unpacks them.
         rows: how many input rows the splits have.
-        secrets: what no message from there may hold.
+        secrets: what no message from the actor may hold.
     """
 
     python_path: tuple[str, ...]
@@ -85,7 +84,7 @@ class PackedPlan:
 
 
 def frozen(plan: RunPlan) -> RunPlan:
-    """The plan with user code as it is now, whatever it does in this process from here on.
+    """The plan with user code as it is now: what that does later in this process changes nothing.
 
     Raises:
         ConfigError: an executor cannot be pickled.
@@ -94,7 +93,7 @@ def frozen(plan: RunPlan) -> RunPlan:
 
 
 def copied(thing: T) -> T:
-    """A copy by pickling, which also copies what functions have closed over; classes and modules are the same."""
+    """A copy by pickling, also of what functions have closed over, but not of classes and modules."""
     from ray import cloudpickle
 
     copy: T = cloudpickle.loads(pickled(thing))
@@ -102,7 +101,7 @@ def copied(thing: T) -> T:
 
 
 def pickled(thing: object) -> bytes:
-    """What holds user code, as it is sent to actors.
+    """Pickle something with user code for actors.
 
     Raises:
         ConfigError: an executor cannot be pickled.
@@ -124,8 +123,8 @@ def require_picklable(executor: object) -> None:
     Raises:
         ConfigError: it cannot be pickled.
     """
-    # What Ray reads of the environment it reads when it is imported, which is too early here. Spark brings the same
-    # library; but only Ray's copy can pickle Ray's own handles, which nobody has who has not imported it.
+    # Ray reads the environment when it is imported, which is too early here. Spark brings the same library. Only Ray's
+    # copy can pickle Ray's own handles; a process that has any has imported Ray.
     if "ray" in sys.modules:
         from ray import cloudpickle
     else:

@@ -1,5 +1,5 @@
-"""Messages on the wire. An envelope is pickled here and not by Ray: one that cannot be read again is then an error of
-the receiver's, which ends the job, and not a call that Ray drops without a word."""
+"""Messages on the wire. dpa pickles envelopes and not Ray: one that cannot be read is then an error of the receiver's,
+which ends the job, and not a call that Ray drops without a word."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
 
 _NOTHING_OF_USERS = (Ack, CreditTransfer, Progress)
-"""Frequent messages that hold objects of dpa's alone: `pickle` does for them, at a third of cloudpickle's cost."""
+"""Frequent messages without objects of users': `pickle` can write them, at a third of cloudpickle's cost."""
 
 
 @dataclass(frozen=True)
 class PickledEnvelope:
-    """A pickled envelope; its large arrays stay outside, so that Ray shares them without a copy, which is read-only:
-    not those in states of user code, which may change them."""
+    """A pickled envelope. Its large arrays stay outside, so that Ray shares them without a copy. What is shared is
+    read-only, so arrays in states of user code, which may change them, stay inside."""
 
     pickled: bytes
     buffers: list[pickle.PickleBuffer] = field(default_factory=list)
 
     @staticmethod
     def of(envelope: Envelope) -> PickledEnvelope:
-        """Pickle an envelope."""
         if isinstance(envelope.message, _NOTHING_OF_USERS):
             return PickledEnvelope(pickle.dumps(envelope, protocol=5))
         buffers: list[pickle.PickleBuffer] = []
@@ -43,17 +42,16 @@ class PickledEnvelope:
 
     @property
     def whole(self) -> bytes:
-        """Everything, for who passes it on: a copy of what is outside."""
+        """Everything in one piece, for relays; copies what is outside."""
         return pickle.dumps(self, protocol=5) if self.buffers else self.pickled
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return len(self.pickled) + sum(buffer.raw().nbytes for buffer in self.buffers)
 
 
 def opened(argument: PickledEnvelope | bytes) -> Envelope:
-    """The envelope that an actor was called with; raises whatever a user's value raises that cannot be unpickled."""
+    """The envelope that an actor was called with. Raises what a user's value raises when it is unpickled."""
     found: Envelope | PickledEnvelope = pickle.loads(argument) if isinstance(argument, bytes) else argument
     if isinstance(found, PickledEnvelope):
         found = pickle.loads(found.pickled, buffers=found.buffers)
@@ -62,6 +60,5 @@ def opened(argument: PickledEnvelope | bytes) -> Envelope:
 
 
 def _has_states_of_user_code(message: Message) -> bool:
-    """Whether a message brings states that are Python objects."""
     part = message.part if isinstance(message, StateTransfer | RangeTransfer) else None
     return part is not None and isinstance(part.states, list)
