@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from dpa.aggregates import Sum
 from dpa.execution.block import Block, object_array
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.spill import bounded
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
@@ -158,7 +158,7 @@ class Case:
     def store(self) -> States:
         """An empty one."""
         receiver = receiver_of(KINDS[self.kind][0])
-        return receiver.store() if self.budget is None else BoundedStates(receiver, Room(self.budget))
+        return store_of(receiver) if self.budget is None else BoundedStates(receiver, Room(self.budget))
 
 
 def anonymous() -> float:
@@ -194,7 +194,7 @@ def run(case: Case) -> dict[str, Any]:
     warm = replace(case, keys=min(case.keys, _WARM), budget=case.budget and 100_000)
     for of in (warm, case):
         found: dict[str, Any] = {}
-        base, store = anonymous(), of.store()
+        base, store = anonymous(), store_of(of)
         with measured(found, "reduce"):
             for block in of.blocks():
                 store.reduce(block)

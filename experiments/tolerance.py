@@ -18,7 +18,7 @@ import pyarrow as pa
 from dpa.execution.block import Block, object_array
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.executors import FunctionMapper, Process, Reducer
 from dpa.operators import RowKind, RowOperator
@@ -113,7 +113,7 @@ def cases(records: int, seed: int) -> dict[str, Callable[[Tolerance | None], Cal
             ]
 
             def run() -> None:
-                store = receiver.store()
+                store = store_of(receiver)
                 for block in blocks:
                     store.reduce(block)
 

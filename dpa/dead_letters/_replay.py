@@ -27,6 +27,7 @@ from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, TableError
 from dpa.execution.keys import key_column
+from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.states import StatePart
@@ -243,7 +244,7 @@ class _Result:
 
     def _merged(self, rows: pa.Table) -> pa.Table:
         key, receiver = self.step.key, replace(self.step.receiver, tolerance=None)
-        store = receiver.store()
+        store = store_of(receiver)
         try:
             for table in (rows, *self._fitting(rows)):
                 for batch in table.combine_chunks().to_batches():

@@ -23,6 +23,7 @@ from dpa.execution.emission import Emission
 from dpa.execution.failures import UserCodeError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.publishing import LastPublished, Publishes
+from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain, whole_of
 from dpa.execution.schemas import ShareSchema, as_agreed
@@ -101,7 +102,7 @@ class ReduceTask:
         self.most_keys = self.dead = 0
         self._stage = stage
         self._index = index
-        self._states = stage.receiver.store()
+        self._states = store_of(stage.receiver)
         if room is not None and stage.receiver.keeps_states:
             self._states = BoundedStates(stage.receiver, room)
         self._kept: list[pa.RecordBatch] = []
@@ -261,7 +262,7 @@ class ReduceTask:
             for part in found.parts():
                 own: StatePart | None = part
                 if table is not None:
-                    store = self._stage.receiver.store()
+                    store = store_of(self._stage.receiver)
                     store.install(part)
                     own = store.pack(table, keep=-1).get(self._index)
                 if own is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +19,12 @@ from dpa.execution._parts import combined, ends_of, of_columns, owners_within, w
 from dpa.execution._tolerant_calls import copies
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode
+from dpa.execution.receivers.base import Receiver
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.execution.windowing import joined_block, joined_sessions, note_late
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
-
-if TYPE_CHECKING:
-    from dpa.execution.receivers.base import Receiver
 
 _JOIN_FROM = 65_536
 """The fewest sessions that are joined while records come."""

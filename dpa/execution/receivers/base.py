@@ -20,8 +20,6 @@ from dpa._util.inference import no_rows
 from dpa.aggregates import READY_MADE
 from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.block import Block, Values
-from dpa.execution.receivers._sessions import SessionStates
-from dpa.execution.receivers.windows import WindowStates
 from dpa.execution.states import States
 from dpa.execution.windowing import Windowing
 from dpa.executors import name_of
@@ -196,15 +194,9 @@ class Receiver(ABC):
         others."""
         return self.has_sessions and self.tolerance is not None
 
-    def store(self) -> States:
-        """Empty; one for each window, where records are in windows."""
-        if self.windowing is None:
-            return self.own_store()
-        return SessionStates(self) if self.has_sessions else WindowStates(self)
-
     @abstractmethod
     def own_store(self) -> States:
-        """An empty store that knows of no windows."""
+        """An empty store that knows of no windows; `store_of` gives one that does."""
 
     def combined(self, block: Block) -> Values:
         """The state of each key, shape (keys,): what a combiner sends in place of the records. Raises ExecutorError."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from dpa.errors import ExecutorError
 from dpa.execution._object_table import ObjectTable
 from dpa.execution._parts import combined, ends_of, with_windows, without_window
 from dpa.execution.block import Block
+from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, Sweep, together
 from dpa.execution.windowing import note_late
@@ -28,9 +28,6 @@ from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, names_of
 from dpa.routing.table import Owning, RoutingTable
 from dpa.windows.options import END, START
-
-if TYPE_CHECKING:
-    from dpa.execution.receivers.base import Receiver
 
 
 class WindowStates(States):

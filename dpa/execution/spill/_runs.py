@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dpa.execution.block import Block
 from dpa.execution.keys import cast, encode
+from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import concatenated, plain, whole_of
 from dpa.execution.spill._shelf import BIN_BITS, BINS, Everything, Shelf
@@ -136,7 +137,7 @@ class Runs(Shelf):
 
         def folded() -> Iterator[StatePart]:
             for interval in old.cuts(self._room.piece):
-                store = self._receiver.store()
+                store = store_of(self._receiver)
                 for part in old.read(interval):
                     store.merge(part)
                 old.drop(interval)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dpa.execution._object_table import ObjectTable
 from dpa.execution.block import Block
+from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.windows import WindowStates
 from dpa.execution.rows import one_batch, plain
@@ -75,7 +76,7 @@ class BoundedStates(States):
         self._room = room
         objects = _OBJECTS if receiver.can_merge else _STORED
         self._limit = int(room.memory * (objects if receiver.takes_objects else _COLUMNS))
-        self._hot = receiver.store()
+        self._hot = store_of(receiver)
         self._all = Everything(room.seed)
         parts = _PARTS_OF_ROWS if receiver.has_sides else 1
         self._parts = np.arange(_STRETCHES, dtype=np.int32) // (_STRETCHES // parts)
@@ -136,7 +137,7 @@ class BoundedStates(States):
             store = self._read(cut)
             shelf.drop(cut)
             for owner, part in store.pack(table, keep).items():
-                stores.setdefault(owner, self._receiver.store()).install(part)
+                stores.setdefault(owner, store_of(self._receiver)).install(part)
             for rest in store.pack(self._all, -1).values():
                 shelf.put(rest)
         return {owner: store.pack(self._all, -1)[0] for owner, store in sorted(stores.items())}
@@ -286,7 +287,7 @@ class BoundedStates(States):
 
     def _read(self, interval: Interval) -> States:
         assert self._shelf is not None
-        store = self._receiver.store()
+        store = store_of(self._receiver)
         for part in self._shelf.read(interval):
             (store.merge if self._receiver.can_merge else store.install)(part)
         return store

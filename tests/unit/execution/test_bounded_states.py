@@ -15,6 +15,7 @@ from test_receivers import EXAMPLES, blocks_of, every_kind, rows_of
 
 from dpa.aggregates import Sum, TopRows
 from dpa.execution.block import Block
+from dpa.execution.receivers import store_of
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
@@ -40,7 +41,7 @@ def test_a_store_that_spills_gives_what_one_in_memory_gives(
     """States are spilled after every block; some move to another such store on the way."""
     made, table = receiver(EXAMPLES[kind]), data.draw(tables(reducers=2))
     room = Room(data.draw(st.sampled_from([1, 300, 3000])), path=str(tmp_path_factory.getbasetemp() / "spill"))
-    whole, stores = made.store(), [BoundedStates(made, room), BoundedStates(made, room)]
+    whole, stores = store_of(made), [BoundedStates(made, room), BoundedStates(made, room)]
     moved = data.draw(st.integers(0, 4))
     for number, part in enumerate(chunks(keys, data.draw(st.lists(st.integers(0, len(keys)), max_size=3)))):
         for block in blocks_of(list(part), range(1 + made.has_sides)) if part else ():
@@ -65,7 +66,7 @@ def test_sessions_are_found_on_disk_by_the_hash_of_their_keys_alone(kind: type[R
     own = pa.array(range(5_000))
     hashes = hash_column(own, 0)
     shares = []
-    for store in (made.store(), BoundedStates(made, Room(100_000, path=str(tmp_path)))):
+    for store in (store_of(made), BoundedStates(made, Room(100_000, path=str(tmp_path)))):
         for at in (0, 5_000_000, 60_000_000):  # the first two make one session of each key
             times = [pa.array([time] * len(own), pa.timestamp("us")) for time in (at, at + 10_000_000)]
             keys = pa.StructArray.from_arrays([own, *times], names=("key", START, END))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.receivers.base import Extent
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.schemas import agreed
@@ -186,7 +186,7 @@ def test_a_right_column_has_a_name_of_its_own_among_the_keys_and_columns_of_both
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_a_join_that_has_columns_of_the_left_side_alone_has_those_of_its_rows(how: str) -> None:
     options = JoinOptions(how, (("k",), ("k",)))
-    store = receiver_of(options).store()
+    store = store_of(receiver_of(options))
     store.reduce(blocks_of(options, 0, pa.table({"k": ["a", "b"], "x": [1, 2]}), 5)[0])
     store.reduce(blocks_of(options, 1, pa.table({"k": ["a"], "x": [3]}), 5)[0])
     assert rows_of(store.finish("k").table) == Counter([("a", 1) if how == "semi" else ("b", 2)])
@@ -199,12 +199,12 @@ def test_a_column_that_shows_only_in_rows_is_refused(side: int) -> None:
     with pytest.raises(
         ExecutorError, match="a side of a join has a column 'y', and was to have x: declare the `schema`"
     ):
-        receiver_of(options).store().reduce(block)
+        store_of(receiver_of(options)).reduce(block)
 
 
 def test_keys_without_values_may_be_joined() -> None:
     options = JoinOptions("inner", (("k",), ("k",)), NO_VALUES)
-    store = receiver_of(options).store()
+    store = store_of(receiver_of(options))
     for side in (0, 1):
         for block in blocks_of(options, side, pa.table({"k": ["a", "b", "a"]}), 5):
             store.reduce(block)
@@ -213,7 +213,7 @@ def test_keys_without_values_may_be_joined() -> None:
 
 def test_of_the_right_side_of_a_semi_join_only_keys_are_kept() -> None:
     options = JoinOptions("semi", ONE)
-    store = receiver_of(options).store()
+    store = store_of(receiver_of(options))
     for block in blocks_of(options, 1, of(RIGHT, [("a", 1, True)] * 100), 50):
         store.reduce(block)
     assert store.size == 2
@@ -233,7 +233,7 @@ def test_a_store_keeps_no_memory_of_the_block_that_it_was_given() -> None:
 
 def test_a_column_of_two_types_fails_by_name() -> None:
     options = JoinOptions("inner", ONE)
-    store = receiver_of(options).store()
+    store = store_of(receiver_of(options))
     for values in ([1], ["x"]):
         store.reduce(blocks_of(options, 0, pa.table({"k": ["a"], "x": values}), 5)[0])
     with pytest.raises(ExecutorError, match=r"a side of a join must have columns of one type each: column 'x'"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpa.aggregates import Sum, TopRows
 from dpa.execution.block import Block
 from dpa.execution.keys import column_of
-from dpa.execution.receivers import KINDS, receiver_of
+from dpa.execution.receivers import KINDS, receiver_of, store_of
 from dpa.execution.receivers._join import JoinReceiver
 from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
@@ -75,7 +75,7 @@ def test_without_rows_a_result_has_the_columns_that_were_foretold(kind: type[Rec
     made = receiver(EXAMPLES[kind])
     blocks = [block.slice(0, 0) for block in blocks_of(["a"], range(1 + made.has_sides))]
     foretold = made.columns("key", blocks, Extent.ALL).schema
-    store = made.store()
+    store = store_of(made)
     for block in blocks_of(["a"], range(1 + made.has_sides)):
         store.reduce(block)
     found = plain(store.finish("key").table).schema
@@ -88,7 +88,7 @@ def test_without_rows_a_result_has_the_columns_that_were_foretold(kind: type[Rec
 def test_states_that_move_and_meet_give_what_one_store_gives(kind: type[Receiver], data: Any, keys: list[Key]) -> None:
     """Records of a key go to one task before all others, as a kind without a merge needs."""
     made, table = receiver(EXAMPLES[kind]), data.draw(tables(reducers=2))
-    whole, stores = made.store(), [made.store(), made.store()]
+    whole, stores = store_of(made), [store_of(made), store_of(made)]
     for part in chunks(keys, [len(keys) // 2]):
         for block in blocks_of(list(part), range(1 + made.has_sides)):
             whole.reduce(block)

@@ -11,7 +11,7 @@ from builders import map_task
 
 from dpa.execution.block import Block
 from dpa.execution.failures import running
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.rows import Portions
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
@@ -59,9 +59,12 @@ class LooksAtBatches(BatchReducer):
 
 def through(reducer: Reducer[Any, Any] | BatchReducer) -> None:
     """Reduce, merge and finish a block."""
-    states, block = receiver_of(reducer).store(), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
+    states, block = (
+        store_of(receiver_of(reducer)),
+        Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0),
+    )
     states.reduce(block)
-    other = receiver_of(reducer).store()
+    other = store_of(receiver_of(reducer))
     other.reduce(block)
     for part in other.pack(TokenRing(1, 1).snapshot(0), keep=1).values():
         states.merge(part)

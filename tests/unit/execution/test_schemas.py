@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Mean, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.schemas import ShareSchema, agreed, as_agreed
 from dpa.executors import BatchReducer, FunctionReducer, Groups, Reducer, batch_mapper
 from dpa.testing import run_local
@@ -34,7 +34,7 @@ class Given(Reducer[Any, Any]):
 
 def share(**of_keys: Any) -> pa.Table:
     """The share of a reducer that returns these values, by key."""
-    store = receiver_of(Given()).store()
+    store = store_of(receiver_of(Given()))
     store.reduce(block_of(list(of_keys), _objects(list(of_keys.values()))))
     return store.finish("key").table
 
@@ -107,7 +107,7 @@ def test_columns_may_come_in_another_order() -> None:
 
 
 def test_an_empty_share_has_no_say_and_takes_the_schema_of_the_others() -> None:
-    empty = receiver_of(Given()).store().finish("key").table
+    empty = store_of(receiver_of(Given())).finish("key").table
     schema = agreed([ShareSchema.of(empty, "key"), ShareSchema.of(share(a=1), "key")])
     assert schema is not None
     assert as_agreed(empty, schema, "key").schema == schema == share(a=1).schema

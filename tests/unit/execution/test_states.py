@@ -26,7 +26,7 @@ from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.keys import key_columns
-from dpa.execution.receivers import batch, receiver_of
+from dpa.execution.receivers import batch, receiver_of, store_of
 from dpa.execution.states import States
 from dpa.executors import AnyReducer, Groups, Reducer
 from dpa.routing.keys import Key, to_python
@@ -72,7 +72,7 @@ def fold_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_states_are_one_fold_whatever_the_division_into_blocks(reducer, combine, data, keys: list[Key]) -> None:
     rows = {name: data.draw(st.integers(1, 12)) for name in ("split_rows", "batch_records")}
     blocks = blocks_of(keys, reducer, combine=combine, **rows)
-    store = receiver_of(reducer).store()
+    store = store_of(receiver_of(reducer))
     for block in blocks:
         store.reduce(block)
     processed = naive(((key, 1) for block in blocks for key, _ in records_of(block)), len)
@@ -85,7 +85,7 @@ def test_states_are_one_fold_whatever_the_division_into_blocks(reducer, combine,
 @given(data=st.data(), keys=key_lists(), before=rings(of_seeds=SEED_OF_BLOCKS), after=rings(of_seeds=SEED_OF_BLOCKS))
 def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys, before, after) -> None:
     reducers = max(before.reducers, after.reducers)
-    stores = [receiver_of(reducer).store() for _ in range(reducers)]
+    stores = [store_of(receiver_of(reducer)) for _ in range(reducers)]
     tables = [before.snapshot(0), after.snapshot(1), before.snapshot(2), after.snapshot(3)]
     blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=7)
     for table, some in zip(tables, chunks(blocks, [len(blocks) // 4, len(blocks) // 2]), strict=False):
@@ -107,7 +107,7 @@ def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys
 def test_a_result_so_far_is_that_of_the_records_so_far_and_changes_nothing(reducer, data, keys, first) -> None:
     """As in rounds of aggregation: packed, folded and finished after any block, and reduced on."""
     table = first.snapshot(0)
-    stores = [receiver_of(reducer).store() for _ in range(first.reducers)]
+    stores = [store_of(receiver_of(reducer)) for _ in range(first.reducers)]
     blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=5)
     seen = 0
     for block in blocks:
@@ -130,7 +130,7 @@ def _require_result(stores: list[States], table: RoutingTable, keys: list[Key], 
 
 @pytest.mark.parametrize("reducer", [made() for made in READY_MADE.values()], ids=READY_MADE)
 def test_a_ready_made_reducer_can_be_previewed_any_number_of_times_on_the_way(reducer: AnyReducer) -> None:
-    looked_at, left_alone = receiver_of(reducer).store(), receiver_of(reducer).store()
+    looked_at, left_alone = store_of(receiver_of(reducer)), store_of(receiver_of(reducer))
     for start in range(0, 40, 8):
         block = block_of([f"k{number % 3}" for number in range(start, start + 8)])
         for store in (looked_at, left_alone):
@@ -168,7 +168,7 @@ class Totals(Reducer[dict[str, list[int]], int]):
 
 @pytest.mark.parametrize("reducer", [Emptied(2), Totals()], ids=["of a ready-made reducer", "deep inside"])
 def test_a_finish_that_changes_the_state_has_no_part_in_what_goes_on(reducer: AnyReducer) -> None:
-    store = receiver_of(reducer).store()
+    store = store_of(receiver_of(reducer))
     store.reduce(block_of(["a", "b"]))
     assert result_of(store, so_far=True) == {"a": (0, 1, 1), "b": (1, 1, 1)}
     store.reduce(block_of(["b", "b"]))
@@ -186,7 +186,7 @@ def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() 
         def finish(self, state: Any) -> int:
             return sum(state)
 
-    store = receiver_of(Held()).store()
+    store = store_of(receiver_of(Held()))
     store.reduce(block_of(["a"]))
     with pytest.raises(ExecutorError, match=r"Held\.finish failed on key 'a': TypeError: cannot pickle 'generator'"):
         store.preview("key")
@@ -194,7 +194,7 @@ def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() 
 
 @both_stores
 def test_packing_leaves_what_stays_as_it_is(reducer: AnyReducer) -> None:
-    store, table = receiver_of(reducer).store(), table_giving({"a": 0, "b": 0, "c": 1})
+    store, table = store_of(receiver_of(reducer)), table_giving({"a": 0, "b": 0, "c": 1})
     store.reduce(block_of(["a", "b", "a"]))
     assert store.pack(table, 0) == {}
     store.reduce(block_of(["c", "b"]))
@@ -218,7 +218,7 @@ def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_
 
     monkeypatch.setattr(batch, "_FOLD_FROM", 10)
     folded: list[int] = []
-    store = receiver_of(Watched()).store()
+    store = store_of(receiver_of(Watched()))
     for _ in range(200):
         store.reduce(block_of(list(range(20))))
     assert len(folded) > 50
@@ -228,14 +228,14 @@ def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_
 @both_stores
 def test_a_dictionary_that_repeats_a_key_makes_one_state_of_it(reducer: AnyReducer) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 2]), pa.array(["a", "b", "a"]))
-    store = receiver_of(reducer).store()
+    store = store_of(receiver_of(reducer))
     store.reduce(Block.of(column, pa.record_batch({"value": [1, 2, 4, 8]}), 0))
     assert result_of(store) == {"a": (11, 3, 3), "b": (4, 1, 1)}
 
 
 @both_stores
 def test_more_keys_than_there_is_room_for_at_first_are_counted_too(reducer: AnyReducer) -> None:
-    store = receiver_of(reducer).store()
+    store = store_of(receiver_of(reducer))
     for start in range(0, 5000, 1000):
         store.reduce(block_of(list(range(start, start + 1500))))
     result = result_of(store)
@@ -245,7 +245,7 @@ def test_more_keys_than_there_is_room_for_at_first_are_counted_too(reducer: AnyR
 
 @both_stores
 def test_a_block_of_null_keys_fits_with_any_other(reducer: AnyReducer) -> None:
-    store = receiver_of(reducer).store()
+    store = store_of(receiver_of(reducer))
     for keys in ([None, None], ["a", None], [None]):
         store.reduce(block_of(keys))
     assert result_of(store) == {None: (2, 4, 4), "a": (0, 1, 1)}
@@ -253,7 +253,7 @@ def test_a_block_of_null_keys_fits_with_any_other(reducer: AnyReducer) -> None:
 
 @both_stores
 def test_no_records_give_an_empty_result_with_the_key_column(reducer: AnyReducer) -> None:
-    reduced = receiver_of(reducer).store().finish("word")
+    reduced = store_of(receiver_of(reducer)).finish("word")
     assert reduced.table.column_names == ["word"]
     assert (reduced.table.num_rows, len(reduced.records), len(reduced.mapped)) == (0, 0, 0)
 
@@ -261,7 +261,7 @@ def test_no_records_give_an_empty_result_with_the_key_column(reducer: AnyReducer
 @both_stores
 @pytest.mark.parametrize("other", [[5], [b"a"]], ids=["integers", "bytes"])
 def test_keys_of_two_types_are_refused_by_name(reducer: AnyReducer, other: list[Key]) -> None:
-    store = receiver_of(reducer).store()
+    store = store_of(receiver_of(reducer))
     with pytest.raises(KeyTypeError, match=r"this job has keys of types .* and .*; a key is a string"):
         for keys in (["a"], other):
             store.reduce(block_of(keys))
@@ -274,7 +274,7 @@ def test_states_with_different_columns_are_refused_by_the_reducers_name(other: d
         def reduce(self, groups: Groups) -> pa.RecordBatch:
             return pa.RecordBatch.from_pylist([{"value": 1} if len(groups) > 1 else other] * len(groups))
 
-    store = receiver_of(Changing()).store()
+    store = store_of(receiver_of(Changing()))
     with pytest.raises(ExecutorError, match=r"Changing\.reduce must return states with the same columns"):
         for keys in (["a", "b"], ["a"]):
             store.reduce(block_of(keys))
@@ -282,7 +282,7 @@ def test_states_with_different_columns_are_refused_by_the_reducers_name(other: d
 
 
 def test_state_columns_of_nulls_integers_and_floats_fold_together() -> None:
-    store = receiver_of(Sum()).store()
+    store = store_of(receiver_of(Sum()))
     for values in (pa.nulls(2), pa.array([1, None]), pa.array([0.5, 2.0]), pa.nulls(2)):
         store.reduce(block_of(["a", "b"], pa.record_batch({"value": values})))
     assert result_of(store) == {"a": (1.5, 4, 4), "b": (2.0, 4, 4)}
@@ -295,7 +295,7 @@ def test_a_result_column_may_not_take_the_place_of_the_keys(finish) -> None:
             return finish(state)
 
     for reducer in (Finished(), Sum()):
-        store = receiver_of(reducer).store()
+        store = store_of(receiver_of(reducer))
         store.reduce(block_of(["a", "b"]))
         with pytest.raises(ExecutorError, match="'value'"):
             store.finish("value")
@@ -307,7 +307,7 @@ def test_finished_dicts_with_different_keys_are_refused() -> None:
             return {"low": state} if state == 0 else {"low": state, "high": state}
 
     for keys in (["a", "b"], ["b", "a"]):
-        store = receiver_of(Uneven()).store()
+        store = store_of(receiver_of(Uneven()))
         store.reduce(Block.of(pa.array(keys), pa.record_batch({"value": [keys.index("b"), keys.index("a")]}), 0))
         with pytest.raises(ExecutorError, match="dicts with the same keys"):
             store.finish("key")
@@ -324,7 +324,7 @@ class Plain(Reducer[Any, Any]):
 
 
 def test_a_reducer_without_merge_reduces_all_the_same() -> None:
-    store = receiver_of(Plain()).store()
+    store = store_of(receiver_of(Plain()))
     store.reduce(block_of(["a", "b", "a"]))
     assert result_of(store) == {"a": (2, 2, 2), "b": (1, 1, 1)}
 
@@ -347,5 +347,5 @@ def test_statistics_of_disjoint_parts_are_those_of_the_whole(counts: list[int], 
 
 
 def test_no_keys_have_no_statistics() -> None:
-    stats = KeyStats.of(receiver_of(Count()).store().finish("key").table["key"], np.zeros(0, np.int64))
+    stats = KeyStats.of(store_of(receiver_of(Count())).finish("key").table["key"], np.zeros(0, np.int64))
     assert (stats.top, stats.distinct, stats.mapped, stats.cumulative()) == ((), 0, 0, ((), ()))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpa import Process, Reducer
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block, object_array
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.tolerance import Letters, Tolerance
 
 Rows = list[tuple[int, int]]
@@ -115,7 +115,7 @@ def test_states_are_those_of_the_other_records(rows: list[Rows], kind: str, may_
     can_merge = may_merge or kind == "what cannot be copied"
     letters = Letters()
     receiver = receiver_of(made(Reducer, zero=zero, reduce=reduce, merge=merge))
-    store: Any = replace(receiver, tolerance=Tolerance("step", letters, merges=can_merge)).store()
+    store: Any = store_of(replace(receiver, tolerance=Tolerance("step", letters, merges=can_merge)))
     for block in blocks_of(rows, lambda value: {"n": [value]} if kind == "values" else value):
         store.reduce(block)
     expected = left(rows)
@@ -132,7 +132,7 @@ def test_states_are_those_of_the_other_records(rows: list[Rows], kind: str, may_
 @given(rows=ROWS)
 def test_a_process_emits_nothing_for_a_record_on_which_it_raises(rows: list[Rows]) -> None:
     receiver = receiver_of(made(Process, zero=list, process=emitting))
-    store: Any = replace(receiver, tolerance=Tolerance("step", Letters())).store()
+    store: Any = store_of(replace(receiver, tolerance=Tolerance("step", Letters())))
     emitted = [batch.to_pylist() for block in blocks_of(rows, int) if (batch := store.reduce(block)) is not None]
     good = [{"key": f"k{key}", "value": value} for part in rows for key, value in part if value != BAD]
     assert [row for part in emitted for row in part] == good
@@ -148,7 +148,7 @@ def test_each_record_is_folded_again_once_however_many_others_fail() -> None:
         return appended(state, value)
 
     receiver = receiver_of(made(Reducer, zero=list, reduce=counted))
-    store: Any = replace(receiver, tolerance=Tolerance("step", Letters())).store()
+    store: Any = store_of(replace(receiver, tolerance=Tolerance("step", Letters())))
     rows = [(0, BAD if row % 2 else 1) for row in range(100)]
     store.reduce(blocks_of([rows], int)[0])
     assert store.states == [[1] * 50]
@@ -166,7 +166,7 @@ def test_a_record_that_is_refused_only_the_second_time_is_left_out_too() -> None
 
     letters = Letters()
     receiver = receiver_of(made(Reducer, zero=list, reduce=once))
-    store: Any = replace(receiver, tolerance=Tolerance("step", letters)).store()
+    store: Any = store_of(replace(receiver, tolerance=Tolerance("step", letters)))
     store.reduce(blocks_of([[(0, value) for value in (1, 3, 5, BAD, 2)]], int)[0])
     assert store.states == [[1, 5, 2]]
     failed = letters.take()
@@ -176,7 +176,7 @@ def test_a_record_that_is_refused_only_the_second_time_is_left_out_too() -> None
 
 def test_states_that_can_be_neither_copied_nor_merged_are_an_error() -> None:
     receiver = receiver_of(made(Reducer, zero=Held, reduce=held))
-    store: Any = replace(receiver, tolerance=Tolerance("step", Letters())).store()
+    store: Any = store_of(replace(receiver, tolerance=Tolerance("step", Letters())))
     blocks = blocks_of([[(0, 1)], [(0, 2)]], int)
     store.reduce(blocks[0])
     with pytest.raises(ExecutorError, match=r"states must be such as `pickle` .* TypeError: this is mine alone"):

@@ -19,7 +19,7 @@ from dpa.aggregates import Sum
 from dpa.errors import JobFailedError
 from dpa.execution.block import Block
 from dpa.execution.mapping import MapTask
-from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.receivers._join import JoinReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
@@ -66,7 +66,7 @@ def expected(made: Receiver, found: list[tuple[str, int]]) -> dict[int, Counter[
     """The rows of each window: those of a store that has its records alone."""
     bare, all_rows = replace(made, windowing=None), {}
     for window in {window for _, window in found}:
-        store, numbers = bare.store(), [place for place, event in enumerate(found) if event[1] == window]
+        store, numbers = store_of(bare), [place for place, event in enumerate(found) if event[1] == window]
         for number in numbers:
             for side in range(1 + made.has_sides):
                 values = pa.record_batch({"value": [number]})
@@ -113,7 +113,7 @@ def test_a_window_is_as_a_store_of_its_own(kind: type[Receiver], data: Any, foun
 
 def test_columns_of_a_join_have_their_names_though_a_window_has_rows_of_the_right_side_alone() -> None:
     made = in_windows(JoinReceiver)
-    store = made.store()
+    store = store_of(made)
     for window, side in ((0, 1), (1, 0), (1, 1)):
         [store.reduce(block) for block in blocks_of([("a", window)], 2) if block.side == side]
     share = store.close(30 * SECOND, KEY)
