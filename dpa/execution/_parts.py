@@ -16,8 +16,8 @@ from dpa.execution.states import StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import one_type
 from dpa.routing.table import Owners, Owning, RoutingTable
-from dpa.windows.assignment import Times
 from dpa.windows.options import WINDOW
+from dpa.windows.times import Times
 
 _OF_WINDOW = len(WINDOW)
 """Parts of a key that are its window: start and end."""

@@ -18,9 +18,8 @@ from dpa.execution.keys import encode
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import in_words, to_python
 from dpa.tolerance import ErrorCount, Tolerance
-from dpa.windows.assignment import Sessions, Times, assigned, fitting, joined
 from dpa.windows.options import END, START, Windows
-from dpa.windows.times import EventTime
+from dpa.windows.times import EventTime, Sessions, Times, assigned, fitting, joined
 
 _FEW = 1_000
 """Windows that the rows of a batch may span, beside as many as it has rows, to be numbered without sorting them."""

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError
-from dpa.execution.spill._shelf import BIN_BITS, BINS, Shelf, bins_of
-from dpa.execution.spill.room import Room
+from dpa.execution.spill.room import BIN_BITS, BINS, Room, Shelf, bins_of
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type, to_arrow, to_python

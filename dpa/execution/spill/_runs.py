@@ -23,8 +23,7 @@ from dpa.execution.keys import cast, encode
 from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import concatenated, plain, whole_of
-from dpa.execution.spill._shelf import BIN_BITS, BINS, Everything, Shelf
-from dpa.execution.spill.room import Room, read_at
+from dpa.execution.spill.room import BIN_BITS, BINS, Everything, Room, Shelf, read_at
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type

@@ -24,8 +24,7 @@ from dpa.execution.receivers.windows import WindowStates
 from dpa.execution.rows import one_batch, plain
 from dpa.execution.spill._embedded import Embedded
 from dpa.execution.spill._runs import Runs
-from dpa.execution.spill._shelf import Everything, Shelf
-from dpa.execution.spill.room import Room
+from dpa.execution.spill.room import Everything, Room, Shelf
 from dpa.execution.states import Gone, Reduced, StatePart, States, Sweep, together
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import KeyName

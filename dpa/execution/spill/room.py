@@ -1,4 +1,5 @@
-"""How much memory the states of a task may take, and where on local disk the others lie.
+"""How much memory the states of a task may take, and where on local disk the others lie, to be read again by the hashes
+of their keys.
 
 Files have no name, so that nothing of them outlives the process, however it ends. What needs a name lies in a directory
 of the process's own; one that a dead process left is removed by the next that needs one.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,16 +18,27 @@ from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import Any, BinaryIO, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.disk import why
 from dpa._util.owned import OwnedDirectory, sweep
 from dpa.errors import JobFailedError
+from dpa.execution.states import StatePart
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
+from dpa.routing.table import Owners
 
 _PREFIX = "dpa-spill-"
 
 _PIECES = 32
 _LEAST_PIECE = 4096
+
+BINS = 4096
+"""Equal stretches of the hash circle, by which it is known how much lies where."""
+
+BIN_BITS = 20
+"""The hashes of a stretch differ in the last bits alone, this number of them."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +118,63 @@ def read_at(file: BinaryIO, offset: int, size: int) -> bytes:
             raise OSError("a file of spilled states has become shorter")
         found += more
     return found
+
+
+class Shelf(ABC):
+    """States of keys.
+
+    Attributes:
+        keys: about how many it has.
+        bytes: that they take on disk.
+        written: bytes that were ever put.
+    """
+
+    keys = bytes = written = 0
+
+    @abstractmethod
+    def put(self, part: StatePart) -> None:
+        """Take in states; those of keys that it has already are to be merged with them."""
+
+    @abstractmethod
+    def read(self, interval: Interval = ALL_HASHES) -> Iterator[StatePart]:
+        """The states of all keys with these hashes, the oldest first where a key has several."""
+
+    @abstractmethod
+    def drop(self, interval: Interval) -> None:
+        """Forget the states of all keys with these hashes."""
+
+    @abstractmethod
+    def recall(self, hashes: Hashes) -> StatePart | None:
+        """Give back the states of keys with one of these hashes, which cannot be merged with others; None without
+        any."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Forget all."""
+
+    def cuts(self, size: int, within: Interval = ALL_HASHES) -> list[Interval]:
+        """Intervals that together are `within`, each with at most about `size` bytes."""
+        bins = np.cumsum(self._sizes()) // max(1, size)
+        starts = ((np.flatnonzero(np.diff(bins)) + 1).astype(np.int64) << BIN_BITS).tolist()
+        first, last = within
+        starts = [first, *(start for start in starts if first < start <= last)]
+        return list(zip(starts, [*(start - 1 for start in starts[1:]), last], strict=True))
+
+    @abstractmethod
+    def _sizes(self) -> npt.NDArray[np.float64]:
+        """About how many bytes lie in each stretch, shape (BINS,)."""
+
+
+def bins_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
+    found: npt.NDArray[np.uint32] = hashes >> np.uint32(BIN_BITS)
+    return found
+
+
+@dataclass(frozen=True)
+class Everything:
+    """The owner of all keys is 0."""
+
+    seed: int
+
+    def owners_of(self, hashes: Hashes) -> Owners:
+        return np.zeros(len(hashes), dtype=np.int32)
