@@ -73,7 +73,7 @@ class BalanceOptions(ABC):
         return self.ring(stage.reducers) if found is None else found
 
     def ring_of(self, table: RoutingTable) -> TokenRing | None:
-        """The ring of which a table is a snapshot; None if its format or seed is another."""
+        """The ring whose snapshot a table is; None if its format or seed is another."""
         return TokenRing.of(table, self.token_format) if table.seed == self.hash_seed else None
 
     def positions(self, reducer: int) -> Hashes:

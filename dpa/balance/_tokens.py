@@ -24,7 +24,7 @@ from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
 _MAX_TOKENS = 65_536
-"""Doubling could go on without end, while a ring with some thousand tokens a reducer is as even as it gets."""
+"""Doubling has no end of its own, but a ring with some thousand tokens a reducer is as even as it gets."""
 
 
 @dataclass(frozen=True)

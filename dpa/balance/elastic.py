@@ -1,9 +1,9 @@
 """How many tasks a stage should have, from true rates and in one decision, as DS2 has it (Kalavri et al., OSDI 2018,
 section 3): what is offered, divided by what a task processes in a second in which it has records.
 
-Unlike DS2 it counts the backlog too, which is to be worked off in a stated time, and it weighs what a change costs, as
+Unlike DS2 it counts the backlog too, which must be worked off in a stated time. It weighs what a change costs, as
 learned from the changes before, against tasks that idle: a load that rises is met ahead, one that falls is followed
-late. It looks at numbers alone: who measures them, and what a change is, is not its matter.
+late. It looks at numbers alone.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Bottleneck:
 
 
 def held_up(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> tuple[bool, ...]:
-    """For each edge, whether its sender is blocked because of its receiver, as far as that can be known."""
+    """For each edge, whether its sender is blocked because of its receiver, by what can be known."""
     # Tasks report how long they are blocked, but not by which edge. Of the stages that a blocked stage feeds, those
     # that are blocked too are held responsible, and of the others the one with the busiest task.
     of = {load.name: load for load in loads}

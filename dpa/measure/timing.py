@@ -12,7 +12,7 @@ _MEMORY = 0.7
 """How much a quantum counts when another one comes, for each record."""
 
 _OVERHEAD = 0.0005
-"""Seconds that a quantum takes whatever its records: what a record takes is not learnt from these."""
+"""Seconds that a quantum takes without its records: what a record takes is not learnt from these."""
 
 _NET = 0.125
 """At least this part of a quantum is taken to be of its records."""
@@ -159,10 +159,8 @@ class Supply:
 
     A task that was held back makes up for that first, if its input comes at a pace: it reads faster than rows come,
     until it has caught up or is held back again. So a stretch without a hold before it counts by its length, up to
-    `_WHOLE`, one after a hold for less: a short one is nothing but making up.
-
-    Attributes:
-        rate: records a second; None before the first measurement.
+    `_WHOLE`, one after a hold for less: a short one is nothing but making up. `rate` is in records a second; None
+    before the first measurement.
     """
 
     def __init__(self) -> None:

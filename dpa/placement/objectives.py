@@ -102,7 +102,7 @@ class Unevenness(Objective):
     """The sum of squares of every node's busy part, of processors and of bandwidth.
 
     Processors' part differs from the squared deviation of the elastic allocator (IV-C) by a constant, as the load to be
-    shared is given. Of bandwidth also the total is to be small, not only its spread.
+    shared is given. Of bandwidth the total should be small too, not only its spread.
     """
 
     def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:

@@ -200,7 +200,7 @@ class OneTaskACycle:
 
 
 class Replanning:
-    """The job's allocator asked at every look as if nothing ran: whatever it puts elsewhere moves."""
+    """The job's allocator asked at every look as if nothing ran: each task that it puts elsewhere moves."""
 
     def __init__(self, online: OnlinePlacement) -> None:
         self._cluster, self._tolerance = online.cluster, online.tolerance

@@ -29,10 +29,8 @@ _NODES = 4_096
 class TokenRing:
     """Tokens `0 .. tokens_of(reducer) - 1` of each reducer on the circle of 32-bit hashes.
 
-    A change costs O(log T) for each token that comes or goes, T being the number of tokens.
-
-    Attributes:
-        reducers: above the number of any reducer that there has been.
+    A change costs O(log T) for each token that comes or goes, T being the number of tokens. `reducers` is above the
+    number of any reducer that there has been.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class TokenRing:
 
     @classmethod
     def of(cls, table: RoutingTable, token_format: str) -> TokenRing | None:
-        """The ring of which a table of reducers without gaps in their numbers is a snapshot; None if there is none."""
+        """The ring whose snapshot a table is, if reducers have no gaps in their numbers; None if there is none."""
         owners = dict(zip(table.positions.tolist(), table.sole_owners.tolist(), strict=True))
         # A node is known by its first token, which every node has.
         firsts = ((token_position(token_format, node, 0, table.seed), node) for node in range(_NODES))

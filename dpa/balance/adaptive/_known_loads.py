@@ -52,8 +52,7 @@ class _Waits:
 
 
 class Waiting:
-    """How much of their busy time a stage's reducers wait for a processor, of late: by their reports, and as far as
-    chance allows.
+    """How much of their busy time a stage's reducers wait for a processor, of late, by their reports.
 
     A wait is the machine's more than the reducer's. Where tasks share processors, who waits for whom changes from
     moment to moment, and a reducer that is seldom busy finds one at once; where a machine is crowded, its reducers wait
@@ -196,7 +195,7 @@ class KnownLoads:
 
     def expected(self, reducers: Iterable[int], table: RoutingTable, now: float) -> dict[int, Load]:
         """Their loads as expected by now, as no two were measured at the same moment. A record's time is that of its
-        work and of the wait for a processor, each as far as chance does not explain it."""
+        work and of the wait for a processor, both shrunk to the mean where chance explains the difference."""
         working = {reducer: self._working(reducer) for reducer in sorted(reducers)}
         waits = self._waiting.believed()
         loads = {reducer: _slowed(load, waits.get(reducer, 0.0)) for reducer, load in smoothed(working).items()}

@@ -58,7 +58,7 @@ class Demand:
         speeds: records a second of each reducer, shape (reducers,).
         errors: the standard error of each speed, as a part of it, shape (reducers,); 0 where it is not known.
         arriving: those of all that have not come yet.
-        unreported: members whose work is not known: nothing is to be moved to them.
+        unreported: members whose work is not known: nothing may move to them.
         names: the keys that are known by hash, whether or not they have work.
     """
 

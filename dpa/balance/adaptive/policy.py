@@ -36,7 +36,7 @@ _CORES_BUSY = 0.25
 """All processors are busy where reducers that all have work wait for one during this part of their busy time."""
 
 _CORES_USED = 0.95
-"""So they are where so much of their time is used, by whatever runs there: whoever has no work leaves it to another."""
+"""They are also busy where this part of their time is used: a reducer without work leaves its processor to another."""
 
 _MOMENTARY = 0.5
 """Keys that come and go are spread over all reducers once those of a moment give one reducer so much more than its even

@@ -118,7 +118,7 @@ class _Tasks:
             self._in_use = node
 
     def _pick(self, cost: float) -> int:
-        """For a pair of which no task is placed (algorithm 2)."""
+        """For a pair with no task placed (algorithm 2)."""
         if self._in_use is not None and self.rooms.fits(cost, self._in_use):
             return self._in_use
         return self.rooms.roomiest()

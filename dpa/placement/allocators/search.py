@@ -132,7 +132,7 @@ class _Search:
         if self._guide is self._objective:
             return self._last.improve(counts, since)
         guided = self._last.improve(self._first.improve(counts, since))
-        return self.best([guided, self._last.improve(counts, since)])  # as far as the budget still goes
+        return self.best([guided, self._last.improve(counts, since)])  # with what is left of the budget
 
     def best(self, found: Iterable[Counts]) -> Counts:
         return min(found, key=self._objective.value)

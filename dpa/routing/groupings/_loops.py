@@ -248,7 +248,7 @@ def _forget(counters, table, key):  # type: ignore[no-untyped-def]
 
 @compiled
 def rank_all(tree, ranks, loads, work):  # type: ignore[no-untyped-def]
-    """Rank reducers by what their load would be with one record more: a tournament, the leaves of which are reducers.
+    """Rank reducers by what their load would be with one record more: a tournament with reducers as leaves.
     `tree` and `ranks` have the winner of each match and its rank, the left one of equals; `tree[1]` wins over all."""
     leaves = len(tree) // 2
     for leaf in range(leaves):

@@ -240,7 +240,7 @@ class ConsistentGrouping(Grouping):
         and chance explain.
 
         A reducer's capacity in a slot is the records that came, divided by its utilisation. All sources see the same
-        numbers, so they come to the same targets, whatever each has made of earlier ones.
+        numbers, so they come to the same targets, even if they differed before.
         """
         if not self._reported.is_complete():
             return

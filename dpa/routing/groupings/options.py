@@ -74,7 +74,7 @@ class GroupingOptions(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedOptions(GroupingOptions):
-    """What groupings have that bound the load of whatever they choose."""
+    """For groupings that bound loads."""
 
     epsilon: Annotated[float, Gt(0)] = 0.01
     """Load above the average that a reducer, or a virtual worker of `consistent`, may have, as a share of the
@@ -83,7 +83,7 @@ class BoundedOptions(GroupingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ListeningOptions(GroupingOptions):
-    """What groupings have whose senders listen to signals."""
+    """For groupings whose senders listen to signals."""
 
     slot_seconds: Annotated[float, Ge(0.01)] = SignalOptions.slot_seconds
     """Seconds after which a reducer judges its load anew."""
