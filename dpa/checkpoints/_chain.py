@@ -1,4 +1,5 @@
-"""The chain of a job's checkpoints: numbered slots. Each is put once, and coordinators compete for the next one.
+"""The data files of a job's checkpoints, and the chain of these: numbered slots. Each is put once, and coordinators
+compete for the next one.
 
 A slot holds a checkpoint, or a claim: the first act of a coordinator. A coordinator that finds the next slot taken has
 lost the job to another one. Two rules make this hold although slots and files are deleted:
@@ -12,14 +13,15 @@ lost the job to another one. Two rules make this hold although slots and files a
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pickle import PickleBuffer
 
 from dpa._util import lines
-from dpa.checkpoints._data import DataFiles, data_path
 from dpa.checkpoints._manifest import FileRef, Manifest, Slot, TaskParts
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
 from dpa.storage import Files
@@ -29,6 +31,55 @@ _FILE = re.compile(r"(\d{10})-.*")
 
 _LOOKS = 10
 """Tries to find the newest slot while lists are old and slots come and go."""
+
+Piece = bytes | bytearray | memoryview | PickleBuffer
+"""What is written. Any other object with a buffer will do, too."""
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The data files of a job. Can be pickled, and used by several threads."""
+
+    _files: Files
+    job: str
+
+    def write(self, number: int, hint: str, data: Piece | Iterable[Piece]) -> FileRef:
+        """Write a file, which is durable when this returns.
+
+        Args:
+            number: the slot (`Chain.next`) for whose checkpoint it is. Once that slot is taken, the file is removed
+                unless the checkpoint there names it.
+            hint: part of its name, for people.
+            data: its bytes, or pieces of them. A piece is no longer held when the next one is taken.
+        """
+        several = isinstance(data, (list, tuple, Iterator))
+        pieces: Iterable[Piece] = data if several else [data]  # type: ignore[assignment, list-item]
+        path, digest, size = _data_path(number, hint), hashlib.sha256(), 0
+        with self._files.writing(f"{self.job}/{path}") as stream:
+            for piece in pieces:
+                view = memoryview(piece)
+                if view.nbytes:
+                    digest.update(view := view.cast("B"))
+                    stream.write(view)
+                    size += len(view)
+        return FileRef(path, size, digest.hexdigest())
+
+    def read(self, file: FileRef) -> bytes:
+        """The bytes of a file, as this user has written them.
+
+        Raises:
+            CheckpointDamagedError: it is missing, or not what was written.
+            CheckpointError: it cannot be read, or another user can write it.
+        """
+        place = f"{self._files.place}/{self.job}/{file.path}"
+        data = self._files.read(f"{self.job}/{file.path}")
+        if data is None:
+            raise CheckpointDamagedError(f"{place} is missing, and a checkpoint needs it")
+        if len(data) != file.size:
+            raise CheckpointDamagedError(f"{place} is damaged: {len(data):,} bytes, not {file.size:,}")
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise CheckpointDamagedError(f"{place} is damaged: its checksum does not fit")
+        return data
 
 
 @dataclass(frozen=True)
@@ -64,7 +115,7 @@ class Chain:
         chain = cls(files, job)
         first = Slot(job, name, 0, generation, chain._claimant, None)
         chain._put(first, None)
-        if files.put(chain._path(0), b"", draft=f"{job}/{data_path(0, 'slot')}") is not None:
+        if files.put(chain._path(0), b"", draft=f"{job}/{_data_path(0, 'slot')}") is not None:
             ignored = "it replaces an object although it is asked not to (If-None-Match: *)"
             raise CheckpointError(f"{files.place} cannot hold checkpoints: {ignored}; use another storage")
         chain._last = first
@@ -220,7 +271,7 @@ class Chain:
             This coordinator's slot of that number: an earlier attempt's, if that had seemed to fail. None if another
             coordinator has taken the slot.
         """
-        draft = f"{self.job}/{data_path(slot.number, 'slot')}"
+        draft = f"{self.job}/{_data_path(slot.number, 'slot')}"
         is_put = self._files.put(self._path(slot.number), slot.encode(), draft=draft) is not None
         there = slot if is_put else self.slot(slot.number)
         if there is None or there.claimant != self._claimant:
@@ -252,3 +303,8 @@ class Chain:
 def _without_gap(numbers: Sequence[int]) -> list[int]:
     """The longest end of ascending numbers without a gap."""
     return [number for place, number in enumerate(numbers) if numbers[-1] - number == len(numbers) - 1 - place]
+
+
+def _data_path(number: int, hint: str) -> str:
+    """A unique path of a file that is written for a slot."""
+    return f"files/{number:010d}-{re.sub('[^A-Za-z0-9_.]+', '_', hint)[:80]}-{uuid.uuid4().hex}"

@@ -8,8 +8,7 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from dpa.checkpoints._chain import Chain
-from dpa.checkpoints._data import DataFiles
+from dpa.checkpoints._chain import Chain, DataFiles
 from dpa.errors import CheckpointError, CheckpointStoreError
 from dpa.storage import DirectoryFiles, Files, Purpose, files_at
 

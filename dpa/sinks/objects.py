@@ -140,7 +140,7 @@ class ParquetObjects(Sink):
         if found is None or found.writer != self._writer:
             raise self._overtaken()
         new = self._next(found, staged, epoch, seconds)
-        etag = self._put_once(new, etag)
+        etag = self._put(new, etag)
         self._clean(found.before if self.publishes else _named(found))
         if self._is_log:
             new = self._merged(new, etag)
@@ -186,7 +186,7 @@ class ParquetObjects(Sink):
             if not is_trial:
                 line = lines.until(found.line, epoch)
                 new = replace(found, files=(*kept,), epoch=epoch, writer="", is_last=False, before=(), line=line)
-                self._put_once(new, etag)
+                self._put(new, etag)
                 self._clean(name for name in _named(found) if name not in kept)
 
     def _merged(self, found: ResultManifest, etag: str) -> ResultManifest:
@@ -207,7 +207,7 @@ class ParquetObjects(Sink):
             at = files.index(run[0])
             after = (*files[:at], name, *files[at + _FANOUT :])
             new = replace(found, files=after, before=(*found.before, *run))
-            self._put_once(new, etag)
+            self._put(new, etag)
             return new
         return found
 
@@ -269,26 +269,23 @@ class ParquetObjects(Sink):
     def _manifest(self) -> tuple[ResultManifest | None, str | None]:
         return manifest_at(self._objects)
 
-    def _put_once(self, manifest: ResultManifest, etag: str | None) -> str:
-        """`_put`, where a lost answer is no failure."""
-        try:
-            return self._put(manifest, etag)
-        except TableError:
-            there, tag = self._manifest()
-            if there != manifest or tag is None:
-                raise
-            return tag
-
     def _put(self, manifest: ResultManifest, etag: str | None) -> str:
         """Replace the manifest that has a tag; returns the new tag.
 
         Raises:
             TableError: another manifest is there.
         """
-        new = self._tried_put(manifest, etag)
-        if new is None:
-            raise self._overtaken()
-        return new
+        try:
+            new = self._tried_put(manifest, etag)
+            if new is None:
+                raise self._overtaken()
+            return new
+        except TableError:
+            # Maybe only the answer was lost, also of a request that the storage's library has repeated.
+            there, tag = self._manifest()
+            if there != manifest or tag is None:
+                raise
+            return tag
 
     def _tried_put(self, manifest: ResultManifest, etag: str | None) -> str | None:
         until = time.monotonic() + _PUT_SECONDS

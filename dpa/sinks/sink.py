@@ -23,8 +23,8 @@ class Newest:
     """What of a job is at a place.
 
     Attributes:
-        epoch: the newest one that is committed with a checkpoint.
-        line: the sink's `line` when it was committed; empty if that is not known.
+        epoch: the newest one that was committed with a checkpoint.
+        line: the sink's `line` when it was committed; empty if unknown.
         is_last: whether what is last is there too.
     """
 
@@ -34,35 +34,39 @@ class Newest:
 
 
 class Sink(ABC):
-    """Where rows go: tasks stage them, wherever they run, and what they have staged is committed all at once.
+    """Where rows go: tasks stage them, wherever they run, and one commit shows all that was staged.
 
-    Made once for a run and all checks before it. Called in this order: `check`, before anything is started and maybe
-    more than once; `expect`, where the columns are known by then, maybe more than once, also after what follows;
-    `begin`; `stage`, by every task that has rows, of copies that were pickled after `begin`; `commit`, when all have;
-    and `abort` at last, whatever has happened. Results of an epoch are committed by the coordinator, of a copy too,
-    unless `in_driver`; what is last where the job was started.
+    Made once for a run, and all checks before it. Called in this order:
 
-    Where a process dies, the job is begun again: `abort`, `begin`, and copies that are pickled after that. What copies
-    of before still stage must not be committed.
+    - `check`, before anything is started, maybe more than once;
+    - `expect`, if the columns are known by then, maybe more than once, also after what follows;
+    - `begin`;
+    - `stage`, by each task that has rows, of copies that were pickled after `begin`;
+    - `commit`, when all tasks have staged. The coordinator commits epochs, of a copy too, unless `in_driver`; what is
+      last is committed where the job was started;
+    - `abort`, in the end, also after a success.
 
-    What is committed together has one `epoch`, which grows; what is last has `RESULT`. Rows may be staged for an epoch
-    that is never committed, or by a process that has died since then. An epoch may be committed again, by this object
-    or, where a job goes on `with_checkpoints`, by another one with the same `job`: that must change nothing; nor must
-    any commit after the one of `RESULT`. Where a job is begun anew at the start of its input, its epochs begin again.
+    If a process dies, the job begins again: `abort`, `begin`, and new copies. What older copies still stage must not be
+    committed.
 
-    All, and `place`, may raise `TableError`, with what is wrong and what would be right; any other exception is
-    reported too, with its type.
+    What is committed together has one `epoch`, a growing number; what is last has `RESULT`. Rows may be staged for an
+    epoch that is never committed, or by a process that has died since. An epoch may be committed again, by this object
+    or, if a job continues `with_checkpoints`, by another one with the same `job`. That must change nothing. Neither
+    must a commit after that of `RESULT`. If a job starts again at the beginning of its input, so do its epochs.
+
+    All methods, and `place`, may raise `TableError`, with what is wrong and what would be right. Any other exception is
+    reported with its type.
 
     Attributes:
-        job: a name that is this job's alone, and stays its own when it is resumed; set before the first `check`.
+        job: the unique name of this job, also when it is resumed; set before the first `check`.
         key: the column that identifies a row, or the names of several; none where several rows may have one key. Set
             before `begin`.
         publishes: what of a result is published by epoch; None: the whole, once, at the end.
-        with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it: then each is
-            committed, once, whatever dies. Set before the first `check`.
+        with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it. Then each epoch
+            is committed once, whatever process dies. Set before the first `check`.
         in_driver: whether epochs are committed in the process that runs the job, by the object that was made there.
-        line: who made the epochs of the newest checkpoint, and of those before; set before an epoch is committed. A
-            place that keeps it can distinguish an epoch from another one of its number.
+        line: who made the epochs up to the newest checkpoint; set before an epoch is committed. A place that keeps it
+            can distinguish an epoch from another one with the same number.
     """
 
     job = ""
@@ -74,12 +78,12 @@ class Sink(ABC):
 
     @property
     def place(self) -> str | None:
-        """Where the rows are once they are committed, for people; None: in memory, where `read` finds them."""
+        """Where committed rows are, for messages; None: in memory, where `read` finds them."""
         return type(self).__name__
 
     def replaces(self, mode: str, *, has_begun: bool) -> bool:
-        """Whether a commit to a table takes the place of all rows there, with the `mode` of a job file; `has_begun`:
-        whether there are rows of this job since it was begun at the start of its input."""
+        """Whether a commit replaces all rows of a table, with the `mode` of a job file; `has_begun`: whether the table
+        has rows of this job since it began at the start of its input."""
         if self.publishes == "table":
             return True
         return not has_begun and (mode == "overwrite" or (mode == "error" and self.publishes is not None))
@@ -88,8 +92,7 @@ class Sink(ABC):
         """Check that rows may go there. Nothing is written."""
 
     def expect(self, columns: pa.Schema) -> None:  # noqa: B027
-        """Check that rows with these columns may go there, before there are any; null stands for a type that is not
-        known."""
+        """Check that rows with these columns may go there, before there are any; null stands for an unknown type."""
 
     def begin(self) -> None:  # noqa: B027
         """Prepare to be staged to."""
@@ -98,7 +101,7 @@ class Sink(ABC):
     def stage(self, rows: pa.Table, task: int, epoch: int) -> Any:
         """Keep one task's rows aside, where readers do not see them; returns what `commit` must know of them.
 
-        A task stages once an epoch, and has at least one row; but of a result without rows one task stages the columns.
+        A task stages once an epoch, and has at least one row. Of a result without rows one task stages the columns.
         """
 
     @abstractmethod
@@ -112,32 +115,32 @@ class Sink(ABC):
         """
 
     def abort(self) -> None:  # noqa: B027
-        """Leave nothing of what was staged; what was committed stays. Called where `begin` has raised, too: another job
-        may stage to the same place, so only what this object has made goes. What this raises is a warning."""
+        """Remove what was staged and not committed. Called also after `begin` has raised: another job may stage to the
+        same place, so remove only what this object has made. An exception becomes a warning."""
 
     def newest(self) -> Newest | None:
-        """What of this job is there; None: nothing is, or the sink does not know. Asked before `begin` of a job that is
-        resumed, and wherever a job begins behind a checkpoint: it is refused if that is an older one."""
+        """What of this job is there; None: nothing, or the sink does not know. Asked before `begin` of a resumed job, and
+        of any job that begins from a checkpoint: the job is refused if the checkpoint is older than what is there."""
         return None
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
-        """Remove what was published after an epoch, with which the newest checkpoint of the job ends; from then on
-        `newest` gives it. Asked only where `newest` gives a later one, and asked again if the process was killed.
+        """Remove what was published after an epoch, the last one of the job's newest checkpoint. From then on `newest`
+        gives that epoch. Called only if `newest` gives a later one, and again if the process was killed.
 
         Args:
             epoch: the one to go back to.
             is_trial: only check that it can be done, as far as that is known before.
 
         Raises:
-            TableError: it cannot.
+            TableError: it cannot be done.
         """
         raise TableError(f"what was published at {self.place} cannot be taken back")
 
     def read(self, staged: Sequence[Any]) -> pa.Table:
-        """What was staged and is not committed yet, to be compared with a reference.
+        """What was staged and is not committed yet, for a comparison with a reference.
 
         Raises:
-            TableError: it cannot be read back; without a method of its own a sink has no reference.
+            TableError: it cannot be read back, as in a sink that does not override this.
         """
         raise TableError(f"{type(self).__name__} has no `read`, so its rows cannot be compared with a reference")
 
