@@ -106,6 +106,7 @@ class ParquetObjects(Sink):
         self._writer = uuid.uuid4().hex
         claim = replace(found or ResultManifest(), writer=self._writer, claimed_by=self.job)
         self._put(claim, etag)
+        # Only a condition stops a writer that was overtaken, and some storages ignore it.
         if self._tried_put(claim, _NO_TAG) is not None:
             raise TableError(f"the storage of {self.place} ignores If-Match, so results in it are not safe")
         goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
@@ -141,6 +142,7 @@ class ParquetObjects(Sink):
             raise self._overtaken()
         new = self._next(found, staged, epoch, seconds)
         etag = self._put(new, etag)
+        # A reader of epochs may still read the files of the epoch before this one.
         self._clean(found.before if self.publishes else _named(found))
         if self._is_log:
             new = self._merged(new, etag)
@@ -199,7 +201,7 @@ class ParquetObjects(Sink):
             run = of_level[:_FANOUT]
             tables = self._small(run)
             if tables is None:
-                self._large.update(run)
+                self._large.update(run)  # which splits the level, so that newer files can be merged
                 return found
             name = f"merged-{level + 1}-{self._writer}-{found.epoch:06d}.parquet"
             with self._objects.writing(name) as stream:

@@ -119,8 +119,8 @@ class Sink(ABC):
         same place, so remove only what this object has made. An exception becomes a warning."""
 
     def newest(self) -> Newest | None:
-        """What of this job is there; None: nothing, or the sink does not know. Asked before `begin` of a resumed job, and
-        of any job that begins from a checkpoint: the job is refused if the checkpoint is older than what is there."""
+        """What of this job is there; None: nothing, or the sink does not know. Asked before `begin` of a resumed job,
+        and of a job that begins from a checkpoint: it is refused if the checkpoint is older than what is there."""
         return None
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
