@@ -214,11 +214,9 @@ class _Result:
         return done(own.num_rows, read, compared)
 
     def _newest(self) -> int:
-        newest = self.log.newest
-        before = self.log.published(self.step.name, newest - 1)
-        if self.log[newest]["is_last"] and self.found.epoch > (before or 0):
-            return newest  # whose number in the place is the one after the newest there
-        return self.found.epoch
+        # What a job commits last has the number after the newest there. Epochs of the log may lie between them: those
+        # that have published nothing, and one that was committed together with the last.
+        return self.log.newest if self.found.is_last and self.log[self.log.newest]["is_last"] else self.found.epoch
 
     def _why_not(self, first: int, until: int, newest: int) -> str | None:
         """Why a result that is not in windows cannot be verified, or None."""

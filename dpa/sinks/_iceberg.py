@@ -17,7 +17,7 @@ from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._format import Format
-from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
+from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks.reading import TableEpochs
 from dpa.sinks.sink import RESULT, Newest, together
 
@@ -131,7 +131,7 @@ class Iceberg(TableSink):
             if is_trial:
                 return
             about = {_COMMITTED: f"{self._life}/{epoch}", _JOB: self.job, LIFE: self._life, EPOCH: str(epoch)}
-            about |= {SECONDS: "0", LINE: line}
+            about |= {SECONDS: "0", LINE: line, LAST: str(False)}
             table.metadata.properties["commit.retry.num-retries"] = "0"
             with table.transaction() as transaction:
                 transaction.set_properties(about)
@@ -150,7 +150,7 @@ class Iceberg(TableSink):
             newest = int(table.properties.get(EPOCH, 0)) if table is not None and has_begun else 0
             number = newest + 1 if epoch == RESULT else epoch
             committed |= {_JOB: self.job, LIFE: self._life, EPOCH: str(number), SECONDS: str(seconds)}
-            committed |= self._about(epoch)
+            committed |= self._about(epoch) | {LAST: str(epoch == RESULT)}
             committed |= {_COMMITTED: f"{self.job}/{RESULT}"} if epoch == RESULT else {}
         if table is None:
             catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])

@@ -18,8 +18,8 @@ from dpa.sinks.sink import RESULT, Sink
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
 """Properties of a table: the number of its newest epoch, and the seconds from the stream's beginning to its end."""
 
-LIFE, LINE = "dpa.life", "dpa.line"
-"""And the life of the job that wrote it, and the makers of the epochs up to it."""
+LIFE, LINE, LAST = "dpa.life", "dpa.line", "dpa.last"
+"""And the life of the job that wrote it, the makers of the epochs up to it, and whether it is the job's last."""
 
 
 class PackageSink(Sink):

@@ -29,7 +29,7 @@ from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._delta_layout import DeltaLayout
 from dpa.sinks._format import Format
-from dpa.sinks._packages import EPOCH, LIFE, LINE, SECONDS, TableSink
+from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
 from dpa.sinks.objects import objects_at
 from dpa.sinks.reading import TableEpochs
@@ -134,7 +134,7 @@ class Delta(TableSink):
             schema = Schema.from_json(known.metadata["schemaString"])
             found = self.newest_epoch(table) if table is not None and has_begun else None
             newest = epoch if epoch != RESULT else 1 if found is None else int(found[EPOCH]) + 1
-            about = {EPOCH: str(newest), SECONDS: str(seconds), **self._about(epoch)}
+            about = {EPOCH: str(newest), SECONDS: str(seconds), LAST: str(epoch == RESULT), **self._about(epoch)}
             properties = CommitProperties(
                 custom_metadata=about if self.publishes else None,
                 app_transactions=self._transactions(epoch),

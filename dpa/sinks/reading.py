@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpa.errors import TableError
 from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
-from dpa.sinks._packages import EPOCH, SECONDS, TableSink
+from dpa.sinks._packages import EPOCH, LAST, SECONDS, TableSink
 from dpa.sinks._part_files import table_in
 from dpa.sinks.objects import manifest_at, objects_at
 from dpa.sinks.sink import together
@@ -37,11 +37,13 @@ class Results:
         epoch: number of the newest epoch, from 1.
         seconds: from the beginning of the stream to the end of that epoch. What is published is what the rows make that
             sources had read by then: each of them is in it once, and no other.
+        is_last: whether the job has ended with that epoch.
     """
 
     table: pa.Table
     epoch: int
     seconds: float
+    is_last: bool
     _epochs: Epochs = field(repr=False)
     _mark: object = field(repr=False)
     _key: tuple[str, ...] | None = field(repr=False)
@@ -142,7 +144,8 @@ class ParquetEpochs(Epochs):
             except TableError as error:
                 what = f"epoch {found.epoch} is no table, nor will the result be"
                 raise TableError(f"{self.place}: {what}: {error}") from None
-            return Results(rows, found.epoch, found.seconds, self, (found.job, found.life, found.epoch), found.key)
+            mark = found.job, found.life, found.epoch
+            return Results(rows, found.epoch, found.seconds, found.is_last, self, mark, found.key)
         if found is None:
             raise self._nothing()
         raise TableError(f"{self.place}: epoch {found.epoch} lacks files; they were removed")
@@ -168,7 +171,8 @@ class TableEpochs(Epochs):
             table, found = self._newest()
             if found is None:
                 raise self._nothing()
-            return Results(self._sink.rows_of(table), int(found[EPOCH]), float(found[SECONDS]), self, found, None)
+            epoch, is_last = int(found[EPOCH]), found.get(LAST) == str(True)
+            return Results(self._sink.rows_of(table), epoch, float(found[SECONDS]), is_last, self, found, None)
 
     def _newest(self) -> tuple[Any, Mapping[str, Any] | None]:
         table = self._sink.table()

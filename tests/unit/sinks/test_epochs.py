@@ -108,13 +108,14 @@ def test_each_epoch_adds_its_rows_and_the_last_one_the_rest(place: Place) -> Non
         place.read()
     job.publish(1, 1, 2)
     before = place.read()
-    assert (before.epoch, before.seconds, place.values()) == (1, 0.5, [1, 2])
+    assert (before.epoch, before.seconds, before.is_last, place.values()) == (1, 0.5, False, [1, 2])
     job.staged(2, 7)
     job.publish(3, 3)
     found = before.wait(timeout=5)
     assert (found.epoch, sorted(found.polars()["value"])) == (3, [1, 2, 3])
     job.end(4)
-    assert (place.read().epoch, place.values()) == (4, [1, 2, 3, 4])
+    last = place.read()
+    assert (last.epoch, last.is_last, place.values()) == (4, True, [1, 2, 3, 4])
     with pytest.raises(TableError, match="epoch 4 is the newest after 0"):
         place.read().wait(timeout=0)
 
