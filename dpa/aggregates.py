@@ -138,7 +138,7 @@ class Mean(_OfOneColumn):
 
 
 def _widened(values: pa.Array) -> pa.Array:
-    """Decimals cast to the type in which they are summed up; any other values unchanged."""
+    """Decimals in the type in which they are summed up; any other values unchanged."""
     kind = values.type
     if not pa.types.is_decimal(kind):
         return values
@@ -146,7 +146,7 @@ def _widened(values: pa.Array) -> pa.Array:
 
 
 def _sum(groups: Groups, column: str) -> pa.Array:
-    """The sum of a column in each group; the sum of decimals has the type of the column."""
+    """The sum of decimals has the type of the column."""
     total, kind = groups.sum(column), groups.values.column(column).type
     return total.cast(kind) if pa.types.is_decimal(kind) else total
 

@@ -52,11 +52,7 @@ def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
 
 @dataclass(frozen=True)
 class Aligned:
-    """A function of a batch that gives it the columns of all steps whose rows are taken as one.
-
-    Attributes:
-        schema: these columns; the type null stands for one that is not known.
-    """
+    """Gives a batch the columns of all steps whose rows are taken as one; the type null stands for an unknown one."""
 
     schema: pa.Schema
 

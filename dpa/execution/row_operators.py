@@ -35,13 +35,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Limits:
-    """When an operator hands over the rows that it has.
-
-    Attributes:
-        rows: most rows in a chunk.
-        seconds: about how long record functions may work on a chunk.
-        clock: gives seconds.
-    """
+    """When an operator hands over rows: at most `rows` in a chunk, on which record functions may work for about
+    `seconds` of `clock`."""
 
     rows: int
     seconds: float

@@ -80,11 +80,8 @@ class StatePart:
 
 @dataclass(frozen=True, eq=False)
 class Gone:
-    """What a store has had at the sweep before, and has no more: it was given away, or finished.
-
-    Attributes:
-        keys: each once, or more often; some may have come back since.
-    """
+    """Keys that a store had at the sweep before, and gave away or finished. One may come several times, or have come
+    back."""
 
     keys: pa.Array
 

@@ -58,13 +58,7 @@ class Windowing:
 @dataclass(frozen=True)
 class Assign:
     """A function of a batch that gives each row its windows, a row for each, as the columns `window_start` and
-    `window_end`.
-
-    Attributes:
-        windows: of which kind.
-        time: the time of rows.
-        untimed: how rows without a time are noted, which are in no window; None: they are not.
-    """
+    `window_end`. Rows without a time are in no window; `untimed`: how they are noted; None: they are not."""
 
     windows: Windows
     time: EventTime

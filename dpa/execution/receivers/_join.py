@@ -185,11 +185,7 @@ class JoinStates(States):
 
 
 class _Build:
-    """The rows of one side by key.
-
-    Attributes:
-        codes: the key of each row, shape (rows,).
-    """
+    """The rows of one side by key; `codes`: the key of each row."""
 
     def __init__(self, codes: npt.NDArray[np.int32], rows: Positions, matchable: npt.NDArray[np.bool_]) -> None:
         """`rows` of each key, and whether it may match; both of shape (keys,)."""

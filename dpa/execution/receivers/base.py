@@ -36,12 +36,7 @@ class Extent(IntEnum):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the columns of some rows. The type null stands for one that is not known.
-
-    Attributes:
-        schema: the columns that an empty table of such rows has.
-        extent: how much that is.
-    """
+    """What is known of the columns of some rows, and how much. The type null stands for an unknown one."""
 
     schema: pa.Schema
     extent: Extent = Extent.ALL
