@@ -59,15 +59,17 @@ class Tolerant:
 
         def work(start: int, stop: int) -> tuple[list[Record], list[int], Sequence[Any] | None]:
             nonlocal is_first
-            here, given, spare = rows[start:stop], values[start:stop], block.objects
+            here, given, spare = rows, values, block.objects
+            if not is_first:  # a slice of values forgets that Python has none for some
+                here, given = rows[start:stop], type(values)(values[start:stop])
             if not is_first or isinstance(block.values, np.ndarray):
-                spare = copies(self._executor, given, "values")
+                spare = copies(self._executor, values[start:stop], "values")
             touched = known if is_first else [*set(here)]
             before = _items(table.states, touched)
             states = self._aside(touched, before, stop - start)
             was_first, is_first = is_first, False
             try:
-                return self._call(here, type(values)(given)), touched, before if states is None else None
+                return self._call(here, given), touched, before if states is None else None
             except UserCodeError:
                 table.put(touched, before if states is None else states())
                 if was_first:  # states of new keys, which take no copies as long as nothing fails
