@@ -11,9 +11,8 @@ import logging
 import shlex
 import sys
 from contextlib import redirect_stdout
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -40,23 +39,8 @@ Exit status:
 
 app = typer.Typer(add_completion=False)
 
-
-class LogLevel(str, Enum):
-    """The least that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class ProgressMode(str, Enum):
-    """How to show progress."""
-
-    AUTO = "auto"
-    RICH = "rich"
-    PLAIN = "plain"
-    NONE = "none"
+_Level = Literal["debug", "info", "warning", "error"]
+_Progress = Literal["auto", "rich", "plain", "none"]
 
 
 @app.command(epilog=_STATUSES)
@@ -76,9 +60,7 @@ def main(
         bool,
         typer.Option("--json", help="Print the report or plan as JSON, and nothing else, on standard output."),
     ] = False,
-    progress: Annotated[
-        ProgressMode, typer.Option(help="How to show progress, on standard error.")
-    ] = ProgressMode.AUTO,
+    progress: Annotated[_Progress, typer.Option(help="How to show progress, on standard error.")] = "auto",
     resume: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Go on with the checkpoints there of a run whose driver has ended."),
@@ -93,7 +75,7 @@ def main(
         bool, typer.Option("--verbose", help="Show the tasks, redistributions and hot keys of every stage at the end.")
     ] = False,
     log: Annotated[
-        LogLevel | None,
+        _Level | None,
         typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
     ] = None,
     validate: Annotated[
@@ -114,7 +96,7 @@ def main(
         open_closed()
         import_pandas_late()
         if log is not None:
-            log_to_stderr(log.value, "driver")
+            log_to_stderr(log, "driver")
         if schema:
             from dpa.config import json_schema
 
@@ -159,7 +141,7 @@ def _run(
     address: str | None,
     report_directory: Path | None,
     as_json: bool,
-    progress: ProgressMode,
+    progress: _Progress,
     resume: str | None,
     detach: bool,
     verbose: bool,
@@ -194,7 +176,7 @@ def _run(
         return _detach(job, address, [*again, *more, *["--json"] * as_json, *["--verbose"] * verbose])
     try:
         with (
-            make_progress(progress.value, sys.stderr, job.config.name) as display,
+            make_progress(progress, sys.stderr, job.config.name) as display,
             redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
         ):
             observers = Observers(interrupts, display)
