@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
-from dpa.protocol.plan import CancelJob, Request, Times
+from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.instructions import Answer, Commit
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.sources.splits import Split
-from dpa.tolerance import Letter
 
 TOO_LATE, RESTARTED = "the job has ended before that", "the job was restarted"
 """Why requests are refused that a job, or a generation of it, had not answered when it ended."""
@@ -100,25 +97,3 @@ class Polled:
     error: str | None = None
     death: Death | None = None
     commits: Sequence[Commit] = ()
-
-
-class EndedJob(NamedTuple):
-    """All of a finished job.
-
-    Attributes:
-        snapshot: all statistics.
-        times: its moments.
-        outputs: references to the outputs of operator tasks.
-        used: references to what all tasks have used.
-        letters: the dead letters.
-        given: what polls of open inputs have given, where that is kept.
-        staged: what was staged and not committed.
-    """
-
-    snapshot: Snapshot
-    times: Times
-    outputs: dict[Address, Any]
-    used: dict[Address, Any]
-    letters: Iterable[Letter]
-    given: Mapping[str, tuple[Split, ...]]
-    staged: Mapping[str, tuple[Any, ...]]

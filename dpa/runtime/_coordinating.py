@@ -18,7 +18,7 @@ from ray.actor import ActorHandle
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import CheckpointStoreError, JobFailedError
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
-from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
+from dpa.protocol.plan import CancelJob, Request, RunOutcome, RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.cut import Cut, WriteCheckpoint
@@ -48,7 +48,7 @@ from dpa.protocol.wire.instructions import (
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._answers import RESTARTED, TOO_LATE, EndedJob, KeptAnswers, Polled
+from dpa.runtime._answers import RESTARTED, TOO_LATE, KeptAnswers, Polled
 from dpa.runtime._asides import LoggedEpochs, OpenFeeds
 from dpa.runtime._failures import node_name
 from dpa.runtime._relay_actor import RelayedTask
@@ -126,7 +126,8 @@ class Coordinating(RelayedTask):
         with self.shell.lock:
             return self._plan.name, self._machine.snapshot(history=False), dict(self._processes)
 
-    def outcome(self) -> EndedJob:
+    def outcome(self) -> RunOutcome:
+        """With references in place of outputs and of what tasks have used."""
         with self.shell.lock:
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
@@ -136,13 +137,16 @@ class Coordinating(RelayedTask):
                 stream_ended=machine.stream_ended_at or machine.now,
                 merged=machine.done_at or machine.now,
             )
-        present = machine.present
-        operators = [address for address in present if not self._plan.graph.is_source(address.stage)]
-        outputs = {address: self.handles[address].output.remote() for address in operators}
-        used = {address: self.handles[address].use.remote() for address in present}
+        outputs = {
+            stage.name: tuple(
+                self.handles[Address(stage.name, index)].output.remote() for index in snapshot[stage.name].present
+            )
+            for stage in self._plan.graph.queue_fed()
+        }
+        used = {address: self.handles[address].use.remote() for address in machine.present}
         failed, stored = machine.failed, self._checkpointing
         letters = failed.letters if stored is None else stored.letters.with_rest(failed)
-        return EndedJob(snapshot, times, outputs, used, letters, machine.given, machine.staged)
+        return RunOutcome(outputs, snapshot, times, used, letters, machine.given, machine.staged)
 
     def ask(self, request: Request) -> None:
         if isinstance(request, CancelJob):

@@ -9,7 +9,7 @@ import ray
 from ray.actor import ActorHandle
 
 from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
-from dpa.protocol.plan import Request, RunPlan
+from dpa.protocol.plan import Request, RunOutcome, RunPlan
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import Redistribute, TaskDied
 from dpa.protocol.wire.instructions import Answer
@@ -17,7 +17,7 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.routing.keys import Key
 from dpa.runtime._actors import TaskActor
-from dpa.runtime._answers import RESTARTED, EndedJob, KeptAnswers, Polled
+from dpa.runtime._answers import RESTARTED, KeptAnswers, Polled
 from dpa.runtime._coordinating import Coordinating
 from dpa.runtime._starting import Prepared
 from dpa.runtime._task import Handles, Task
@@ -98,7 +98,7 @@ class CoordinatorActor(TaskActor):
         return None if self.task is None else self.task.status()
 
     @ray.method(concurrency_group="control")
-    def outcome(self) -> EndedJob:
+    def outcome(self) -> RunOutcome:
         return self._begun.outcome()
 
     @ray.method(concurrency_group="control")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
@@ -128,20 +129,19 @@ class Launched:
             raise JobCancelledError("cancelled by a request to the running job; nothing was published")
         return polled
 
-    def outcome(self, plan: RunPlan) -> RunOutcome:
+    def outcome(self) -> RunOutcome:
         """What a finished job gives back.
 
         Raises:
             JobFailedError: a task failed; a `TaskDiedError` if it has died.
         """
-        snapshot, times, outputs, used, letters, given, staged = self._asked(self.coordinator.outcome.remote())
-        found = _fetched(outputs)
-        shares = {
-            stage.name: tuple(found[Address(stage.name, index)] for index in snapshot[stage.name].present)
-            for stage in plan.graph.queue_fed()
-        }
-        use = {**snapshot.use, **_fetched(used)}  # of those that left, the last known
-        return RunOutcome(shares, snapshot, times, use, letters, given, staged)
+        done: RunOutcome = self._asked(self.coordinator.outcome.remote())
+        shares = {}
+        for stage, calls in done.outputs.items():
+            tasks = (Address(stage, index) for index in done.snapshot[stage].present)
+            shares[stage] = tuple(_fetched(dict(zip(tasks, calls, strict=True))).values())
+        use = {**done.snapshot.use, **_fetched(done.use)}  # of those that left, the last known
+        return replace(done, outputs=shares, use=use)
 
     def keep_spares(self) -> None:
         """Start a spare process on each node with tasks. It takes the place of one that dies there."""
@@ -285,7 +285,7 @@ def run_on(
         if polled.error is not None:
             raise JobFailedError(polled.error, launched.last_events())
         if polled.snapshot.phase == "done":
-            return launched.outcome(plan)
+            return launched.outcome()
         if not is_closed and polled.snapshot.is_open and hooks.closes():
             is_closed = True
             launched.coordinator.ask.remote(CloseFeeds())
