@@ -14,8 +14,7 @@ from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Place
 from dpa.runtime._answers import RESTARTED, TOO_LATE
-from dpa.runtime._heartbeats import ENDED
-from dpa.runtime._machines import Machines
+from dpa.runtime._machines import ENDED, Machines
 from dpa.runtime.cluster import is_of_this_process
 from dpa.runtime.launch import POLL_SECONDS, Launched, run_on
 from dpa.runtime.named_jobs import free_name, named

@@ -1,19 +1,26 @@
-"""A task's process on its machine: the processors that it waits for, and the memory that it may keep."""
+"""A task's process on its machine: the processors that it waits for, the memory that it may keep, and how experiments
+and tests slow it down."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import os
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import ray
 from ray import cloudpickle
 
+from dpa.errors import ConfigError
 from dpa.execution.spill.room import Room
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import RunPlan, SlowTasks
+from dpa.protocol.wire.addresses import Address
 
 _STAT = Path("/proc/stat")
 _IDLE, _TIMES = slice(3, 5), slice(1, 9)
@@ -30,6 +37,15 @@ that glibc takes."""
 _STATES_SHARE, _LEAST_MB = 0.5, 16
 """The part of a node's memory that states may take. The rest is for processes and for records on their way, so that
 Ray's memory monitor, which kills at 95 % of the machine, has no reason to."""
+
+
+_BUSY = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    for _ in range(50_000):
+        pass
+"""
+"""The busy process. It checks every few milliseconds that its parent lives, and ends with it."""
 
 
 class CoreWait:
@@ -90,3 +106,48 @@ def _auto_mb(plan: RunPlan) -> int:
     memory = next(node["Resources"].get("memory", 0.0) for node in nodes if node["NodeID"] == here)
     with_states = sum(stage.tasks for stage in plan.graph.queue_fed())
     return max(_LEAST_MB, int(_STATES_SHARE * memory / math.ceil(with_states / len(nodes))) // 2**20)
+
+
+class Slowness:
+    """What makes one reducer slow; nothing, unless the plan says so."""
+
+    def __init__(self, plan: RunPlan, task: Address, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Start the busy process, if the plan names this task; called in the task's process.
+
+        Raises:
+            ConfigError: processes cannot be pinned here.
+        """
+        slow = plan.testing.get(task.stage, SlowTasks())
+        self._factor = dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
+        self._sleep = sleep
+        self._busy = _contend(task.index) if task.index in slow.cpu_contention else None
+
+    def prolong(self, seconds: float) -> None:
+        """Wait for as long as user code that took `seconds` would take longer."""
+        if self._factor > 1:
+            self._sleep((self._factor - 1) * seconds)
+
+    def end(self) -> None:
+        if self._busy is not None:
+            self._busy.kill()
+            self._busy.wait()
+
+
+def _contend(reducer: int) -> subprocess.Popen[bytes]:
+    """Pin this process to a processor, chosen by the task's number, and start a busy process there."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise ConfigError(f"testing.cpu_contention: {sys.platform} cannot pin reducer {reducer} to a processor")
+    usable = sorted(os.sched_getaffinity(0))
+    processor = usable[reducer % len(usable)]
+    for thread in _threads():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(thread, {processor})
+    command = [sys.executable, "-I", "-S", "-c", _BUSY, str(os.getpid())]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)  # pinned as its parent is
+
+
+def _threads() -> list[int]:
+    """All threads of this process. Each is pinned by itself; a new one inherits it from the thread that starts it."""
+    tasks = Path("/proc/self/task")
+    return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]

@@ -41,9 +41,8 @@ from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.relays import RELAYED_BYTES, relay_of
 from dpa.protocol.wire.use import TaskUse, forget_receivers
-from dpa.runtime._process import CoreWait, room_in
+from dpa.runtime._process import CoreWait, Slowness, room_in
 from dpa.runtime._shell import Shell
-from dpa.runtime._slowness import Slowness
 from dpa.runtime._trials import Trials
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dpa.runtime._heartbeats import Heartbeats, Raylet, _greeting
+from dpa.runtime._machines import Heartbeats, Raylet, _greeting
 
 
 @dataclass
