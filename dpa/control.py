@@ -74,7 +74,7 @@ def show(context: typer.Context) -> None:
 
 
 def _rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
-    """A row for each task; the first one says what all of them are."""
+    """A row for each task; only the first names the stage."""
     about: tuple[str, ...] = (stage.name, str(len(stage.tasks)), f"{stage.queued:,}")
     for task, process in zip(stage.tasks, stage.processes, strict=True):
         yield *about, str(task), process.node, "" if process.pid is None else str(process.pid)
@@ -157,7 +157,6 @@ def attach(
 
 
 def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:
-    """Ask a job, and say what has been done."""
     with _asking(context.obj):
         job = RunningJob.find(run, context.obj)
         with Console(stderr=True).status(f"waiting for {job.name}"):
@@ -167,7 +166,7 @@ def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str])
 
 @contextmanager
 def _asking(address: str | None) -> Iterator[None]:
-    """A block that asks jobs, with one connection to their cluster; says what went wrong."""
+    """A block that asks jobs over one connection to their cluster, and reports errors."""
     try:
         with exiting(), connected(address):
             yield

@@ -43,7 +43,7 @@ def main(
 
 
 def _replay(recording: Recording, start: float, until: int | None, verbose: bool) -> bool:
-    """Replay one recording and show it, with times relative to `start`; returns whether the machine did the same."""
+    """Replay one recording and show it, with times since `start`; whether the machine did the same."""
     print(f"{recording.task}: events {recording.first:,} to {recording.last:,}")
     steps: deque[Replayed] = deque(maxlen=None if verbose else _SHOWN)
     for step in recording.replay():
@@ -73,13 +73,12 @@ def _replay(recording: Recording, start: float, until: int | None, verbose: bool
 
 
 def _show(outcome: Outcome) -> None:
-    """Print what came of an event, a line an instruction."""
     for line in [f"raised {_printable(outcome)}"] if isinstance(outcome, str) else map(in_words, outcome):
         print(f"{'':21}{line}")
 
 
 def _condition(machine: Machine) -> str:
-    """A machine's state, and its statistics as far as they are not zero."""
+    """A machine's state, and a task's statistics that are not zero."""
     known: dict[str, object] = {}
     match machine:
         case TaskMachine():
@@ -97,8 +96,7 @@ def _condition(machine: Machine) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text without control characters, which keys may bring."""
-    return text if text.isprintable() else repr(text)
+    return text if text.isprintable() else repr(text)  # keys may bring control characters
 
 
 if __name__ == "__main__":

@@ -193,7 +193,7 @@ def _detach(job: Job, address: str | None, command: list[str]) -> int:
     """Have a process that the cluster keeps run the same job.
 
     Raises:
-        ConfigError: there is no cluster that could, or nothing would be left of a result.
+        ConfigError: there is no cluster that could, or a result would be lost.
     """
     from dpa.runtime.cluster import ray_session
 
@@ -216,7 +216,6 @@ def _detach(job: Job, address: str | None, command: list[str]) -> int:
 
 
 def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int:
-    """Print what a sample forecasts, and draw it if that was asked for."""
     from dpa.report import draw_plan, plan_json, show_plan
 
     picture = None if png is None else png.absolute()  # whatever user code makes the working directory
@@ -232,7 +231,7 @@ def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int
 
 
 def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool = False) -> int:
-    """Write and print the report; what cannot be written does not keep the rest from being seen."""
+    """Write and print the report. What cannot be written is raised last, so that the rest is shown."""
     from dpa.report import ReportError, show, to_json, write
 
     report = result.report

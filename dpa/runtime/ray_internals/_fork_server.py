@@ -36,16 +36,12 @@ _IMPORTED = (
 _REQUEST_SECONDS = 5.0
 """How long the rest of a request may take."""
 
-_LARGEST = 2**16
-"""Bytes that are read at once."""
+_READ_BYTES = 2**16
 
 
 def requested(listener: socket.socket, raylet: int) -> dict[str, Any] | None:
-    """Fork for each request until the raylet, given by its descriptor, ends.
-
-    Returns:
-        in a fork, its request; None in the server, when it is to end.
-    """
+    """Fork for each request until the raylet, given by its descriptor, ends. Returns the request in a fork, and None in
+    the server."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(raylet, selectors.EVENT_READ)
@@ -59,11 +55,11 @@ def requested(listener: socket.socket, raylet: int) -> dict[str, Any] | None:
 
 
 def _forked(caller: socket.socket) -> dict[str, Any] | None:
-    """Answer a request with a fork, which has the caller's standard streams; in the fork, the request."""
-    message, streams, _, _ = socket.recv_fds(caller, _LARGEST, 3)
+    """Answer a request with a fork that has the caller's standard streams. Returns the request in the fork."""
+    message, streams, _, _ = socket.recv_fds(caller, _READ_BYTES, 3)
     try:
         while not message.endswith(b"\n"):
-            more = caller.recv(_LARGEST)
+            more = caller.recv(_READ_BYTES)
             if not more:
                 raise ConnectionError("the request ends early")
             message += more
@@ -72,7 +68,7 @@ def _forked(caller: socket.socket) -> dict[str, Any] | None:
         try:
             for number, descriptor in enumerate(streams):
                 os.dup2(descriptor, number)
-            caller.send(b"1")  # whatever happens to the server, there is one worker
+            caller.send(b"1")  # from here on the caller becomes no worker itself, even if the server dies
             request: dict[str, Any] = json.loads(message)
         except BaseException:
             os._exit(1)
@@ -83,8 +79,8 @@ def _forked(caller: socket.socket) -> dict[str, Any] | None:
 
 
 def become(request: dict[str, Any], added: list[str]) -> None:
-    """Be the worker that was asked for: with its arguments, environment, signals and paths, with the paths that imports
-    have added before them, and with random numbers of its own."""
+    """Be the requested worker: with its arguments, environment, signals and paths, after the paths that imports have
+    added, and with random numbers of its own."""
     from numpy import random
 
     if request["leads"]:  # Ray kills the group of a worker that has ended
@@ -111,14 +107,14 @@ def main(listener: socket.socket) -> None:
     for name in _IMPORTED:
         import_module(name)
     if threading.active_count() > 1:
-        return  # something else that Python was set up with has started one: a fork would lack it
+        return  # some set-up of Python has started a thread, which a fork would lack
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()
     gc.freeze()
     with listener, warnings.catch_warnings():
-        # the one thread besides is of the memory allocator of Arrow, which is made for forks
+        # The other thread belongs to Arrow's memory allocator, which is made for forks.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         request = requested(listener, raylet)
     os.close(raylet)

@@ -1,7 +1,6 @@
-"""What stands in for the two agents of an embedded Ray's node, for whose imports its raylet would wait; run as a
-program. A dashboard's agent has nothing to do where there is no dashboard. That of runtime environments takes this
-one's place as soon as somebody asks for it. Both end with their raylet. Nothing that takes long is imported here.
-"""
+"""A program in place of the two agents of an embedded Ray's node, for whose imports its raylet would wait. Without a
+dashboard its agent has nothing to do. The agent of runtime environments takes this one's place when somebody asks for
+it. Both end with their raylet. Nothing that takes long is imported here."""
 
 import os
 import selectors
@@ -15,10 +14,10 @@ PORTS = "metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_por
 """The files in which a node looks for the ports of the dashboard's agent."""
 
 ENVIRONMENTS_PORT = "runtime_env_agent_port"
-"""That for the port of the agent of runtime environments."""
+"""The same for the agent of runtime environments."""
 
 _UNUSED = -1
-"""What Ray's own agents write where they do not listen."""
+"""Ray's own agents write this for a port on which they do not listen."""
 
 
 def main(agent: Sequence[str]) -> None:
@@ -43,7 +42,7 @@ def main(agent: Sequence[str]) -> None:
             _tell(options, ENVIRONMENTS_PORT, port)
             if raylet in {key.fileobj for key, _ in selector.select()}:
                 return
-    # who asks is turned away, and asks again
+    # The caller's connection is refused, and it asks again.
     os.execv(sys.executable, [sys.executable, *agent, f"--runtime-env-agent-port={port}"])
 
 

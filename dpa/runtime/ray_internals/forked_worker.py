@@ -1,5 +1,5 @@
-"""The script that a Ray of ours starts in place of its own worker. Ray's worker imports much before it can do
-anything; this one asks the node's fork server for a process that has imported all that, and ends.
+"""The script that a job's own Ray starts in place of its worker. Ray's worker imports much before it can do anything;
+this one asks the node's fork server for a process that has imported all that, and ends.
 
 The first that asks on a node leaves a socket behind and becomes the server. Where no server answers, the process
 becomes the worker that Ray would have started. Nothing that takes long is imported here.
@@ -26,21 +26,21 @@ def _is_possible() -> bool:
 
 
 SCRIPT = __file__ if _is_possible() else None
-"""What to have Ray start in place of its worker; None: nothing."""
+"""What Ray starts in place of its worker; None: its own."""
 
 WORKER_PORTS = range(20_000, 30_000)
-"""A raylet takes these in an order of its own, those that were in use last of all. Where the system chooses instead, a
-new worker may get the port of one that has just died: the raylet then fails to announce that a large argument has
-arrived, does not try again, and that call is lost without a word."""
+"""A raylet takes these in turn, so that a port is used again late. If the system chooses instead, a new worker may get
+the port of one that has just died: the raylet then fails to announce that a large argument has arrived, does not try
+again, and that call is lost without a word."""
 
 WORKERS = {"worker_path": SCRIPT, "min_worker_port": WORKER_PORTS[0], "max_worker_port": WORKER_PORTS[-1]}
-"""How a Ray of ours has its workers, as options of Ray."""
+"""Options of a Ray with such workers."""
 
 _WAITING = 4_096
-"""Most requests that wait for the server, which has to import first."""
+"""Requests that may wait for the server, which has to import first."""
 
 _OF_NO_JOB = {"RAY_JOB_ID": "f" * 8}
-"""A worker belongs to no job before its first call, as those do that Ray starts before it is asked for one."""
+"""A worker belongs to no job before its first call, like those that Ray starts in advance."""
 
 
 def main() -> None:
@@ -79,8 +79,8 @@ def _made_by_server(address: Path, worker: Path) -> bool:
 
 
 def _provide(address: Path) -> None:
-    """Become the server of an address that nobody has. Return where it has one, and in a child, which asks the server
-    that its parent becomes."""
+    """Become the server of an address that has none. Returns if it has one; else in a child, which asks the server that
+    its parent becomes."""
     if address.exists():
         return
     own = address.with_name(f"{address.name}-{os.getpid()}")
@@ -106,7 +106,7 @@ def _provide(address: Path) -> None:
 
 
 def _become_server(listener: int) -> None:
-    """Be the server that listens there, in an interpreter with the same places of packages."""
+    """Be the server that listens there, in an interpreter that finds the same packages."""
     flags = [flag for flag, given in (("-s", sys.flags.no_user_site), ("-S", sys.flags.no_site)) if given]
     server = Path(__file__).with_name("_fork_server.py")
     words = [sys.executable, *flags, str(server), str(listener)]
