@@ -1,4 +1,4 @@
-"""The Ray actors of stages: thin switches, each of which is one `Task` after the other.
+"""The Ray actors of stages and of the load balancer: thin switches, each of which is one `Task` after the other.
 
 Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the
 queue of records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): an answer is a message.
@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
@@ -21,15 +21,21 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa.errors import ProtocolError
+from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address, Present
+from dpa.protocol.wire.events import Redistribute
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.protocol.wire.use import TaskUse
+from dpa.routing.keys import Key
 from dpa.runtime._process import keep_freed_memory
 from dpa.runtime._task import Handles, StageTask, Task
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.ray_internals.private import least_resources
+
+if TYPE_CHECKING:
+    from dpa.protocol.balancer.machine import LoadBalancerMachine
 
 _GROUPS = {"control": 1, "data": 1, "watch": 2}
 """`control`: messages and questions. `data`: pushed records. `watch`: calls that wait."""
@@ -180,6 +186,39 @@ class StageActor(TaskActor):
     def output(self) -> TaskOutput:
         assert self.task is not None
         return self.task.output
+
+
+class LoadBalancerActor(TaskActor):
+    """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
+
+    _machine: LoadBalancerMachine
+
+    @ray.method(concurrency_group="control")
+    def become(self, plan: RunPlan) -> None:
+        """Be the load balancer of a plan's graph."""
+        from dpa.protocol.balancer.machine import load_balancer_of  # which no other actor needs
+
+        self._leave_for(plan.generation)
+        self._machine = load_balancer_of(plan.graph)
+        self._be(Task(self._machine, plan))
+
+    @ray.method(concurrency_group="control")
+    def key_lookup(self, key: Key, stage: str) -> int:
+        """The task of a stage that owns a key now."""
+        with self._task_of(self._generation).shell.lock:
+            return self._machine.key_lookup(key, stage)
+
+    @ray.method(concurrency_group="control")
+    def redistribute(self, node_id: int, stage: str) -> None:
+        """Relieve a task, even if its load is low.
+
+        Raises:
+            BalanceError: there is no such task.
+        """
+        shell = self._task_of(self._generation).shell
+        with shell.lock:
+            self._machine.require_task(stage, node_id)
+        shell.post(Redistribute(stage, node_id))
 
 
 def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str) -> ActorHandle:

@@ -1,4 +1,4 @@
-"""The Ray actors that a job has one of: the coordinator's and the load balancer's."""
+"""The Ray actor of the coordinator."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.actor import ActorHandle
 
-from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.plan import Request, RunOutcome, RunPlan
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.events import Redistribute, TaskDied
+from dpa.protocol.wire.events import TaskDied
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
-from dpa.routing.keys import Key
 from dpa.runtime._actors import TaskActor
 from dpa.runtime._answers import RESTARTED, KeptAnswers, Polled
 from dpa.runtime._coordinating import Coordinating
 from dpa.runtime._starting import Prepared
-from dpa.runtime._task import Handles, Task
+from dpa.runtime._task import Handles
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
@@ -131,34 +129,3 @@ class CoordinatorActor(TaskActor):
         answers are fetched."""
         self._state.close()
         self._answers.close(why)
-
-
-class LoadBalancerActor(TaskActor):
-    """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
-
-    _machine: LoadBalancerMachine
-
-    @ray.method(concurrency_group="control")
-    def become(self, plan: RunPlan) -> None:
-        """Be the load balancer of a plan's graph."""
-        self._leave_for(plan.generation)
-        self._machine = load_balancer_of(plan.graph)
-        self._be(Task(self._machine, plan))
-
-    @ray.method(concurrency_group="control")
-    def key_lookup(self, key: Key, stage: str) -> int:
-        """The task of a stage that owns a key now."""
-        with self._task_of(self._generation).shell.lock:
-            return self._machine.key_lookup(key, stage)
-
-    @ray.method(concurrency_group="control")
-    def redistribute(self, node_id: int, stage: str) -> None:
-        """Relieve a task, even if its load is low.
-
-        Raises:
-            BalanceError: there is no such task.
-        """
-        shell = self._task_of(self._generation).shell
-        with shell.lock:
-            self._machine.require_task(stage, node_id)
-        shell.post(Redistribute(stage, node_id))

@@ -67,8 +67,8 @@ class Launched:
         """
         import ray
 
-        from dpa.runtime._actors import StageActor
-        from dpa.runtime._coordinator_actor import CoordinatorActor, LoadBalancerActor
+        from dpa.runtime._actors import LoadBalancerActor, StageActor
+        from dpa.runtime._coordinator_actor import CoordinatorActor
         from dpa.runtime._kept_processes import KeptProcesses
         from dpa.runtime._relay_actor import RelayActor
 

@@ -17,8 +17,7 @@ from dpa.errors import ProtocolError
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
-from dpa.runtime._actors import StageActor, TaskActor
-from dpa.runtime._coordinator_actor import LoadBalancerActor
+from dpa.runtime._actors import LoadBalancerActor, StageActor, TaskActor
 from dpa.runtime._kept_processes import Actor, KeptProcesses
 from dpa.runtime._relay_actor import RelayActor
 

@@ -21,6 +21,7 @@ from typing import Any
 _IMPORTED = (
     "ray._private.workers.default_worker",
     "dpa.runtime._actors",
+    "dpa.protocol.balancer.machine",
     "dpa.runtime._coordinator_actor",
     # what Ray imports for the first value that it reads
     "pydantic",
