@@ -194,7 +194,7 @@ def run(case: Case) -> dict[str, Any]:
     warm = replace(case, keys=min(case.keys, _WARM), budget=case.budget and 100_000)
     for of in (warm, case):
         found: dict[str, Any] = {}
-        base, store = anonymous(), store_of(of)
+        base, store = anonymous(), of.store()
         with measured(found, "reduce"):
             for block in of.blocks():
                 store.reduce(block)

@@ -21,7 +21,7 @@ _CLOSE_SECONDS, _LOOK_SECONDS = 3.0, 0.05
 
 
 class KeptAnswers:
-    """The requests whose answers are not fetched yet, in all generations of a job; used from several threads.
+    """The requests whose answers have not arrived yet, in all generations of a job; used from several threads.
 
     Attributes:
         is_cancelled: whether the job is to end without a result.
@@ -54,12 +54,14 @@ class KeptAnswers:
         self.keep(Answer(request.request, "the job ends, and publishes nothing"))
         self.is_cancelled = True
 
-    def fetched(self, requests: Sequence[int]) -> list[Answer]:
-        """The answers that there are to these requests; each is given once."""
-        found = {request: answer for request in requests if (answer := self._of.get(request)) is not None}
-        for request in found:
-            del self._of[request]
-        return list(found.values())
+    def found(self, requests: Sequence[int]) -> list[Answer]:
+        """The answers that there are to these requests."""
+        return [answer for request in requests if (answer := self._of.get(request)) is not None]
+
+    def forget(self, requests: Sequence[int]) -> None:
+        """Whoever asked has these answers."""
+        for request in requests:
+            self._of.pop(request, None)
 
     def refuse(self, why: str) -> None:
         """Refuse all requests that are not answered."""
@@ -67,12 +69,10 @@ class KeptAnswers:
             self.keep(Answer(request, why, refused=True))
 
     def close(self, why: str) -> None:
-        """Refuse what is not answered, and wait until all is fetched and on its way, or nobody seems to come for it."""
+        """Refuse what is not answered, and wait until all answers have arrived, or nobody seems to come for them."""
         self.refuse(why)
         until = time.monotonic() + _CLOSE_SECONDS
-        was_fetched = not self._of
-        while not was_fetched and time.monotonic() < until:
-            was_fetched = not self._of
+        while self._of and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
 
 

@@ -87,8 +87,14 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def answers(self, requests: Sequence[int]) -> list[Answer]:
-        """The answers that there are to these requests; each is given once."""
-        return self._answers.fetched(requests)
+        """The answers that there are to these requests."""
+        return self._answers.found(requests)
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def forget(self, requests: Sequence[int]) -> None:
+        """Whoever asked has the answers to these requests. An answer that is on its way is lost where this process is
+        killed, so it ends only when it knows."""
+        self._answers.forget(requests)
 
     @ray.method(concurrency_group="control")
     def status(self) -> tuple[str, Snapshot, dict[Address, TaskProcess]] | None:

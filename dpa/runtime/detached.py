@@ -67,7 +67,10 @@ class DriverActor:
             self._process.send_signal(signal.SIGINT)
 
     def answers(self, requests: Sequence[int]) -> list[Answer]:
-        return self._answers.fetched(requests)
+        return self._answers.found(requests)
+
+    def forget(self, requests: Sequence[int]) -> None:
+        self._answers.forget(requests)
 
     def _keep(self) -> None:
         assert self._process.stdout is not None

@@ -225,8 +225,11 @@ class Launched:
 
     def _pass_on(self, mailbox: Mailbox, polled: Polled) -> None:
         if mailbox.waiting:
-            for answer in self._asked(self.coordinator.answers.remote(mailbox.waiting)):
+            answers = self._asked(self.coordinator.answers.remote(mailbox.waiting))
+            for answer in answers:
                 mailbox.answer(answer)
+            if answers:
+                self.coordinator.forget.remote([answer.request for answer in answers])
         if polled.snapshot is not None:
             mailbox.tell(polled.snapshot, polled.processes, alive_nodes)
         for request in mailbox.requests():

@@ -106,6 +106,7 @@ class NamedJob:
             if self._is_restarted(generation):
                 return Answer(request.request, RESTARTED, refused=True)
             raise ControlError(f"{self.name} ended before it had answered") from None
+        coordinator.forget.remote((request.request,))
         found: Answer = answers[0]
         return found
 

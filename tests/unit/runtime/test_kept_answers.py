@@ -9,23 +9,31 @@ from dpa.runtime import _answers as module
 from dpa.runtime._answers import KeptAnswers
 
 
-def test_an_answer_is_given_once_to_who_expects_it() -> None:
+def test_an_answer_is_kept_for_who_expects_it_until_it_has_arrived() -> None:
     kept = KeptAnswers()
     kept.expect(1)
-    assert kept.fetched([1]) == []
+    assert kept.found([1]) == []
     for number in (1, 2, None):
         kept.keep(Answer(number, "done"))
-    assert kept.fetched([1, 2]) == [Answer(1, "done")]
-    assert kept.fetched([1, 2]) == []
+    for _ in range(2):
+        assert kept.found([1, 2]) == [Answer(1, "done")]
+    kept.forget([1, 2])
+    assert kept.found([1, 2]) == []
 
 
-def test_a_job_that_ends_refuses_what_it_has_not_answered_and_waits_until_all_is_fetched(
+def test_a_job_that_ends_refuses_what_it_has_not_answered_and_waits_until_all_have_arrived(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept, found = KeptAnswers(), list[Answer]()
     for number in (1, 2):
         kept.expect(number)
     kept.keep(Answer(1, "done"))
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: found.extend(kept.fetched([1, 2])))
+
+    def sleep(seconds: float) -> None:
+        if found:  # they are still on their way
+            kept.forget([answer.request for answer in found if answer.request is not None])
+        found.extend(kept.found([1, 2]))
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
     kept.close("it is over")
     assert found == [Answer(1, "done"), Answer(2, "it is over", refused=True)]
