@@ -12,7 +12,7 @@ from dpa.checkpoints._chain import Chain, DataFiles
 from dpa.errors import CheckpointError, CheckpointStoreError
 from dpa.storage import DirectoryFiles, Files, Purpose, files_at
 
-_PURPOSE = Purpose("checkpoints", CheckpointStoreError, is_private=True)
+_PURPOSE = Purpose("checkpoints", CheckpointStoreError, CheckpointError, is_private=True)
 
 _JOB = re.compile(r"[A-Za-z0-9_.-]*-[0-9a-f]{32}")
 """The directory of a job: its name, without what a path cannot hold, and a unique number."""
@@ -39,7 +39,9 @@ class CheckpointStore:
             place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
             right = "name a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"
             raise CheckpointError(f"checkpoints cannot be at {place}: {right}")
-        files = files_at(os.path.expanduser(uri), _PURPOSE)  # noqa: PTH111 - which leaves a URI, and who is not known
+        if "://" not in uri:
+            uri = os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - as `..` was always understood
+        files = files_at(uri, _PURPOSE)
         files.check()
         return cls(files)
 

@@ -216,7 +216,10 @@ class _Result:
     def _newest(self) -> int:
         # What a job commits last has the number after the newest there. Epochs of the log may lie between them: those
         # that have published nothing, and one that was committed together with the last.
-        return self.log.newest if self.found.is_last and self.log[self.log.newest]["is_last"] else self.found.epoch
+        newest = self.log.newest
+        before = self.log.published(self.step.name, newest - 1) or 0  # older tables do not say what was last
+        has_ended = self.log[newest]["is_last"] and (self.found.is_last or self.found.epoch > before)
+        return newest if has_ended else self.found.epoch
 
     def _why_not(self, first: int, until: int, newest: int) -> str | None:
         """Why a result that is not in windows cannot be verified, or None."""

@@ -213,19 +213,23 @@ class Delta(TableSink):
         with self.reaching():
             return pa.concat_tables([self._rows(part) for part in staged])
 
-    def _rows(self, part: _Part) -> pa.Table:
+    def _all_of(self, table: DeltaTable) -> pa.Table:
         """Read by `deltalake`, as Arrow's threads must not free a Python file while the process ends."""
-        from deltalake import DeltaTable
         from deltalake.query import QueryBuilder
+
+        found = pa.table(QueryBuilder().register("rows", table).execute("SELECT * FROM rows"))
+        return conformed(found, DeltaLayout.of(table).columns, self.place)
+
+    def _rows(self, part: _Part) -> pa.Table:
+        from deltalake import DeltaTable
 
         if part.layout is None:
             return part.nothing
         self._log(part.name, 0, *part.layout.entries)
         self._log(part.name, 1, *({"add": dict(add)} for add in part.files))
-        table = DeltaTable(self._in(part.name), storage_options=self._options)
-        found = pa.table(QueryBuilder().register("part", table).execute("SELECT * FROM part"))
+        found = self._all_of(DeltaTable(self._in(part.name), storage_options=self._options))
         self._remove(f"{part.name}/{_LOG}")
-        return conformed(found, part.layout.columns, self.place)
+        return found
 
     def _written(self, rows: pa.Table, prefix: str, layout: DeltaLayout | None) -> _Part:
         """Write rows into a table of their own with a layout; None: there is no table yet that it must be like.
@@ -366,7 +370,7 @@ class Delta(TableSink):
         return next((commit for commit in table.history(_LOOK_BACK) if EPOCH in commit), None)
 
     def rows_of(self, table: DeltaTable) -> pa.Table:
-        return table.to_pyarrow_table()
+        return self._all_of(table)
 
 
 def _is_at(path: str) -> bool:

@@ -45,7 +45,7 @@ _LARGE_ROWS = 2_000_000
 _PUT_SECONDS = 30.0
 """How long others may take to replace a manifest: each reads one file and writes one."""
 
-_PURPOSE = Purpose("results", TableError)
+_PURPOSE = Purpose("results", TableError, TableError)
 
 
 class ParquetObjects(Sink):

@@ -13,4 +13,7 @@ def files_at(uri: str, purpose: Purpose) -> Files:
     Raises:
         DpaError: the URI names no bucket.
     """
-    return S3Files.at_uri(uri, purpose) if uri.startswith("s3://") else DirectoryFiles.at_path(uri, purpose)
+    scheme, separator, rest = uri.partition("://")
+    if separator and scheme.lower() == "s3":
+        return S3Files.at_uri(f"s3://{rest}", purpose)
+    return DirectoryFiles.at_path(uri, purpose)

@@ -7,7 +7,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class DirectoryFiles(Files):
     def check(self) -> None:
         if os.path.lexists(self.place) and not os.path.isdir(self.place):
             wrong = f"{self.purpose.what} cannot be at {self.place}, which is no directory"
-            raise self.purpose.error(f"{wrong}: name a directory")
+            raise self.purpose.refused(f"{wrong}: name a directory")
 
     def make(self, *directories: str) -> None:
         with self.reaching(directories[0]):
@@ -72,7 +72,7 @@ class DirectoryFiles(Files):
     def writing(self, path: str) -> Iterator[Any]:
         with self.reaching(path):
             file = os.open(self.at(path), _NEW, 0o600 if self.purpose.is_private else 0o666)
-            with os.fdopen(file, "wb") as stream:
+            with self._removed_if_it_fails(path), os.fdopen(file, "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(file)
@@ -97,36 +97,43 @@ class DirectoryFiles(Files):
                 return None
             with self.writing(draft) as stream:
                 stream.write(data)
-            # What names other files must not be durable before their names are.
-            sync(self.at(os.path.dirname(draft)))
-            try:
-                if tag is None:
-                    os.link(self.at(draft), self.at(path))
-                else:
-                    os.replace(self.at(draft), self.at(path))
-                is_put = True
-            except (FileExistsError, FileNotFoundError):
-                is_put = False
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                is_put = self._put_without_links(path, draft)
-            sync(self.at(os.path.dirname(path)))
+            with self._removed_if_it_fails(draft):
+                # What names other files must not be durable before their names are.
+                sync(self.at(os.path.dirname(draft)))
+                try:
+                    if tag is None:
+                        os.link(self.at(draft), self.at(path))
+                    else:
+                        os.replace(self.at(draft), self.at(path))
+                    is_put = True
+                except (FileExistsError, FileNotFoundError):
+                    is_put = False
+                except OSError as error:
+                    if tag is not None or error.errno not in _NO_LINKS:
+                        raise
+                    is_put = self._put_without_links(path, draft)
+                sync(self.at(os.path.dirname(path)))
             self.delete([draft])
         return tag_of(data) if is_put else None
 
     def _put_without_links(self, path: str, draft: str) -> bool:
         if self.purpose.is_private:
             another = "name a directory on another one, or s3://BUCKET/PREFIX"
-            raise self.purpose.error(f"the file system of {self.place} has no hard links: {another}")
+            raise self.purpose.refused(f"the file system of {self.place} has no hard links: {another}")
+        with self._alone():
+            if os.path.lexists(self.at(path)):
+                return False
+            os.replace(self.at(draft), self.at(path))
+            return True
+
+    @contextmanager
+    def _removed_if_it_fails(self, path: str) -> Iterator[None]:
+        # Whoever tries again writes another one: on a full disk, what is left of each would take what others free.
         try:
-            with self._alone():
-                if os.path.lexists(self.at(path)):
-                    return False
-                os.replace(self.at(draft), self.at(path))
-                return True
-        except BlockingIOError:
-            self.delete([draft])  # who tries again writes another one
+            yield
+        except Exception:
+            with suppress(OSError):
+                os.unlink(self.at(path))
             raise
 
     def _is_at(self, path: str, tag: str) -> bool:
@@ -146,7 +153,7 @@ class DirectoryFiles(Files):
                 return None
             except UntrustedError as error:
                 right = f"{self.purpose.what} are read if only their owner, who reads them, can write them"
-                raise self.purpose.error(f"{self.at(path)} {error}; {right}") from None
+                raise self.purpose.refused(f"{self.at(path)} {error}; {right}") from None
 
     def names(self, directory: str) -> list[str]:
         with self.reaching(directory):

@@ -20,12 +20,14 @@ class Purpose:
 
     Attributes:
         what: in the plural, for messages.
-        error: the class of all errors.
+        error: the class of errors that may pass.
+        refused: the class of those that do not: files cannot be there, or may not be trusted.
         is_private: whether only this user may read them; then what others can have written is not read.
     """
 
     what: str
     error: type[DpaError]
+    refused: type[DpaError]
     is_private: bool = False
 
 
@@ -77,8 +79,8 @@ class Files(ABC):
             path: of the file.
             data: its content.
             tag: of the file that is replaced; None: there must be none.
-            draft: another path, where something may be left of an attempt that was killed, and which may vanish
-                meanwhile if `path` is there. Without it the place has its own drafts, and removes what is left of them.
+            draft: another path that no other put is given, and which may vanish meanwhile if `path` is there. Without
+                it the place has its own drafts, and removes what is left of them.
 
         Returns:
             Its new tag; None if there was another file, or none.

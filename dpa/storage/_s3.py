@@ -131,7 +131,7 @@ class S3Files(Files):
         try:
             import boto3
         except ImportError:
-            raise self.purpose.error(
+            raise self.purpose.refused(
                 f"{self.purpose.what} at {self.place} need boto3, as Arrow cannot put an object if there is none yet: "
                 "pip install 'dpa[s3]'"
             ) from None

@@ -78,8 +78,9 @@ def test_what_others_can_write_is_not_read(tmp_path: Path, chain: Chain, mode: i
     ]:
         place = tmp_path / "store" / chain.job / path
         place.chmod(mode)
-        with pytest.raises(CheckpointError, match="is not trusted: it belongs to user"):
+        with pytest.raises(CheckpointError, match="is not trusted: it belongs to user") as refused:
             read()
+        assert refused.type is CheckpointError, "no attempt at a generation is spent on it"
 
 
 def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path, chain: Chain) -> None:

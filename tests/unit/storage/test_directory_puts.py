@@ -12,12 +12,12 @@ from threading import Barrier
 import pytest
 
 from dpa.errors import TableError
-from dpa.storage import Files, Purpose, files_at
+from dpa.storage import Files, Purpose, S3Files, files_at
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    return files_at(str(tmp_path), Purpose("results", TableError))
+    return files_at(str(tmp_path), Purpose("results", TableError, TableError))
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, module: object, name: str, number: int) -> None:
@@ -68,6 +68,23 @@ def test_a_file_is_replaced_if_it_is_the_one_that_was_seen(files: Files, tmp_pat
     assert files.get("one") == (b"2", second)
     assert files.put("two", b"3", first) is None
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EPERM])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_put_that_fails_leaves_nothing_and_says_why(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    tag = files.put("one", b"1")
+    with monkeypatch.context() as broken, pytest.raises(TableError, match=os.strerror(number)):
+        refuse(broken, os, call, number)
+        files.put("one", b"2", tag)
+    assert {path.name for path in tmp_path.iterdir()} == {"one"}
+    assert files.get("one") == (b"1", tag)
+
+
+def test_a_scheme_may_be_in_capitals() -> None:
+    assert isinstance(files_at("S3://bucket/results", Purpose("results", TableError, TableError)), S3Files)
 
 
 def test_what_a_killed_put_has_left_goes_when_the_next_job_begins(
