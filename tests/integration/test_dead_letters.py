@@ -22,6 +22,7 @@ from dpa.protocol.wire.instructions import ProcessBlock
 from dpa.runtime._trials import Trials
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.sources.splits import MemorySplit
+from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -58,6 +59,19 @@ class Slow(Reducer[list[int], int]):
         return sum(state)
 
 
+class KillerBehindLetters(KillerBehindCheckpoints):
+    """Kills when a checkpoint has letters in it: one was written, and begun, after the first letter was counted."""
+
+    written_without = 0
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        written = 0 if snapshot.checkpoints is None else snapshot.checkpoints.written
+        if not snapshot.errors:
+            self.written_without = written
+        elif written >= self.written_without + 2:  # one more may have been under way
+            super().update(snapshot)
+
+
 def test_each_dead_letter_is_there_once_though_a_process_dies(tmp_path: Path) -> None:
     table = pa.table({"key": [f"key {number % 40}" for number in range(ROWS)], "value": [*range(ROWS)]})
     result = Job(
@@ -73,7 +87,7 @@ def test_each_dead_letter_is_there_once_though_a_process_dies(tmp_path: Path) ->
         max_errors="5%",
         dead_letters=str(tmp_path / "dead"),
         output={"path": str(tmp_path / "out")},
-    ).run(KillerBehindCheckpoints("letters", ("reducer 1",), tmp_path / "go"))
+    ).run(KillerBehindLetters("letters", ("reducer 1",), tmp_path / "go"))
     of_mapper, of_reducer = [{*range(0, ROWS, step)} for step in (101, 97)]
     letters = pq.read_table(tmp_path / "dead").to_pylist()
     assert Counter(letter["record"] for letter in letters if letter["step"] == "reducer") == Counter(
