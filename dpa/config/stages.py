@@ -7,6 +7,7 @@ fit, and whether the steps that a step names exist, is checked where the graph i
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -31,14 +32,46 @@ from dpa.routing.keys import KeyName
 from dpa.tolerance import OnError
 from dpa.windows.options import Windows
 
-OPERATIONS = ("read", "map", "flat_map", "filter", "window", "reduce", "process", "join", "top_k")
+
+@dataclass(frozen=True)
+class Operation:
+    """What a step may do to rows.
+
+    Attributes:
+        uses: the keys of a step that it has a use for, of those that not every operation has.
+        needs_key: whether `key_by` must be given.
+        combines: whether a few rows stand for all of a block, so that it always combines before it sends.
+        publishes: how its rows may be published while the job runs; `final` of rows in windows is allowed anyway.
+    """
+
+    uses: frozenset[str] = frozenset()
+    needs_key: bool = False
+    combines: bool = False
+    publishes: frozenset[str] = frozenset({"final"})
+
+    @property
+    def is_by_key(self) -> bool:
+        return "key_by" in self.uses
+
+
+_BY_KEY = frozenset({"key_by", "value", "consistency"})
+
+OPERATIONS = {
+    "read": Operation(frozenset({"schema", "sample", "on_error"})),
+    "map": Operation(frozenset({"schema", "on_error"})),
+    "flat_map": Operation(frozenset({"schema", "on_error"})),
+    "filter": Operation(frozenset({"on_error"})),
+    "window": Operation(frozenset({"on_error"})),
+    "reduce": Operation(
+        _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
+        needs_key=True,
+        publishes=frozenset({"table", "changes"}),
+    ),
+    "process": Operation(_BY_KEY | {"schema", "on_error"}, needs_key=True),
+    "join": Operation(_BY_KEY, needs_key=True, publishes=frozenset()),
+    "top_k": Operation(_BY_KEY | {"schema", "aggregation", "on_error"}, combines=True, publishes=frozenset({"table"})),
+}
 """What a step does: one of these, or nothing, which passes on the rows of all that it is `from`."""
-
-KEYED = ("reduce", "process", "join", "top_k")
-"""The operations that take records by key."""
-
-_DECLARING = ("read", "map", "flat_map", "reduce", "process", "top_k")
-"""The operations whose rows may be declared to have columns."""
 
 _OF_RECEIVERS = ("grouping", "balance", "consistency", "limits", "testing", "write", "reference")
 """Keys of steps that take the rows of others."""
@@ -208,6 +241,15 @@ class StepConfig(StageConfig, _Operation):
         return next((name for name in OPERATIONS if getattr(self, name) is not None), None)
 
     @property
+    def does(self) -> Operation:
+        return Operation() if self.operation is None else OPERATIONS[self.operation]
+
+    @property
+    def section(self) -> Any:
+        """What stands at the operation's key."""
+        return None if self.operation is None else getattr(self, self.operation)
+
+    @property
     def names_key(self) -> bool:
         """Whether `key_by` is given, even as null."""
         return "key_by" in self.model_fields_set
@@ -223,19 +265,20 @@ class StepConfig(StageConfig, _Operation):
 
     def _require_what_it_uses(self, operation: str | None) -> None:
         shown = "a step without an operation" if operation is None else f"`{operation}`"
-        if operation in KEYED and operation != "top_k" and not self.names_key:
+        if self.does.needs_key and not self.names_key:
             every = "" if operation == "join" else "; null takes all records as of one key"
             raise ValueError(f"{shown} needs `key_by`, the column that records are grouped by{every}")
-        unused = {
-            "key_by": self.names_key and operation not in KEYED,
-            "value": self.value is not None and operation not in KEYED,
-            "schema": self.schema_ is not None and operation not in _DECLARING,
-            "combiner": self.combiner and operation != "reduce",
-            "consistency": self.consistency == "migrate" and operation not in KEYED,
-            "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
-            "sample": self.sample is not None and operation != "read",
-            "on_error": self.on_error is not None and operation in (None, "join"),
+        given = {
+            "key_by": self.names_key,
+            "value": self.value is not None,
+            "schema": self.schema_ is not None,
+            "combiner": self.combiner,
+            "consistency": self.consistency == "migrate",
+            "aggregation": self.aggregation is not None,
+            "sample": self.sample is not None,
+            "on_error": self.on_error is not None,
         }
+        unused = {name: is_given and name not in self.does.uses for name, is_given in given.items()}
         if self.read is not None:
             if self.on_error is not None and not self.read.has_records:
                 raise ValueError("a record can be left out of topics of Kafka, and of lines that are watched, alone")

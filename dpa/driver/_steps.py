@@ -12,7 +12,7 @@ from dpa._util.declared import Declared, schema_named, type_names
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import ExecutorConfig, JobFile, StepConfig
-from dpa.config.stages import JoinConfig
+from dpa.config.stages import JoinConfig, TopConfig
 from dpa.driver._loading import loaded
 from dpa.driver._windows import in_windows
 from dpa.errors import ConfigError
@@ -83,7 +83,7 @@ class _Builder:
             feeds=feeds,
             receiver=receiver,
             word=operation or "from",
-            combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
+            combine=config.combiner or config.does.combines,
             tasks=tasks,
             grouping=grouping,
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
@@ -105,25 +105,26 @@ class _Builder:
 
     def _receiver(self, operation: str | None) -> Receiver:
         config = self._config
-        if config.join is not None:
-            return receiver_of(self._join(config.join))
-        if config.reduce is not None:
-            made: Any = fitting(self._file, self._objects, self._at("reduce"), config.reduce, as_reducer)
-        elif config.process is not None:
-            made = fitting(self._file, self._objects, self._at("process"), config.process, as_process)
-        elif config.top_k is not None:
-            if not isinstance(config.key_by, ExecutorConfig) and config.top_k.by in names_of(config.key_by):
-                why = "is what rows are grouped by, and the same in all rows of a key: name another column"
-                raise self._error("top_k.by", f"{config.top_k.by!r} {why}")
-            made = TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
-        else:
-            section = config.map or config.flat_map or config.filter
-            if operation is None or section is None:
-                return StatelessReceiver()
-            return StatelessReceiver(self._row_operator(operation, section))
-        assert operation is not None
+        if operation is None or operation == "window":
+            return StatelessReceiver()
+        if not config.does.is_by_key:
+            return StatelessReceiver(self._row_operator(operation, config.section))
+        made = _MAKERS[operation](self, config.section)
         with self._file.blaming(self._at(operation), ConfigError):
             return receiver_of(made, declared(made, config.schema_, self._at, operation))
+
+    def _reduce(self, section: ExecutorConfig) -> Any:
+        return fitting(self._file, self._objects, self._at("reduce"), section, as_reducer)
+
+    def _process(self, section: ExecutorConfig) -> Any:
+        return fitting(self._file, self._objects, self._at("process"), section, as_process)
+
+    def _top(self, top: TopConfig) -> TopRows:
+        key = self._config.key_by
+        if not isinstance(key, ExecutorConfig) and top.by in names_of(key):
+            why = "is what rows are grouped by, and the same in all rows of a key: name another column"
+            raise self._error("top_k.by", f"{top.by!r} {why}")
+        return TopRows(top.k, top.by, descending=top.descending)
 
     def _mapper(self) -> AnyMapper | None:
         """The mapper of a job of one mapper and one reducer, whose only keyed step that is."""
@@ -181,6 +182,15 @@ class _Builder:
 
     def _error(self, key: str, message: str) -> ConfigError:
         return self._file.error(self._at(key), message)
+
+
+_MAKERS: dict[str, Callable[[_Builder, Any], Any]] = {
+    "reduce": _Builder._reduce,
+    "process": _Builder._process,
+    "join": _Builder._join,
+    "top_k": _Builder._top,
+}
+"""What makes the executor of an operation by key of its section."""
 
 
 def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:

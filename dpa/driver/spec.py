@@ -288,13 +288,14 @@ def _faults_of_publishing(step: Step) -> Iterator[tuple[object, str]]:
     word, mode = step.word, step.publishes
     twice = "`aggregation` and `publish` both say when results are published: leave one out"
     yield step.config.aggregation is not None, twice
-    is_open = step.receiver.windowing is None and word in ("reduce", "top_k", "join")
+    publishes = step.config.does.publishes
+    is_open = step.receiver.windowing is None and "final" not in publishes
     mend = "leave it out" if word == "join" else "publish its `changes`, or the `table`"
     yield mode == "final" and is_open, f"no row of `{word}` is final before the end, but in windows: {mend}"
     no_table = f"a `{word}` has no table that changes: publish what is `final`"
-    yield mode == "table" and word not in ("reduce", "top_k"), no_table
+    yield mode == "table" and "table" not in publishes, no_table
     if mode == "changes":
-        has_one = word == "reduce" and step.receiver.has_row_a_key
+        has_one = "changes" in publishes and step.receiver.has_row_a_key
         yield not has_one, "`changes` are of a `reduce` that has one row for each key: publish the `table`"
         bounds = "a session's bounds, which are in its key, change: publish what is `final`"
         yield step.receiver.has_sessions, bounds

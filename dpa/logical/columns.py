@@ -15,6 +15,7 @@ from itertools import chain, repeat
 import pyarrow as pa
 
 from dpa._util.inference import no_rows
+from dpa.config import ExecutorConfig
 from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.execution.arrivals import Aligned, Input, require_one_key, united
 from dpa.execution.mapping import MapTask, check_columns
@@ -200,7 +201,7 @@ class Columns:
             check_columns(self.map_task(step, feed), known, rows)
         except ConfigError as error:
             key, message = error.key or "key", error.message
-            if key == "reducer" and step.word != "top_k":  # its executor is ours, and no job names it
+            if key == "reducer" and isinstance(step.config.section, ExecutorConfig):  # else no job names it
                 message = f"{name_of(step.receiver.executor)} {message}"
             raise ConfigError(message, step.at(_written_as(key, step, feed))) from None
 
