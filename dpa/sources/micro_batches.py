@@ -31,17 +31,6 @@ def place_of_batch(place: str, number: int) -> str:
     return f"{place}/{number:010d}"
 
 
-def read_list(batch: Location) -> list[str]:
-    """The paths of a listed batch's files."""
-    paths: list[str] = json.loads(_text(batch))
-    return paths
-
-
-def put_list(batch: Location, paths: Sequence[str]) -> None:
-    """List a batch's files."""
-    put(batch, json.dumps(paths))
-
-
 def put(place: Location, text: str) -> None:
     """Write a small file atomically."""
     folder, _, name = place.path.rpartition("/")
@@ -79,7 +68,7 @@ class MicroBatches(Feed):
         ended = self._ended()  # looked at before the batches: none comes after it
         splits: list[Split] = []
         while len(splits) < PAGE_SPLITS:
-            paths = self._batch(number)
+            paths = self.batch(number)
             if not paths:
                 return Page(splits, None if ended and not splits else (number, skipped))
             table = parquet_table(paths)
@@ -100,20 +89,20 @@ class MicroBatches(Feed):
             if is_read and not any(path.startswith(f"{batch.name}/") for path in needed):
                 batch.remove_directory()
 
-    def _batch(self, number: int) -> list[str]:
+    def batch(self, number: int) -> list[str]:
         """The paths of a batch; none if it is not complete."""
         batch = locate(place_of_batch(self.place, number))
         if batch.kind == fs.FileType.File:
-            return read_list(batch)
-        return [] if batch.at(f"{batch.path}/{COMPLETE}").kind == fs.FileType.NotFound else [batch.name]
+            paths: list[str] = json.loads(_text(batch))
+            return paths
+        return [batch.name] if batch.below(COMPLETE).exists else []
 
     def _ended(self) -> bool:
         """Whether nothing more will be staged."""
         mark = locate(f"{self.place}/{ENDED}")
-        if mark.kind == fs.FileType.NotFound:
+        if not mark.exists:
             return False
-        why = _text(mark)
-        if why:
+        if why := _text(mark):
             raise TableError(why)
         return True
 

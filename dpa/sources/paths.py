@@ -104,6 +104,10 @@ class Location:
         """What is there: a file, a directory, or nothing (`FileType.NotFound`)."""
         return self.filesystem.get_file_info(self.path).type
 
+    @property
+    def exists(self) -> bool:
+        return bool(self.kind != fs.FileType.NotFound)
+
     def remove_directory(self) -> None:
         """Remove the directory here, if there is one, with its content."""
         if self.kind == fs.FileType.Directory:
@@ -112,6 +116,9 @@ class Location:
     def at(self, path: str) -> Location:
         """Another path on the same file system."""
         return Location(self.filesystem, path, self.prefix, self.suffix)
+
+    def below(self, name: str) -> Location:
+        return self.at(f"{self.path.rstrip('/')}/{name}")
 
 
 def locate(path: str) -> Location:
@@ -244,8 +251,8 @@ def _matches(path: str) -> list[Location]:
     path = without_file_scheme(path)
     address, mark, query = path.partition("?") if _URI.match(path) else (path, "", "")
     magic = _MAGIC.search(address)
-    if magic is None or locate(path).kind != fs.FileType.NotFound:
-        return [place for place in [locate(path)] if place.kind != fs.FileType.NotFound]
+    if magic is None or locate(path).exists:
+        return [place for place in [locate(path)] if place.exists]
     head = address[: magic.start()].rpartition("/")[0]
     found = [locate((head or "/") + mark + query)]
     for part in address[len(head) + 1 :].split("/"):

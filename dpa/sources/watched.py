@@ -170,7 +170,7 @@ class WatchedFiles(Feed):
         root = locate(self.place.rstrip("/") or "/")
         if root.kind == fs.FileType.File:
             raise TableError(f"{self._shown}: is a file; what is watched is a directory")
-        if root.kind == fs.FileType.NotFound and root.filesystem.type_name not in _OBJECTS:
+        if not root.exists and root.filesystem.type_name not in _OBJECTS:
             raise TableError(f"{self._shown}: no such directory: make it, empty as it may be")
         return root
 
@@ -203,7 +203,7 @@ class WatchedFiles(Feed):
 
     def _open(self, file: _File, schema: pa.Schema | None) -> LinesFile | ParquetFile | None:
         """Look at a file; None if it is not complete, or gone."""
-        location = self._root.at(f"{self._root.path.rstrip('/')}/{file.path}")
+        location = self._root.below(file.path)
         age = self.clock() - file.time / 1e9
         try:
             if self.format is not None:

@@ -80,7 +80,7 @@ def is_small(table: pa.Table) -> bool:
 
 def _by_file(table: pa.Table, schema: StructType, spark: SparkSession, place: Location, what: str) -> DataFrame:
     place.filesystem.create_dir(place.path)
-    file = place.at(f"{place.path}/part.parquet")
+    file = place.below("part.parquet")
     pq.write_table(table, file.path, filesystem=file.filesystem)
     with as_table_error(what):
         return spark.read.schema(schema).parquet(uri_of(file))

@@ -19,7 +19,7 @@ from dpa.routing.keys import KeyName, names_of
 from dpa.sources.columns import listed, require_columns
 from dpa.spark._errors import as_table_error, spark_errors
 from dpa.spark._exchange import fetched, in_spark, is_small
-from dpa.spark._session_state import temporary_view
+from dpa.spark._session import temporary_view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

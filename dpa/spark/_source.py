@@ -28,7 +28,7 @@ from dpa.sources.paths import (
 )
 from dpa.sources.text import large_text
 from dpa.spark._errors import as_table_error, quoted
-from dpa.spark._session_state import SharedSetting, temporary_view
+from dpa.spark._session import SharedSetting, temporary_view
 
 if TYPE_CHECKING:
     import pyarrow as pa

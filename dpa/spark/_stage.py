@@ -1,5 +1,7 @@
-"""The input as Parquet that mappers read without Spark: in place if it is Parquet, else written by Spark. What takes
-long to write may be read meanwhile (`dpa.spark._hand_over`).
+"""The input as Parquet that mappers read without Spark: in place if it is Parquet, else written by Spark.
+
+A job waits a moment for the whole table, which can be counted and sampled fully. If that takes longer, the files that
+Spark has committed are listed beside them, batch by batch, for `dpa.sources.micro_batches` to read meanwhile.
 
 Staged files are removed when the block is left, for whatever reason, unless the caller keeps them. What a killed
 process has staged on this machine is removed by the next one that stages in the same directory.
@@ -7,7 +9,11 @@ process has staged on this machine is removed by the next one that stages in the
 
 from __future__ import annotations
 
+import json
+import logging
 import re
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,22 +24,25 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow.fs import LocalFileSystem
+from pyarrow import fs
 
 from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
-from dpa.sources.micro_batches import MicroBatches
+from dpa.sources.feed import PAGE_SPLITS
+from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
 from dpa.sources.parquet import ParquetTable, parquet_table
-from dpa.sources.paths import Location, for_hadoop, locate, resolved
+from dpa.sources.paths import Location, for_hadoop, is_hidden, locate, resolved
 from dpa.sources.text import TextTable, text_table
-from dpa.spark import _hand_over, _session_state
+from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
-from dpa.spark._session_state import SharedSetting
+from dpa.spark._session import SharedSetting
 from dpa.spark._source import RowSample, Source, load, reads_in_place, require_paths, text_in_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 _PREFIX = "dpa-stage-"
 EXACT_TIMESTAMPS = SharedSetting("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS", default="INT96")
@@ -46,6 +55,15 @@ ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
 _BY_TASK = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
 """Renames a task's file when the task is committed, not when the whole job is."""
+
+WHOLE_SECONDS = 5.0
+"""How long a job waits for the whole table before it starts with some files."""
+
+_LOOK_SECONDS = 0.2
+"""How often to look for Ctrl-C and for new files."""
+
+_LISTS = "_batches"
+"""The lists' directory, beside the files."""
 
 
 @contextmanager
@@ -105,13 +123,13 @@ class Kept:
         """What was staged there; a feed if it was one. Raises TableError if it is gone, or not complete."""
         place = locate(self.place)
         try:
-            return _hand_over.again(place) or parquet_table([self.place])
+            return _again(place) or parquet_table([self.place])
         except TableError as error:
             raise TableError(f"what was staged for the job before cannot be read again: {error}") from None
 
     @property
     def is_complete(self) -> bool:
-        return _hand_over.is_complete(locate(self.place))
+        return locate(self.place).below(COMPLETE).exists
 
 
 def _in_place(
@@ -172,11 +190,11 @@ def _staged(
 ) -> Iterator[ParquetTable | MicroBatches]:
     with _writing(frame, place, row_group_rows, early=early) as writing:
         with as_table_error(what):
-            is_whole = _hand_over.is_whole(writing, place, wait_for_all=not early)
-        if is_whole:
+            whole = _is_whole(writing, place, wait_for_all=not early)
+        if whole:
             yield parquet_table([place.name])
         else:
-            with _hand_over.handed_over(writing, place, what) as feed:
+            with _handed_over(writing, place, what) as feed:
                 yield feed
 
 
@@ -186,38 +204,38 @@ def new_stage(stage_dir: str | None) -> Iterator[Location]:
     Spark's may still write there, so it is removed again when Spark has ended. Raises TableError if nothing can be made
     there."""
     ours, place = _new_place(stage_dir)
-    _session_state.add_place(ours)
+    _session.add_place(ours)
     good = False
     try:
         yield place
         good = True
     finally:
         with interrupts_held():
-            _session_state.remove_place(ours, for_good=good)
+            _session.remove_place(ours, for_good=good)
 
 
 @contextmanager
 def _kept(place: Location) -> Iterator[Location]:
     """Yield a place, and remove it as `new_stage` does, unless Spark has staged everything."""
-    _session_state.add_place(place)
+    _session.add_place(place)
     try:
         yield place
     finally:
         with interrupts_held():
-            if _hand_over.is_complete(place):
-                _session_state.keep_place(place)
+            if place.below(COMPLETE).exists:
+                _session.keep_place(place)
             else:
-                _session_state.remove_place(place, for_good=False)
+                _session.remove_place(place, for_good=False)
 
 
-def _new_place(stage_dir: str | None) -> tuple[_session_state.Place, Location]:
+def _new_place(stage_dir: str | None) -> tuple[_session.Place, Location]:
     """A directory to remove, and where Spark shall write. On this machine it has an owner; in the temporary directory,
     which everybody can list, only that owner can enter it."""
     mode = 0o700 if stage_dir is None else 0o777
     stage_dir = stage_dir or gettempdir()
     parent = locate(resolved(stage_dir, "."))
-    if not isinstance(parent.filesystem, LocalFileSystem):
-        place = parent.at(f"{parent.path.rstrip('/')}/{_PREFIX}{uuid.uuid4().hex}")
+    if not isinstance(parent.filesystem, fs.LocalFileSystem):
+        place = parent.below(f"{_PREFIX}{uuid.uuid4().hex}")
         return place, place
     try:
         sweep(Path(parent.path), _PREFIX)
@@ -268,3 +286,101 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
         return table.schema
     with as_table_error("the input"):
         return load(spark(), source).limit(0).toArrow().schema
+
+
+def _is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> bool:
+    """Wait until Spark has staged everything, or for `WHOLE_SECONDS` and a first file; returns whether it is
+    everything."""
+    until = time.monotonic() + WHOLE_SECONDS
+    while not wait([writing], timeout=_LOOK_SECONDS).done:  # not one long wait: some libraries resume it after a signal
+        if not wait_for_all and time.monotonic() >= until and _committed(place):
+            return False
+    writing.result()
+    return True
+
+
+@contextmanager
+def _handed_over(writing: Future[None], place: Location, what: str) -> Iterator[MicroBatches]:
+    """Yield a feed of the files that Spark stages at a place during this block; some are there. `writing` is done when
+    Spark is; `what` starts the message if it fails."""
+    lists = _Lists(place)
+    lists.extend()
+    left = threading.Event()
+    listing = threading.Thread(target=_list_all, args=(writing, lists, what, left), name="dpa-staged", daemon=True)
+    listing.start()
+    _log.info("%s goes on while the job runs", what)
+    try:
+        yield lists.feed()
+    finally:
+        left.set()
+        listing.join()
+
+
+def _again(place: Location) -> MicroBatches | None:
+    """The feed of what was staged for another process; None if it was handed over as a whole. Raises TableError if
+    Spark had not staged everything."""
+    lists = _Lists(place)
+    if not lists.listed:
+        return None
+    if not place.below(COMPLETE).exists:
+        raise TableError(f"{place.name} is not complete, as the job's driver has ended; run it without --resume")
+    lists.extend()
+    lists.end()
+    return lists.feed()
+
+
+def _list_all(writing: Future[None], lists: _Lists, what: str, left: threading.Event) -> None:
+    """List files as they come, and Spark's failure: an exception in this thread would be lost."""
+    why = ""
+    try:
+        with as_table_error(what):
+            while not writing.done():
+                lists.extend()
+                if left.wait(_LOOK_SECONDS):
+                    return
+            writing.result()
+            lists.extend()
+    except Exception as error:
+        why = str(error) or type(error).__name__
+    while not left.is_set():
+        try:
+            lists.end(why)
+            return
+        except OSError as error:  # such as a full disk, which the end of the job mends
+            _log.warning("%s: its end cannot be said: %s", what, error)
+            left.wait(1.0)
+
+
+class _Lists:
+    """The lists of the files at a place: first those of another process, if it has made some."""
+
+    def __init__(self, files: Location) -> None:
+        self._files, self._place = files, files.below(_LISTS)
+        self.listed: list[str] = []
+        self._number = 0
+        while batch := MicroBatches(self._place.name, pa.schema([])).batch(self._number):
+            self.listed += batch
+            self._number += 1
+
+    def extend(self) -> None:
+        found = [name for name in _committed(self._files) if name not in self.listed]
+        if found:
+            self._place.filesystem.create_dir(self._place.path)
+        for start in range(0, len(found), PAGE_SPLITS):  # their footers are read whenever a page begins among them
+            some = found[start : start + PAGE_SPLITS]
+            put(self._place.at(place_of_batch(self._place.path, self._number)), json.dumps(some))
+            self.listed += some
+            self._number += 1
+
+    def end(self, why: str = "") -> None:
+        """Note that no file follows; `why`: Spark's failure, if any."""
+        put(self._place.below(ENDED), why)
+
+    def feed(self) -> MicroBatches:
+        return MicroBatches(self._place.name, parquet_table(self.listed[:1]).schema)
+
+
+def _committed(place: Location) -> list[str]:
+    """The names of complete files."""
+    infos = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+    return sorted(place.at(info.path).name for info in infos if info.is_file and not is_hidden(info.base_name))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import fs
 
 from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
 from dpa.sources.parquet import parquet_table
@@ -76,10 +75,10 @@ def streamed(
     with new_stage(stage_dir) if kept is None else nullcontext(locate(kept.place)) as place:
         place.filesystem.create_dir(place.path, recursive=True)
         with as_table_error(f"staging the stream {source.name!r}"):
-            schema = uri_of(place.at(f"{place.path}/_schema"))
+            schema = uri_of(place.below("_schema"))
             _write(spark.createDataFrame([], frame.schema), schema, row_group_rows)
-            ended = place.at(f"{place.path}/{ENDED}")
-            if ended.kind == fs.FileType.File:
+            ended = place.below(ENDED)
+            if ended.exists:
                 ended.filesystem.delete_file(ended.path)
             query = _started(frame, source, place, row_group_rows)
         watching = threading.Thread(target=_mark_the_end, args=(query, ended), daemon=True)
@@ -96,11 +95,11 @@ def _started(frame: DataFrame, source: StreamSource, place: Location, row_group_
     def stage(batch: DataFrame, number: int) -> None:
         """Spark repeats a batch that it does not know to be done, with the same number and the same rows."""
         there = locate(place_of_batch(place.name, number))
-        if there.at(f"{there.path}/{COMPLETE}").kind == fs.FileType.NotFound:
+        if not there.below(COMPLETE).exists:
             _write(batch, uri_of(there), row_group_rows)
 
     writer = frame.writeStream.foreachBatch(stage).trigger(processingTime=source.every)
-    return writer.option("checkpointLocation", uri_of(place.at(f"{place.path}/_spark"))).start()
+    return writer.option("checkpointLocation", uri_of(place.below("_spark"))).start()
 
 
 def _write(frame: DataFrame, place: str, row_group_rows: int) -> None:

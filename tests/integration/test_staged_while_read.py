@@ -19,8 +19,7 @@ from dpa.errors import JobFailedError, TableError
 from dpa.sources.feed import Page, table_of
 from dpa.sources.micro_batches import MicroBatches
 from dpa.sources.parquet import ParquetTable
-from dpa.spark import Kept, Source, input_table
-from dpa.spark import _hand_over as hand_over
+from dpa.spark import Kept, Source, _stage, input_table
 from dpa.spark._stage import is_never_repeated
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot
@@ -55,7 +54,7 @@ def gated(spark: SparkSession, gate: Path, ok: str = "true") -> str:
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are handed over from the first one on."""
-    monkeypatch.setattr(hand_over, "WHOLE_SECONDS", 0.0)
+    monkeypatch.setattr(_stage, "WHOLE_SECONDS", 0.0)
 
 
 def pages(feed: MicroBatches, position: Any = None) -> Iterator[Page]:
@@ -118,7 +117,7 @@ def test_what_spark_fails_of_is_said_and_what_is_left_early_is_gone(spark: Spark
 def test_what_is_staged_soon_is_read_as_a_whole(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hand_over, "WHOLE_SECONDS", 120.0)  # also on a busy machine
+    monkeypatch.setattr(_stage, "WHOLE_SECONDS", 120.0)  # also on a busy machine
     with input_table(lambda: spark, Source("sql", query=slow(0.0)), stage_dir=str(tmp_path), early=True) as table:
         assert isinstance(table, ParquetTable) and table.rows == ROWS
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dpa.spark import _bags
+from dpa.spark import comparison
 from dpa.spark.comparison import Comparison, compare
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -54,8 +54,8 @@ def times(count: int) -> str:
 def test_rows_match_in_any_order(content: list[dict[str, Any]], names: list[str], data: st.DataObject) -> None:
     turned = data.draw(st.permutations(content))
     for tolerance in (0.0, 1e-9, 0.5):
-        comparison = compare(table(content).select(names), table(turned).select(names[::-1]), (), tolerance)
-        assert comparison == Comparison(True, len(content))
+        compared = compare(table(content).select(names), table(turned).select(names[::-1]), (), tolerance)
+        assert compared == Comparison(True, len(content))
 
 
 @given(tables, tables, columns)
@@ -125,7 +125,7 @@ def many(rows: int, shaken: bool) -> tuple[pa.Table, pa.Table]:
 
 @pytest.mark.parametrize("tolerance", [0.0, 1e-9])
 def test_many_rows_match_without_being_tried_one_by_one(tolerance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bags, "_FEW", 0)
+    monkeypatch.setattr(comparison, "_FEW", 0)
     one, other = many(20_000, shaken=tolerance > 0)
     assert compare(one, other, (), tolerance) == Comparison(True, 20_000)
 
@@ -148,7 +148,7 @@ def test_no_other_order_of_one_column_would_match_more() -> None:
 def test_rows_whose_order_misleads_are_tried_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = pa.table({"x": [1.0, 1.06], "y": [5, 7.0]}), pa.table({"x": [1.06, 1.0], "y": [5, 7.0]})
     assert compare(one, other, (), 0.1).matches
-    monkeypatch.setattr(_bags, "_FEW", 1)
+    monkeypatch.setattr(comparison, "_FEW", 1)
     assert not compare(one, other, (), 0.1).matches, "or else nothing was tried here"
 
 

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import fs
 
 from dpa.sources.paths import Location
-from dpa.spark import _session_state as leftovers
+from dpa.spark import _session as leftovers
 from dpa.spark._stage import new_stage
 
 
