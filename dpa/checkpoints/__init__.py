@@ -1,8 +1,7 @@
 """A store of checkpoints: what a job needs to continue after a failure (docs/checkpoints.md). The store does not know
 what the bytes mean."""
 
-from dpa.checkpoints._chain import Chain, Collected, DataFiles
+from dpa.checkpoints._chain import Chain, CheckpointStore, Collected, DataFiles
 from dpa.checkpoints._manifest import FileRef, Manifest, Part, TaskParts
-from dpa.checkpoints._store import CheckpointStore
 
 __all__ = ["Chain", "CheckpointStore", "Collected", "DataFiles", "FileRef", "Manifest", "Part", "TaskParts"]

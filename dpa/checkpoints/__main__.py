@@ -19,9 +19,8 @@ from rich.table import Table
 
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
-from dpa.checkpoints._chain import Chain
+from dpa.checkpoints._chain import Chain, CheckpointStore
 from dpa.checkpoints._manifest import FileRef, Manifest
-from dpa.checkpoints._store import CheckpointStore
 from dpa.errors import CheckpointError, ConfigError
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)

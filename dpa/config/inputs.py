@@ -18,8 +18,7 @@ from dpa.config._section import OneOf, Schema, Section, SparkText
 from dpa.config.variants import Plain
 from dpa.sources.columns import of_json
 from dpa.sources.feed import Feed
-from dpa.sources.kafka import KafkaFeed
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import KafkaFeed, RecordFormat
 from dpa.sources.paths import resolved
 from dpa.sources.watched import WatchedFiles, line_format
 from dpa.windows.options import TimeOptions

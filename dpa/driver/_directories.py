@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import gettempdir
 
-from dpa._util.links import is_there, without_links
+from dpa._util.disk import is_there, without_links
 from dpa.config import JobFile
 from dpa.config.inputs import InputConfig
 from dpa.sources.paths import local_directories, local_path, prefix_of

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from dpa._util.inference import no_rows
-from dpa._util.known import known, known_schema
+from dpa._util.inference import known, known_schema, no_rows
 from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import StreamConfig
 from dpa.driver._loading import SOURCES, made_of

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dpa._util.inference import array_of, no_rows
-from dpa._util.known import known
+from dpa._util.inference import array_of, known, no_rows
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input

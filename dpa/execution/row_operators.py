@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa._util.inference import no_rows
-from dpa._util.known import known
+from dpa._util.inference import known, no_rows
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, to_show
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, described, executor_error, shown, tolerated

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dpa._util.declared import Declared
-from dpa._util.inference import array_of, as_type, no_rows, one_type
-from dpa._util.known import known
+from dpa._util.inference import array_of, as_type, known, no_rows, one_type
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, objects_of

@@ -21,8 +21,7 @@ from pydantic import TypeAdapter
 
 from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
-from dpa._util.disk import why
-from dpa._util.links import is_there, without_links
+from dpa._util.disk import is_there, why, without_links
 from dpa._util.version import REPORT
 from dpa.errors import ConfigError, DpaError
 from dpa.result import Report

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dpa._util.inference import exactly_cast
 from dpa.errors import TableError
 
 _KINDS = (
@@ -131,7 +132,7 @@ def _kind_of(kind: pa.DataType) -> int | None:
 
 def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.Array:
     """Values of a column, or of a nested part of it, in the type of a field."""
-    kind, missing = field.type, values.is_null()
+    kind = field.type
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if not field.nullable and values.null_count:
@@ -143,24 +144,8 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
         return pa.array([None] * len(values), kind)  # pa.nulls would have nulls in required fields of a struct
     if _kind_of(kind) is None or _kind_of(kind) != _kind_of(values.type):
         raise _unfit(name, values.type, kind, place)
-    if types.is_struct(kind):
-        if {each.name for each in kind} != {each.name for each in values.type}:
-            raise _unfit(name, values.type, kind, place)
-        there = pc.index(missing, False).as_py()
-        whole = values.take(pa.array(np.where(missing, there, np.arange(len(values))), pa.int64()))  # without nulls
-        parts = [_converted(pc.struct_field(whole, each.name), each, f"{name}.{each.name}", place) for each in kind]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
-    if types.is_map(kind):
-        packed = values.take(pa.array(np.arange(len(values))))  # a slice would still have the entries of all maps
-        keys = _converted(packed.keys, kind.key_field, f"{name}.key", place)
-        items = _converted(packed.items, kind.item_field, f"{name}.value", place)
-        return pa.MapArray.from_arrays(packed.offsets, keys, items, kind, mask=missing)
-    if any(test(kind) for test in _LISTS):
-        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-        made, offsets = (pa.LargeListArray, pa.int64()) if types.is_large_list(kind) else (pa.ListArray, pa.int32())
-        inside = _converted(values.flatten(), kind.value_field, f"{name}.element", place)
-        ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), offsets)
-        return made.from_arrays(ends, inside, type=kind, mask=missing)
+    if types.is_nested(kind):
+        return _nested(values, kind, name, place)
     if (kept := _kept(values, kind)) is not None:
         return kept
     if not len(values):
@@ -174,15 +159,33 @@ def _converted(values: pa.Array, field: pa.Field, name: str, place: str) -> pa.A
     raise TableError(f"{value}, {why}: convert it in the job, or give the table a wider type")
 
 
+def _nested(values: pa.Array, kind: pa.DataType, name: str, place: str) -> pa.Array:
+    missing = values.is_null()
+    if types.is_struct(kind):
+        if {each.name for each in kind} != {each.name for each in values.type}:
+            raise _unfit(name, values.type, kind, place)
+        there = pc.index(missing, False).as_py()
+        whole = values.take(pa.array(np.where(missing, there, np.arange(len(values))), pa.int64()))  # without nulls
+        parts = [_converted(pc.struct_field(whole, each.name), each, f"{name}.{each.name}", place) for each in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=missing)
+    if types.is_map(kind):
+        packed = values.take(pa.array(np.arange(len(values))))  # a slice would still have the entries of all maps
+        keys = _converted(packed.keys, kind.key_field, f"{name}.key", place)
+        items = _converted(packed.items, kind.item_field, f"{name}.value", place)
+        return pa.MapArray.from_arrays(packed.offsets, keys, items, kind, mask=missing)
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    made, offsets = (pa.LargeListArray, pa.int64()) if types.is_large_list(kind) else (pa.ListArray, pa.int32())
+    inside = _converted(values.flatten(), kind.value_field, f"{name}.element", place)
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), offsets)
+    return made.from_arrays(ends, inside, type=kind, mask=missing)
+
+
 def _kept(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """The values in a type; None if one of them would change."""
-    # Arrow refuses by type alone to make a decimal of integers that may not fit, so it is a wide one first.
-    whole = types.is_integer(values.type) and types.is_decimal(kind)
+    if types.is_float16(values.type):  # of which Arrow makes wrong integers
+        return None
     try:
-        made = (values.cast(pa.decimal256(76, kind.scale)) if whole else values).cast(kind)
-        same = pc.equal(back := made.cast(values.type, safe=False), values)
+        made, is_same = exactly_cast(values, kind)
     except pa.ArrowException:
         return None
-    if types.is_floating(values.type):
-        same = pc.or_(same, pc.and_(pc.is_nan(back), pc.is_nan(values)))
-    return made if pc.all(same, min_count=0).as_py() else None
+    return made if is_same else None

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpa._util.disk import sync, why, writing
-from dpa._util.links import is_of_file_system
+from dpa._util.disk import is_of_file_system, sync, why, writing
 from dpa._util.signals import interrupts_held
 from dpa.errors import PlaceTakenError, TableError
 from dpa.sinks._format import Format, Target

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpa._util.inference import array_of
-from dpa._util.known import known, require_name
+from dpa._util.inference import array_of, known, require_name
 from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page, drawn_from, never
 from dpa.sources.splits import memory_splits

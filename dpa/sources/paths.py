@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from dpa._util.links import without_links
+from dpa._util.disk import without_links
 from dpa.errors import TableError
 from dpa.sources.manifest import MANIFEST, ResultManifest
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.sources.columns import listed, require_columns
+from dpa.sources.lines import large_text
 from dpa.sources.paths import (
     Location,
     for_hadoop,
@@ -26,7 +27,6 @@ from dpa.sources.paths import (
     resolved,
     without_file_scheme,
 )
-from dpa.sources.text import large_text
 from dpa.spark._errors import as_table_error, quoted
 from dpa.spark._session import SharedSetting, temporary_view
 
@@ -111,7 +111,7 @@ def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
 
 
 def text_in_place(source: Source, sample: RowSample | None = None) -> list[Location]:
-    """The files of a text input, if it is wanted as it is and `dpa.sources.text.large_text` finds reading in place
+    """The files of a text input, if it is wanted as it is and `dpa.sources.lines.large_text` finds reading in place
     worthwhile; else none."""
     try:
         if source.format != "text" or not _is_wanted_as_it_is(source, sample):

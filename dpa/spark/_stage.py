@@ -30,10 +30,10 @@ from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.sources.feed import PAGE_SPLITS
+from dpa.sources.lines import TextTable, text_table
 from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
 from dpa.sources.parquet import ParquetTable, parquet_table
 from dpa.sources.paths import Location, for_hadoop, is_hidden, locate, resolved
-from dpa.sources.text import TextTable, text_table
 from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
 from dpa.spark._session import SharedSetting

@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa._util.disk import sync
-from dpa._util.links import is_of_file_system
+from dpa._util.disk import is_of_file_system, sync
 from dpa._util.owned import UntrustedError, held, read_trusted
 from dpa.storage._files import Files, Purpose, tag_of
 

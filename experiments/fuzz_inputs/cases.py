@@ -15,7 +15,7 @@ from dpa import Feed, Flow, Page, Process, Reducer, batch_filter, batch_mapper, 
 from dpa.aggregates import Distinct, Max, Min, Sum, TopK
 from dpa.flow import KeyedRows, Stream
 from dpa.sources.columns import of_json
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import RecordFormat
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
 from experiments.fuzz_inputs import columns, files

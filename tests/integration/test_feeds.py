@@ -13,8 +13,7 @@ from topologies import CONFIGS
 
 from dpa import Job
 from dpa.sources.feed import table_of
-from dpa.sources.kafka import KafkaFeed
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import KafkaFeed, RecordFormat
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot
 from jobs.orders_to_kafka import fill, orders

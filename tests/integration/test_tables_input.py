@@ -246,8 +246,8 @@ def test_bytes_that_are_no_text_are_replaced_when_staged(spark, tmp_path) -> Non
 
 
 def test_large_text_is_read_in_place_with_the_lines_that_spark_finds(spark, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("dpa.sources.text._LARGE_BYTES", 0)
-    monkeypatch.setattr("dpa.sources.text._SPLIT_BYTES", 5)
+    monkeypatch.setattr("dpa.sources.lines._LARGE_BYTES", 0)
+    monkeypatch.setattr("dpa.sources.lines._TEXT_SPLIT_BYTES", 5)
     for module in ("lines", "records"):
         monkeypatch.setattr(f"dpa.sources.{module}.PIECE_BYTES", 2)
     parts = [
@@ -283,7 +283,7 @@ def test_large_text_is_read_in_place_with_the_lines_that_spark_finds(spark, tmp_
 
 
 def test_a_job_that_reads_text_in_place_needs_no_spark(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("dpa.sources.text._LARGE_BYTES", 0)
+    monkeypatch.setattr("dpa.sources.lines._LARGE_BYTES", 0)
     monkeypatch.setattr("dpa.driver.inputs.spark_session", None)
     (tmp_path / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
     job = Job(name="words", input={"format": "text", "path": str(tmp_path / "words.txt")}, key="value", reducer="count")

@@ -35,8 +35,7 @@ from dpa.sinks.delta import DeltaLayout, _Part
 from dpa.sources.feed import Position
 from dpa.sources.foreign import ForeignSplit
 from dpa.sources.generated import GeneratedSplit, ReadRate
-from dpa.sources.kafka import KafkaSplit
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import KafkaSplit, RecordFormat
 from dpa.sources.lines import LineFormat, LinesSplit
 from dpa.sources.splits import FirstRows, MemorySplit, NumberedSplit, ParquetSplit, is_split
 from dpa.sources.watched import Seen

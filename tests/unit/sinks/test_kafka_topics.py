@@ -18,8 +18,7 @@ from dpa.execution.publishing import Publishes
 from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks.sink import RESULT
 from dpa.sources.feed import table_of
-from dpa.sources.kafka import KafkaFeed
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import KafkaFeed, RecordFormat
 
 
 class Job:

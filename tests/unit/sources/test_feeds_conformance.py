@@ -21,13 +21,11 @@ from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page
 from dpa.sources.foreign import PolledRows, Poller
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable, Generator, ReadRate
-from dpa.sources.kafka import KafkaFeed
-from dpa.sources.kafka_records import RecordFormat
-from dpa.sources.lines import LineFormat
+from dpa.sources.kafka import KafkaFeed, RecordFormat
+from dpa.sources.lines import LineFormat, text_table
 from dpa.sources.memory import MemoryFeed
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import data_files
-from dpa.sources.text import text_table
 from dpa.sources.watched import WatchedFiles
 from dpa.testing import FeedError, check_feed
 from jobs.text_files import Lines, TextFiles

@@ -25,8 +25,7 @@ from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.events import StepDone
 from dpa.protocol.wire.instructions import CloseSplit, NextStep, OpenSplit
 from dpa.sources.feed import NumberedFeed, table_of
-from dpa.sources.kafka import KafkaFeed, KafkaSplit
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import KafkaFeed, KafkaSplit, RecordFormat
 from dpa.sources.splits import Gaps, NumberedSplit, channel_of
 from dpa.testing import LocalBackend
 

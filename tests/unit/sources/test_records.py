@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dpa.errors import TableError
 from dpa.sources import lines
 from dpa.sources.feed import table_of
-from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.kafka import RecordFormat
 from dpa.sources.lines import LineFormat
 from dpa.sources.records import LineBlock
 from dpa.sources.splits import Gaps, Split

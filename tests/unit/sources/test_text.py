@@ -11,17 +11,16 @@ from typing import Any
 import pytest
 
 from dpa.errors import TableError
-from dpa.sources import lines, text
+from dpa.sources import lines
 from dpa.sources.feed import table_of
-from dpa.sources.lines import LinesFile
+from dpa.sources.lines import LinesFile, large_text, text_table
 from dpa.sources.paths import data_files, locate
-from dpa.sources.text import large_text, text_table
 
 
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_SPLIT_BYTES", 100)
-    monkeypatch.setattr(text, "_LARGE_BYTES", 50)
+    monkeypatch.setattr(lines, "_TEXT_SPLIT_BYTES", 100)
+    monkeypatch.setattr(lines, "_LARGE_BYTES", 50)
 
 
 def test_splits_have_all_lines_in_order_and_no_more_rows_than_asked_for(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
     table = text_table(data_files(str(tmp_path)))
     small = table.sample(10_000)
     assert small["value"].to_pylist() == written
-    monkeypatch.setattr(text, "_SAMPLED_BYTES", 100)
+    monkeypatch.setattr(lines, "_SAMPLED_BYTES", 100)
     monkeypatch.setattr(type(table), "poll", None)
     sample = table.sample(100, seed=1)["value"].to_pylist()
     assert len(set(sample)) == 100 and set(sample) <= set(written)
@@ -95,7 +94,7 @@ def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
     assert 0 < table.sample(100, enough=lambda: True).num_rows < 30
     assert table.sample(100, seed=1)["value"].to_pylist() == sample
     monkeypatch.undo()
-    monkeypatch.setattr(text, "_SAMPLED_BYTES", 10)
+    monkeypatch.setattr(lines, "_SAMPLED_BYTES", 10)
     (tmp_path / "long.txt").write_text("x" * 5_000)
     assert text_table(data_files(str(tmp_path / "long.txt"))).sample(9)["value"].to_pylist() == ["x" * 5_000]
 
