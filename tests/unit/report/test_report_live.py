@@ -10,16 +10,15 @@ import pytest
 import report_samples as samples
 from progress_samples import Clock, Terminal, at_share, show, working_off
 
-from dpa.driver.run import Run
+from dpa.driver._progress import RunProgress
 from dpa.errors import ConfigError
-from dpa.job import Job
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.report import MODES, make_progress
 from dpa.report._panel import RichProgress
 from dpa.report._progress import REDISTRIBUTION_LINES, NoProgress, PlainProgress
+from dpa.telemetry.observers import Observers
 from dpa.telemetry.tracker import RunTracker
-from dpa.testing import LocalBackend
 
 
 def fed(snapshots: list[Snapshot], seconds_apart: float) -> list[str]:
@@ -207,11 +206,10 @@ def test_a_stream_that_failed_is_not_said_to_have_ended() -> None:
 def test_the_end_of_the_stream_is_summed_up_from_its_last_numbers(last: str) -> None:
     stream = io.StringIO()
     progress = PlainProgress(stream, "job", Clock())
-    job = Job(input=[{"key": 1}], reducer="count")
-    run = Run(job.spec, LocalBackend(), progress)
-    run._enter("startup")
+    run = RunProgress(Observers(progress))
+    run.enter("startup")
     for share, phase in ((0.5, "stream"), (0.8, "stream"), (1.0, last), (1.0, "done")):
-        run._update(at_share(share, phase=phase))
+        run.update(at_share(share, phase=phase))
     assert [line.split("job: ")[1].split(",000 records")[0] for line in stream.getvalue().splitlines()] == [
         "startup",
         "stream",

@@ -1,0 +1,117 @@
+"""Where the rows of one run go: results, partial results and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+from dpa._util.outages import Outages
+from dpa.config import JobFile
+from dpa.driver.outputs import DEAD_LETTERS, PartialPublication, ResultSink, publish, published
+from dpa.driver.spec import JobSpec
+from dpa.protocol.graph import Graph
+from dpa.protocol.plan import RunOutcome
+from dpa.protocol.task.delivery import Delivery
+from dpa.protocol.wire.instructions import Commit
+from dpa.result import Report, Result, when_written
+from dpa.sinks.objects import ParquetObjects
+
+
+def partial_outputs(file: JobFile) -> dict[str, PartialPublication]:
+    """By the key path of the section that asks for each. ConfigError if a directory cannot be what it is to be."""
+    return {key: PartialPublication(file, given.path, key) for key, given in published(file) if given.path is not None}
+
+
+class RunOutputs:
+    """All sinks of a run.
+
+    Attributes:
+        results: the steps whose rows are results, each with its sink.
+        outages: how all sinks bear outages of their places.
+    """
+
+    def __init__(self, spec: JobSpec, partial: Mapping[str, PartialPublication], *, is_saved: bool) -> None:
+        """`partial`: as from `partial_outputs`; `is_saved`: the job makes checkpoints."""
+        self.results = [
+            ResultSink(spec.file, step, spec.outputs.get(step.at("write")), is_saved=is_saved) for step in spec.results
+        ]
+        self.outages = Outages()
+        self._letters = spec.outputs.get(DEAD_LETTERS)
+        self._partial = {
+            step.name: partial[step.at("aggregation")]
+            for step in spec.steps
+            if step.config.aggregation is not None and step.config.aggregation.path is not None
+        }
+        self._whole = [result.output for result in self.results] + ([] if self._letters is None else [self._letters])
+        for output in (*self._whole, *self._partial.values()):
+            output.outages = self.outages
+
+    def know_job(self, job: str) -> None:
+        for output in self._whole:
+            output.sink.job = job
+
+    @property
+    def letters_place(self) -> str | None:
+        """Where dead letters are, or will be; None: nowhere."""
+        return None if self._letters is None else self._letters.place
+
+    @property
+    def with_checkpoints(self) -> list[str]:
+        """The key paths of results whose epochs are committed with checkpoints."""
+        return [result.step.at("write") for result in self.results if result.output.sink.with_checkpoints]
+
+    def begin(self, stack: ExitStack) -> None:
+        """Begin results and dead letters, and leave nothing uncommitted of them when `stack` ends."""
+        for output in self._whole:
+            stack.enter_context(output)
+
+    def begin_partial(self, stack: ExitStack) -> None:
+        for partial in self._partial.values():
+            stack.enter_context(partial)
+
+    def clear_partial(self) -> None:
+        """Have readers see no partial results of an older run."""
+        for partial in self._partial.values():
+            partial.clear()
+
+    def restart(self) -> None:
+        """Drop what a dead generation has staged."""
+        for output in (*(result.output for result in self.results), *self._partial.values()):
+            output.restart()
+
+    def known_to(self, graph: Graph) -> Graph:
+        """The graph whose stages know how their rows come to readers."""
+        of = {result.name: result for result in self.results}
+        stages = tuple(of[stage.name].published(stage) if stage.name in of else stage for stage in graph.stages)
+        return replace(graph, stages=stages)
+
+    def delivery(self, step: str, delivery: Delivery) -> Delivery:
+        sink = next((result.output.sink for result in self.results if result.name == step), None)
+        if sink is not None and sink.publishes is not None:
+            return replace(delivery, sink=sink, partial=sink)
+        partial = self._partial.get(step)
+        return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)
+
+    def commit(self, commit: Commit) -> None:
+        """Commit an epoch to a sink of this process."""
+        output = next(result.output for result in self.results if result.name == commit.stage)
+        output.commit(commit.staged, commit.at, commit.epoch)
+
+    def take(self, outcome: RunOutcome) -> None:
+        """Take the results, which are complete and not yet published."""
+        for result in self.results:
+            result.take(outcome)
+
+    def publish_letters(self, outcome: RunOutcome) -> None:
+        if self._letters is not None:
+            publish(self._letters, outcome.letters)
+
+    def result(self, report: Report) -> Result:
+        """What a job that has not failed returns."""
+        tables = {result.name: result.table for result in self.results if result.table is not None}
+        written = {result.name: when_written(result.report) for result in self.results}
+        keys = {result.name: result.step.at("write.path") for result in self.results}
+        sinks = {result.name: result.output.sink for result in self.results}
+        far = {name: sink for name, sink in sinks.items() if isinstance(sink, ParquetObjects)}
+        return Result(report, tables, written, _keys=keys, _sinks=far)
