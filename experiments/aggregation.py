@@ -27,7 +27,6 @@ from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import run_on
 from dpa.sinks.objects import ParquetObjects
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, actors, main, markdown_table, progress
@@ -138,7 +137,7 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
         reader = Reader(directory)
         reader.start()
         with actors(len(plan.graph.addresses)) as launched:
-            outcome = run_on(launched, plan, RunHooks(warn=print))
+            outcome = launched.run(plan, RunHooks(warn=print))
         reader.stop()
         published = any(Path(directory).glob("part-*"))
     result = in_memory(outcome, REDUCER)

@@ -23,7 +23,6 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import run_on
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, actors, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, zipf_table
@@ -109,7 +108,7 @@ def _run(job: Job, opened: OpenedInput, records: int, tasks: int) -> dict[str, A
     with ray_session(None, actors=2 * tasks + 2, object_store_mb=job.config.ray.object_store_mb):
         plan = job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema})
         with actors(len(plan.graph.addresses)) as launched:
-            outcome = run_on(launched, plan, RunHooks(peaks.look, warn=print))
+            outcome = launched.run(plan, RunHooks(peaks.look, warn=print))
     stage = outcome.snapshot[REDUCER]
     assert sum(reducer.processed for reducer in stage.tasks) == records
     by_stage: dict[str, int] = {}

@@ -18,7 +18,6 @@ from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.runtime.launch import run_on
 from dpa.sources.splits import memory_splits
 from experiments.harness import actors, progress
 from jobs.watched import Scheduled, WatchedCount, began_at
@@ -86,7 +85,7 @@ def counts_of(plan: RunPlan, directory: str, meanwhile: Callable[[ActorHandle, f
             if meanwhile is not None and began is not None:
                 meanwhile(launched.coordinator, time.time() - began)
 
-        outcome = run_on(launched, plan, RunHooks(observe, progress))
+        outcome = launched.run(plan, RunHooks(observe, progress))
     return pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
 
 

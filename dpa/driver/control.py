@@ -15,13 +15,12 @@ from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescal
 from dpa.protocol.wire.instructions import Answer
 from dpa.routing.members import MOST_TASKS
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.named_jobs import NamedJob
 from dpa.telemetry.mailbox import JobByFiles
 from dpa.telemetry.observers import Observer
 from dpa.telemetry.status import Status
 
 
-class ReachedJob(Protocol):
+class JobClient(Protocol):
     """How a running job is reached."""
 
     name: str
@@ -32,6 +31,10 @@ class ReachedJob(Protocol):
 
     def ask(self, request: Request) -> Answer:
         """The answer to a request, once there is one; ControlError if the job has ended."""
+        ...
+
+    def follow(self, observer: Observer) -> tuple[int, str] | None:
+        """As `RunningJob.follow`."""
         ...
 
 
@@ -48,30 +51,25 @@ class RunningJob:
         name: by which it can be found: that of the job, with the number of its process.
     """
 
-    def __init__(self, reached: ReachedJob, address: str | None = None) -> None:
-        self.name = reached.name
-        self._reached, self._address = reached, address
+    def __init__(self, client: JobClient, address: str | None = None) -> None:
+        self.name = client.name
+        self._client, self._address = client, address
 
     @staticmethod
     def all(address: str | None = None) -> list[RunningJob]:
         """The running jobs, by name: those on the cluster at an address; None: those of this user on this machine that
-        have a Ray of their own.
-
-        Raises:
-            ConfigError: there is no cluster at the address, or it does not let this process in.
-        """
+        have a Ray of their own. Errors as of `connected`."""
+        if address is None:
+            return [RunningJob(job) for job in JobByFiles.all()]
         with connected(address):
-            found: Sequence[ReachedJob] = JobByFiles.all() if address is None else NamedJob.all()
-            return [RunningJob(reached, address) for reached in found]
+            from dpa.runtime.named_jobs import NamedJob  # which imports Ray
+
+            return [RunningJob(job, address) for job in NamedJob.all()]
 
     @staticmethod
     def find(name: str, address: str | None = None) -> RunningJob:
-        """The running job of a name: its own, or that of the job where only one such job runs.
-
-        Raises:
-            ControlError: there is none, or there are several.
-            ConfigError: there is no cluster at the address, or it does not let this process in.
-        """
+        """The running job of a name: its own, or that of the job where only one such job runs. ControlError if there is
+        none, or there are several; other errors as of `connected`."""
         jobs = RunningJob.all(address)
         found = [job for job in jobs if name in (job.name, job.name.rpartition("-")[0])]
         if len(found) == 1:
@@ -82,22 +80,15 @@ class RunningJob:
         raise ControlError(f"{what}; running jobs: {there}")
 
     def status(self) -> Status | None:
-        """How it is; None if it has not begun to stream."""
         with connected(self._address):
-            return self._reached.status()
+            return self._client.status()
 
     def follow(self, observer: Observer) -> tuple[int, str] | None:
-        """Show an observer how the job goes on until it ends; what is raised meanwhile, as by Ctrl-C, leaves it
-        running. Returns the exit status of a detached job, and what its driver has printed; None of any other job.
-
-        Raises:
-            ControlError: the job runs on no cluster.
-        """
-        if not isinstance(self._reached, NamedJob):
-            why = "runs in a Ray of its own, and is shown where it was started"
-            raise ControlError(f"{self.name} {why}; a job on a cluster (`--address`) can be followed from elsewhere")
+        """Show the job to an observer until it ends; what is raised meanwhile, as by Ctrl-C, leaves it running. Returns
+        the exit status of a detached job, and what its driver has printed; None for any other job. ControlError if the
+        job runs on no cluster."""
         with connected(self._address):
-            return self._reached.follow(observer)
+            return self._client.follow(observer)
 
     def scale(
         self,
@@ -106,12 +97,9 @@ class RunningJob:
         nodes: Sequence[str] = (),
         warn: Callable[[str], None] = warnings.warn,
     ) -> str:
-        """Have a stage have `tasks` tasks, 256 at most; new ones on these nodes in turn, if they are given. Returns
-        what has been done, in a sentence, when it is. `warn` receives that the cluster has fewer processors.
-
-        Raises:
-            ControlError: the job refused, or has ended.
-        """
+        """Have a stage have `tasks` tasks, 256 at most; new ones on these nodes in turn, if they are given. `warn`
+        receives that the cluster has fewer processors. This and the other requests return what has been done, in a
+        sentence, when it is; ControlError if the job refuses, or has ended."""
         with connected(self._address):
             status = self.status()
             if status is not None and 0 < status.processors < tasks <= MOST_TASKS:
@@ -119,42 +107,26 @@ class RunningJob:
             return self._ask(Rescale(_number(), stage, tasks, tuple(nodes)))
 
     def move(self, stage: str, tasks: Sequence[int], nodes: Sequence[str] = ()) -> str:
-        """Have new tasks take the places of these, on these nodes in turn. Returns what has been done, when it is.
-
-        Raises:
-            ControlError: the job refused, or has ended.
-        """
+        """Have new tasks take the places of these, on these nodes in turn."""
         return self._ask(MoveTasks(_number(), stage, tuple(tasks), tuple(nodes)))
 
     def cancel(self, stage: str | None = None) -> str:
         """Make no change of a stage's tasks that waits, or whose new tasks are not up yet; without a stage, end the
-        whole job, which publishes nothing. Returns what has been done.
-
-        Raises:
-            ControlError: there is no such change, it is too late, or the job has ended.
-        """
+        whole job, which publishes nothing."""
         return self._ask(CancelJob(_number()) if stage is None else CancelChange(_number(), stage))
 
     def stop(self) -> str:
-        """End the whole job behind a last checkpoint, so that it can be resumed; at once if it makes none. Nothing is
-        published. Returns what has been done.
-
-        Raises:
-            ControlError: no checkpoint can be made or written now, and the job goes on; or it has ended.
-        """
+        """End the whole job after a last checkpoint, so that it can be resumed; at once if it makes none. Nothing is
+        published. If no checkpoint can be made or written now, the job continues."""
         return self._ask(CancelJob(_number(), saves=True))
 
     def finish(self) -> str:
-        """Close its open inputs: the job ends with what has come. Returns what has been done.
-
-        Raises:
-            ControlError: it has none, or has ended.
-        """
+        """Close its open inputs: the job ends with what has come."""
         return self._ask(CloseFeeds(_number()))
 
     def _ask(self, request: Request) -> str:
         with connected(self._address):
-            answer = self._reached.ask(request)
+            answer = self._client.ask(request)
         if answer.refused:
             raise ControlError(f"{self.name}: {answer.text}")
         return answer.text

@@ -78,16 +78,12 @@ class TaskActor:
         return self._process
 
     def _require(self, generation: int) -> None:
-        """Refuse what a coordinator of an earlier generation asks for, with a `ProtocolError`."""
+        """ProtocolError for what a coordinator of an earlier generation asks for."""
         if generation < self._generation:
             raise ProtocolError(f"generation {generation} has ended: this process is of generation {self._generation}")
 
     def _leave_for(self, generation: int) -> None:
-        """End a task of an earlier generation.
-
-        Raises:
-            ProtocolError: the process was reset for a later generation.
-        """
+        """End a task of an earlier generation. ProtocolError if the process was reset for a later one."""
         self._require(generation)
         # A process that was still starting was not reset; the generation before may have made it a task meanwhile.
         if self._generation < generation and self.reset(generation) is None:
@@ -154,7 +150,7 @@ class TaskActor:
 
 
 class StageActor(TaskActor):
-    """A task of a stage."""
+    """The actor of a task of a stage."""
 
     task: StageTask | None
 
@@ -165,13 +161,8 @@ class StageActor(TaskActor):
     @ray.method(concurrency_group="control")
     def become(self, address: Address, given: list[ObjectRef]) -> None:
         """Be this task; `given`: references to the packed plan, and to what the task begins with if the job has
-        checkpoints.
-
-        Raises:
-            ConfigError: a module of the user's is not to be found here.
-            CheckpointError: what it begins with cannot be read.
-            ProtocolError: the process was reset for a later generation.
-        """
+        checkpoints. ConfigError if a module of the user's is not to be found here; CheckpointError if what it begins
+        with cannot be read; ProtocolError if the process was reset for a later generation."""
         # As arguments they could be lost, with the call, on a Ray of the caller's whose workers have ports of the
         # system's choice.
         packed: PackedPlan = ray.get(given[0])
@@ -195,7 +186,6 @@ class LoadBalancerActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def become(self, plan: RunPlan) -> None:
-        """Be the load balancer of a plan's graph."""
         from dpa.protocol.balancer.machine import load_balancer_of  # which no other actor needs
 
         self._leave_for(plan.generation)
@@ -210,11 +200,7 @@ class LoadBalancerActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def redistribute(self, node_id: int, stage: str) -> None:
-        """Relieve a task, even if its load is low.
-
-        Raises:
-            BalanceError: there is no such task.
-        """
+        """Relieve a task, even if its load is low. BalanceError if there is no such task."""
         shell = self._task_of(self._generation).shell
         with shell.lock:
             self._machine.require_task(stage, node_id)

@@ -331,7 +331,7 @@ class Coordinating(RelayedTask):
         return None
 
     def _connect(self, started: Handles, relays: Mapping[Address, TaskProcess] = MappingProxyType({})) -> None:
-        """Let actors that are tasks take part; `relays`: where those are that have begun just before."""
+        """Connect actors that are tasks with all others; `relays`: where those are that have begun just before."""
         # Not before all are made: the first to be connected may send to the last.
         before = self.present
         require_all(self._introduce(started), "died")
@@ -366,11 +366,7 @@ class Coordinating(RelayedTask):
         at_once: int,
         require_all: Callable[[Mapping[Address, ObjectRef]], object],
     ) -> Handles:
-        """Make these tasks, on these nodes if given, `at_once` at a time.
-
-        Raises:
-            JobFailedError: one could not be made.
-        """
+        """Make these tasks, on these nodes if given, `at_once` at a time. JobFailedError if one could not be made."""
         made: Handles = {}
         tasks = iter(wanted.items())
         while new := {address: self._actors.actor_for(address, node) for address, node in islice(tasks, at_once)}:

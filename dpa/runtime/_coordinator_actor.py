@@ -63,11 +63,8 @@ class CoordinatorActor(TaskActor):
         self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan, store: CheckpointStore | None = None
     ) -> TaskProcess:
         """Start the job, with the newest checkpoint in the store if there is one; `plan` is without user code, and
-        `packed` with it. Returns where this actor is.
-
-        Raises:
-            CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
-        """
+        `packed` with it. Returns where this actor is. CheckpointError if the newest checkpoint cannot be read, or a
+        later generation has the job."""
         self._require(plan.generation)
         task = Coordinating(self._prepared, own_handle, plan, packed, store, self._answers)
         self._be(task)
@@ -87,7 +84,6 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def answers(self, requests: Sequence[int]) -> list[Answer]:
-        """The answers that there are to these requests."""
         return self._answers.found(requests)
 
     @ray.method(concurrency_group="control", num_returns=0)

@@ -14,15 +14,15 @@ from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Place
 from dpa.runtime._answers import RESTARTED, TOO_LATE
+from dpa.runtime._kept_processes import KeptProcesses
 from dpa.runtime._machines import ENDED, Machines
 from dpa.runtime.cluster import is_of_this_process
-from dpa.runtime.launch import POLL_SECONDS, Launched, run_on
+from dpa.runtime.launch import POLL_SECONDS, Launched
 from dpa.runtime.named_jobs import free_name, named
 from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from dpa.checkpoints import CheckpointStore
-    from dpa.runtime._kept_processes import KeptProcesses
 
 
 class Generations:
@@ -30,8 +30,7 @@ class Generations:
 
     def __init__(self, tasks: int, place: Place | None, job: str) -> None:
         """Start the actors of the first generation, for this number of tasks of stages. `place` chooses their nodes;
-        None: Ray spreads them. On a Ray that this process has not started, the coordinator is found by the `job`'s
-        name."""
+        None: Ray spreads them. On a Ray of others, requests find the coordinator by the `job`'s name."""
         self._tasks, self._place = tasks, place
         self._name = None if is_of_this_process() else free_name(job)
         self._writes = False
@@ -49,13 +48,9 @@ class Generations:
             self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed
 
     def run(self, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None) -> RunOutcome:
-        """Run a plan to its end.
-
-        Raises:
-            JobFailedError: user code failed, or more processes died, one after the other, than the plan bears.
-            JobCancelledError: a request asked for it.
-            CheckpointError: checkpoints cannot be read where they are to be.
-        """
+        """Run a plan to its end. JobFailedError if user code failed, or more processes died, one after the other, than
+        the plan bears; JobCancelledError if a request asked for that; CheckpointError if checkpoints cannot be
+        read."""
         recoveries, until, store = Recoveries(plan.recovery), 0.0, None
         if plan.saved is not None:
             from dpa.checkpoints import CheckpointStore
@@ -72,7 +67,7 @@ class Generations:
                     tries=recoveries.suspects,
                     attempts_left=recoveries.attempts_left,
                 )
-                return run_on(self._launched, generation, hooks, mailbox, store, self._machines)
+                return self._launched.run(generation, hooks, mailbox, store, self._machines)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
             for machine in self._machines.check():
@@ -92,7 +87,7 @@ class Generations:
             _tried(partial(hooks.restart, death), waits)
 
     def _wait(self, until: float, mailbox: Mailbox | None) -> None:
-        """Wait until a moment on the monotonic clock; raises if the job is cancelled or the coordinator dies."""
+        """Wait until a moment on the monotonic clock. JobCancelledError and TaskDiedError as of `Launched.poll`."""
         while (left := until - time.monotonic()) > 0:
             self._launched.poll(min(left, POLL_SECONDS), mailbox)
 

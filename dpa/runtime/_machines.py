@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
+import ray
+
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.recovery import Death, TaskDiedError
@@ -74,8 +76,6 @@ class Machines:
     """
 
     def __init__(self) -> None:
-        import ray
-
         self._here: str = ray.get_runtime_context().get_node_id()
         self._addresses: dict[str, tuple[str, int]] = {}
         self._raylet = None if is_of_this_process() else self._raylet_of(self._here)
@@ -94,12 +94,8 @@ class Machines:
         return frozenset(self.lost | self._drains.keys() | draining_nodes().keys()) - {self._here}
 
     def look(self, polled: Polled, running: Running) -> None:
-        """Check that all live, and leave those that drain. Called several times a second.
-
-        Raises:
-            TaskDiedError: a machine is lost, or left at once.
-            JobFailedError: Ray has ended on this machine.
-        """
+        """Check that all live, and leave those that drain. Called several times a second. TaskDiedError if one is lost,
+        or left at once; JobFailedError if Ray has ended on this machine."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _LOOK_SECONDS
@@ -140,8 +136,6 @@ class Machines:
 
     def _raylet_of(self, node: str) -> Raylet:
         if node not in self._addresses:
-            import ray
-
             self._addresses = {
                 each["NodeID"]: (each["NodeManagerAddress"], each["NodeManagerPort"]) for each in ray.nodes()
             }
@@ -159,11 +153,8 @@ class Machines:
         return found
 
     def _leave(self, node: str, deadline: float, polled: Polled, running: Running) -> None:
-        """Move the tasks away from a machine that drains.
-
-        Raises:
-            TaskDiedError: one cannot move, and there is a new checkpoint.
-        """
+        """Move the tasks away from a machine that drains. TaskDiedError if one cannot move, once there is a new
+        checkpoint."""
         saved = polled.snapshot and polled.snapshot.checkpoints
         written = saved.written if saved else 0
         drain = self._drains.get(node)

@@ -112,11 +112,8 @@ class Slowness:
     """What makes one reducer slow; nothing, unless the plan says so."""
 
     def __init__(self, plan: RunPlan, task: Address, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Start the busy process, if the plan names this task; called in the task's process.
-
-        Raises:
-            ConfigError: processes cannot be pinned here.
-        """
+        """Start the busy process, if the plan names this task; called in the task's process. ConfigError if processes
+        cannot be pinned here."""
         slow = plan.testing.get(task.stage, SlowTasks())
         self._factor = dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
         self._sleep = sleep

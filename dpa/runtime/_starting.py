@@ -75,7 +75,6 @@ class Prepared:
             self._changed.set()
 
     def close(self) -> None:
-        """End the actors that were created."""
         for handle in self.created:
             ray.kill(handle)
 
@@ -91,11 +90,8 @@ class LateStart:
         self._cancelled.set()
 
     def require_all(self, calls: Mapping[Address, ObjectRef]) -> None:
-        """Wait for the first calls to new actors.
-
-        Raises:
-            JobFailedError: one is not answered, or not in time, or the start is cancelled.
-        """
+        """Wait for the first calls to new actors. JobFailedError if one is not answered, or not in time, or the start
+        is cancelled."""
         until = time.monotonic() + self._seconds
         for address, reference in calls.items():
             while not ray.wait([reference], timeout=_LOOK_SECONDS)[0]:
@@ -112,12 +108,8 @@ class LateStart:
 
 
 def require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> dict[Address, Any]:
-    """The results of calls to actors.
-
-    Raises:
-        JobFailedError: one is not answered; `otherwise` says what has become of that actor. A `TaskDiedError` if its
-            process has died.
-    """
+    """The results of calls to actors. JobFailedError if one is not answered, and `otherwise` says what has become of
+    that actor; a TaskDiedError if its process has died."""
     found = {}
     for address, reference in calls.items():
         try:

@@ -153,11 +153,7 @@ class StageTask(Task):
     ) -> None:
         """`plan` is the one that was packed; `beginning`: what the task begins with, if the job has checkpoints;
         `is_over`: set when the generation has ended; `known`: actors of the generation before, whose coordinator hears
-        of an outage while states are read.
-
-        Raises:
-            CheckpointError: what it begins with cannot be read.
-        """
+        of an outage while states are read. CheckpointError if `beginning` cannot be read."""
         plan = plan if beginning is None else replace(plan, graph=beginning.graph)
         super().__init__(task_of(plan.graph, address), plan)
         self.handles = known

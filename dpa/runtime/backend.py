@@ -6,15 +6,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Place
-from dpa.runtime._generations import Generations
 from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
 from dpa.telemetry.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from dpa.runtime._generations import Generations
 
 _OWN_ACTORS = 2
 """The coordinator and the load balancer, which each job has besides the tasks of its stages."""
@@ -39,11 +41,7 @@ class RayBackend:
     job: str = "job"
 
     def nodes(self) -> list[BackendNode]:
-        """The nodes of the cluster.
-
-        Raises:
-            ConfigError: there is no cluster at the address.
-        """
+        """The nodes of the cluster. ConfigError if there is none at the address."""
         with ray_session(self.address, runtime_env=dict(self.runtime_env)):
             return alive_nodes()
 
@@ -69,6 +67,10 @@ class RayBackend:
         with session:
             if is_over.is_set():
                 raise JobFailedError("the job ended before its tasks were started")
+            # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
+            # as they begin, which are most of this package, come after.
+            from dpa.runtime._generations import Generations
+
             with Generations(tasks, place, self.job) as generations:
                 yield generations
 
@@ -85,12 +87,8 @@ class RayRunner:
         return self._started.is_entered
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
-        """Run a plan.
-
-        Raises:
-            ConfigError: there is no cluster at the address.
-            JobFailedError: user code failed, processes died more often than the plan bears, or Ray did not start.
-        """
+        """Run a plan. ConfigError if there is no cluster at the address; JobFailedError if user code failed, processes
+        died more often than the plan bears, or Ray did not start."""
         try:
             generations = self._started.value()
             with Mailbox(plan.name) if is_of_this_process() else nullcontext() as mailbox:

@@ -60,12 +60,11 @@ def ray_session(
 
     Args:
         address: of a running cluster; None starts a Ray, unless the process has one.
-        actors: how many actors will run; a Ray that is started prepares worker processes for them.
+        actors: how many will run; a Ray that is started prepares worker processes for them.
         runtime_env: Ray's runtime environment, used with an address only.
         object_store_mb: size of the object store of a Ray that is started, in MiB.
 
-    Raises:
-        ConfigError: there is no cluster at `address`, or a job that is running uses another one.
+    Raises ConfigError if there is no cluster at `address`, or a job that is running uses another one.
     """
     with _SHARED.use(lambda: in_lasting_thread(_ready(address, actors, runtime_env, object_store_mb))) as shared:
         if address is not None and shared not in (None, address):
@@ -101,11 +100,7 @@ def is_of_this_process() -> bool:
 
 
 def require_alive() -> None:
-    """Check that the processes of an embedded Ray live.
-
-    Raises:
-        JobFailedError: one that a job needs has ended.
-    """
+    """JobFailedError if a process of an embedded Ray has ended that jobs need."""
     # Ray itself would try to reach a dead one for a minute, and then end this whole process.
     for name, process in node_processes():
         status = process.poll()
@@ -165,11 +160,7 @@ def keep_others_out() -> None:
 
 def rays_directory() -> str:
     """Where an embedded Ray has its logs and sockets. Ray lets everybody read and write there, so the place is one that
-    only the user can enter.
-
-    Raises:
-        JobFailedError: there is no such place.
-    """
+    only the user can enter. JobFailedError if there is none."""
     parent = os.environ.get("RAY_TMPDIR") or gettempdir()
     try:
         return str(users_directory(parent if len(parent) <= _LONGEST_PARENT else "/tmp") / "ray")
@@ -220,11 +211,7 @@ def _how(status: int) -> str:
 
 
 def _require_listener(address: str) -> None:
-    """Check that `host:port` accepts connections. Ray itself would try for half a minute.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """ConfigError if `host:port` accepts no connection. Ray itself would try for half a minute."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         return

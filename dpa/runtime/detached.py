@@ -85,11 +85,7 @@ class DriverActor:
 
 def start_driver(command: Sequence[str], job: str) -> str:
     """Run a command that runs a job, on this machine, with this process's environment and working directory. Returns
-    the name by which the job is found.
-
-    Raises:
-        RayError: the actor cannot be started.
-    """
+    the name by which the job is found. RayError if the actor cannot be started."""
     name = free_name(job)
     here = ray.get_runtime_context().get_node_id()
     options = {

@@ -9,6 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import psutil  # Ray brings it
+import ray
+from ray import ObjectRef
+from ray.actor import ActorHandle
+from ray.exceptions import OwnerDiedError, RayError
+
 from dpa.errors import JobCancelledError, JobFailedError
 from dpa.protocol.plan import Bear, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import TaskDiedError
@@ -18,19 +24,20 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.protocol.wire.relays import relays_for
+from dpa.runtime._actors import LoadBalancerActor, StageActor
 from dpa.runtime._answers import Polled
+from dpa.runtime._coordinator_actor import CoordinatorActor
+from dpa.runtime._failures import failure, is_death
+from dpa.runtime._kept_processes import Actor, KeptProcesses
+from dpa.runtime._machines import Machines, Running
+from dpa.runtime._relay_actor import RelayActor
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.named_jobs import with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from ray import ObjectRef
-    from ray.actor import ActorHandle
-
     from dpa.checkpoints import CheckpointStore
-    from dpa.runtime._kept_processes import Actor, KeptProcesses
-    from dpa.runtime._machines import Machines
 
 POLL_SECONDS = 0.2
 """How often to ask what is new."""
@@ -60,18 +67,8 @@ class Launched:
         named: Mapping[str, str] | None = None,
         kept: KeptProcesses | None = None,
     ) -> None:
-        """Start actors for this number of tasks of stages.
-
-        `named`: Ray's name and namespace for a new coordinator; None: it needs none. `kept`: processes of the
-        generation before, which are taken rather than new ones.
-        """
-        import ray
-
-        from dpa.runtime._actors import LoadBalancerActor, StageActor
-        from dpa.runtime._coordinator_actor import CoordinatorActor
-        from dpa.runtime._kept_processes import KeptProcesses
-        from dpa.runtime._relay_actor import RelayActor
-
+        """Start actors for this number of tasks of stages. `named`: Ray's name and namespace for a new coordinator.
+        `kept`: processes of the generation before, which are taken rather than new ones."""
         # The coordinator, the load balancer and relays are on the driver's node: if another node dies, a task dies that
         # the user knows, and the coordinator lives to report it.
         here = ray.get_runtime_context().get_node_id()
@@ -98,13 +95,46 @@ class Launched:
     def coordinator(self) -> ActorHandle:
         return self._coordinator.handle
 
+    def run(
+        self,
+        plan: RunPlan,
+        hooks: RunHooks,
+        mailbox: Mailbox | None = None,
+        store: CheckpointStore | None = None,
+        machines: Machines | None = None,
+    ) -> RunOutcome:
+        """Run the generation to its end; used once. `machines`: those of the job besides this one. JobFailedError,
+        with the last events of tasks, if user code failed; TaskDiedError if a process died; JobCancelledError if a
+        request asked for that."""
+        machines = machines or Machines()
+        running = Running(plan, self.placed, self.coordinator.ask.remote, hooks.warn)
+        self.begin(plan, store, hooks.bear)
+        is_closed = False
+        while True:
+            polled = self.poll(mailbox=mailbox)
+            assert polled.snapshot is not None
+            for warning in polled.warnings:
+                hooks.warn(warning)
+            hooks.observe(polled.snapshot)
+            for commit in polled.commits:
+                hooks.commit(commit)
+            if polled.error is None and _is_worth_a_spare(plan, polled.snapshot):
+                self.keep_spares()
+            if polled.death is not None:
+                raise TaskDiedError(polled.death)
+            if polled.error is not None:
+                raise JobFailedError(polled.error, self.last_events())
+            if polled.snapshot.phase == "done":
+                return self.outcome()
+            if not is_closed and polled.snapshot.is_open and hooks.closes():
+                is_closed = True
+                self.coordinator.ask.remote(CloseFeeds())
+            machines.look(polled, running)
+
     def begin(self, plan: RunPlan, store: CheckpointStore | None, bear: Bear) -> None:
         """Let the actors be the tasks of a plan. They begin with the newest checkpoint in the store, or at the start of
-        the input if there is none; `bear` bears outages of the store.
-
-        Raises:
-            JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
-        """
+        the input if there is none; `bear` bears outages of the store. JobFailedError if the coordinator failed, a
+        TaskDiedError if it has died."""
         packed = PackedPlan.pack(plan)
         bare = plan.without_user_code()
 
@@ -116,11 +146,7 @@ class Launched:
 
     def poll(self, seconds: float = POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
         """What is new, after `seconds` or at the end of the job. Passes on the mailbox's requests and their answers.
-
-        Raises:
-            JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
-            JobCancelledError: a request asked for it.
-        """
+        Errors as of `begin`; JobCancelledError if a request asked for that."""
         polled: Polled = self._asked(self.coordinator.poll.remote(seconds))
         self._processes |= polled.processes
         if mailbox is not None:
@@ -130,11 +156,7 @@ class Launched:
         return polled
 
     def outcome(self) -> RunOutcome:
-        """What a finished job gives back.
-
-        Raises:
-            JobFailedError: a task failed; a `TaskDiedError` if it has died.
-        """
+        """What a finished job gives back. JobFailedError if a task failed, a TaskDiedError if it has died."""
         done: RunOutcome = self._asked(self.coordinator.outcome.remote())
         shares = {}
         for stage, calls in done.outputs.items():
@@ -145,17 +167,12 @@ class Launched:
 
     def keep_spares(self) -> None:
         """Start a spare process on each node with tasks. It takes the place of one that dies there."""
-        from dpa.runtime._actors import StageActor
-        from dpa.runtime._kept_processes import Actor
-
         nodes = {process.node for task, process in self._processes.items() if task.stage not in RESERVED}
         for node in nodes - self._spares.keys():
             self._spares[node] = Actor.create(StageActor, node)
 
     def last_events(self) -> dict[str, bytes]:
         """The files of events by name, of all tasks that answer in time."""
-        import ray
-
         found: dict[str, bytes] = {}
         with suppress(Exception):  # nothing that goes wrong here may hide the error that ended the job
             until = time.monotonic() + _EVENTS_SECONDS
@@ -173,9 +190,7 @@ class Launched:
             self._closed = self.coordinator.close.remote(why)
 
     def end(self, why: str) -> None:
-        """End all actors, and refuse open requests with the reason `why`."""
-        import ray
-
+        """End all actors, the coordinator's too; open requests are refused with the reason `why`."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -194,9 +209,6 @@ class Launched:
 
     def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
         """Wait a few seconds for the processes on this machine to end, except those that are kept."""
-        import psutil  # Ray brings it
-        import ray
-
         here, found = ray.get_runtime_context().get_node_id(), []
         for process in self._processes.values():
             if process.node == here and process not in kept:
@@ -207,10 +219,6 @@ class Launched:
     def freed(self, generation: int, avoided: Collection[str], lost: Collection[str]) -> KeptProcesses:
         """The actors that live, for the next generation, without those on `avoided` nodes; nothing waits for an answer
         of the `lost` ones among these nodes."""
-        import ray
-
-        from dpa.runtime._kept_processes import KeptProcesses
-
         given = [self._coordinator]
         for actor in self._others:
             if actor.node in lost:
@@ -241,58 +249,10 @@ class Launched:
 
     @staticmethod
     def _asked(call: ObjectRef) -> Any:
-        from ray.exceptions import RayError
-
-        from dpa.runtime._failures import failure, is_death
-
         try:
             return _answer(call)
         except RayError as error:
             raise failure(COORDINATOR, error, "died" if is_death(error) else "failed") from None
-
-
-def run_on(
-    launched: Launched,
-    plan: RunPlan,
-    hooks: RunHooks,
-    mailbox: Mailbox | None = None,
-    store: CheckpointStore | None = None,
-    machines: Machines | None = None,
-) -> RunOutcome:
-    """Run one generation of a job to its end, on actors that have not run any plan. `machines`: those of the job
-    besides this one.
-
-    Raises:
-        JobFailedError: user code failed; carries the last events of the tasks that still answer.
-        TaskDiedError: a process died.
-        JobCancelledError: a request asked for it.
-    """
-    from dpa.runtime._machines import Machines, Running
-
-    machines = machines or Machines()
-    running = Running(plan, launched.placed, launched.coordinator.ask.remote, hooks.warn)
-    launched.begin(plan, store, hooks.bear)
-    is_closed = False
-    while True:
-        polled = launched.poll(mailbox=mailbox)
-        assert polled.snapshot is not None
-        for warning in polled.warnings:
-            hooks.warn(warning)
-        hooks.observe(polled.snapshot)
-        for commit in polled.commits:
-            hooks.commit(commit)
-        if polled.error is None and _is_worth_a_spare(plan, polled.snapshot):
-            launched.keep_spares()
-        if polled.death is not None:
-            raise TaskDiedError(polled.death)
-        if polled.error is not None:
-            raise JobFailedError(polled.error, launched.last_events())
-        if polled.snapshot.phase == "done":
-            return launched.outcome()
-        if not is_closed and polled.snapshot.is_open and hooks.closes():
-            is_closed = True
-            launched.coordinator.ask.remote(CloseFeeds())
-        machines.look(polled, running)
 
 
 def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
@@ -301,15 +261,8 @@ def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
 
 
 def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
-    """The results of calls to tasks.
-
-    Raises:
-        JobFailedError: names the task that failed; a `TaskDiedError` if it, or the coordinator, has died.
-    """
-    from ray.exceptions import OwnerDiedError, RayError
-
-    from dpa.runtime._failures import failure
-
+    """The results of calls to tasks. JobFailedError names the task that failed; a TaskDiedError if it, or the
+    coordinator, has died."""
     answers = {}
     for address, call in calls.items():
         try:
@@ -322,14 +275,7 @@ def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
 
 
 def _answer(call: ObjectRef) -> Any:
-    """The result of a call; waits for it only while Ray is alive.
-
-    Raises:
-        JobFailedError: Ray's processes have died.
-        RayError: the call failed.
-    """
-    import ray
-
+    """The result of a call, or its RayError. JobFailedError if Ray's processes have died."""
     while ray.wait([call], timeout=_LOOK_SECONDS)[1]:
         require_alive()
     require_alive()

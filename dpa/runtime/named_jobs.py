@@ -10,6 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+
 from dpa.errors import ControlError
 from dpa.protocol.plan import Request
 from dpa.protocol.wire.addresses import Address
@@ -65,9 +69,6 @@ class NamedJob:
     def follow(self, observer: Observer) -> tuple[int, str] | None:
         """Show the job to an observer until it ends. Returns the exit status of its driver and what that has printed;
         None if the driver is not detached."""
-        import ray
-        from ray.exceptions import RayError
-
         try:
             end = ray.get_actor(**named(self.name, DRIVER)).ended.remote()
         except ValueError:
@@ -86,14 +87,7 @@ class NamedJob:
             return None
 
     def ask(self, request: Request) -> Answer:
-        """Ask for something, and wait for the answer.
-
-        Raises:
-            ControlError: the job has ended.
-        """
-        import ray
-        from ray.exceptions import RayError
-
+        """Ask for something, and wait for the answer. ControlError if the job has ended."""
         asked, generation = with_node_ids(request), self._generation()
         if isinstance(asked, Answer):
             return asked
@@ -112,17 +106,12 @@ class NamedJob:
 
     def _said(self) -> tuple[str, Snapshot, Mapping[Address, TaskProcess]] | None:
         """What the coordinator's `status` is; None also where it does not answer."""
-        import ray
-        from ray.exceptions import RayError
-
         said: tuple[str, Snapshot, Mapping[Address, TaskProcess]] | None = None
         with suppress(ControlError, RayError):
             said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
         return said
 
     def _coordinator(self, generation: int) -> Any:
-        import ray
-
         try:
             return ray.get_actor(**named(self.name, generation))
         except ValueError:
@@ -158,8 +147,6 @@ def named(name: str, generation: int) -> dict[str, str]:
 
 def _generations() -> dict[str, int]:
     """The newest generation of each run on the cluster, by its name."""
-    from ray.util import list_named_actors
-
     found: dict[str, int] = {}
     for actor in list_named_actors(all_namespaces=True):
         if actor["namespace"] == _NAMESPACE:

@@ -37,20 +37,12 @@ class PackedPlan:
 
     @staticmethod
     def pack(plan: RunPlan) -> PackedPlan:
-        """The plan, ready to be sent.
-
-        Raises:
-            ConfigError: an executor cannot be pickled.
-        """
+        """The plan, ready to be sent. ConfigError if an executor cannot be pickled."""
         packed = pickled(replace(plan, graph=plan.graph.without_splits(), feeds={}))
         return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, known())
 
     def unpack(self) -> RunPlan:
-        """The plan, in an actor.
-
-        Raises:
-            ConfigError: a module of the user's is not to be found there.
-        """
+        """The plan, in an actor. ConfigError if a module of the user's is not to be found there."""
         from ray import cloudpickle
 
         with self._importing("an executor"):
@@ -60,11 +52,7 @@ class PackedPlan:
         return plan
 
     def unpack_feeds(self) -> Mapping[str, Feed]:
-        """The feeds of the plan's open inputs, in the coordinator's actor.
-
-        Raises:
-            ConfigError: a module of the user's is not to be found there.
-        """
+        """The feeds of the plan's open inputs, in the coordinator's actor. Errors as of `unpack`."""
         from ray import cloudpickle
 
         with self._importing("a feed"):
@@ -84,11 +72,8 @@ class PackedPlan:
 
 
 def frozen(plan: RunPlan) -> RunPlan:
-    """The plan with user code as it is now: what that does later in this process changes nothing.
-
-    Raises:
-        ConfigError: an executor cannot be pickled.
-    """
+    """The plan with user code as it is now: what that does later in this process changes nothing. ConfigError if an
+    executor cannot be pickled."""
     return replace(plan, tasks={}, frozen=pickled(plan.tasks))
 
 
@@ -101,11 +86,7 @@ def copied(thing: T) -> T:
 
 
 def pickled(thing: object) -> bytes:
-    """Pickle something with user code for actors.
-
-    Raises:
-        ConfigError: an executor cannot be pickled.
-    """
+    """Something with user code, pickled for actors. ConfigError if that cannot be."""
     from ray import cloudpickle
 
     try:
@@ -118,13 +99,9 @@ def pickled(thing: object) -> bytes:
 
 
 def require_picklable(executor: object) -> None:
-    """Check, before Ray is there, that an executor can be sent to actors.
-
-    Raises:
-        ConfigError: it cannot be pickled.
-    """
-    # Ray reads the environment when it is imported, which is too early here. Spark brings the same library. Only Ray's
-    # copy can pickle Ray's own handles; a process that has any has imported Ray.
+    """ConfigError if an executor cannot be sent to actors. Called before Ray is there."""
+    # To import Ray is too early here, as it reads the environment then. Spark brings the same library. Only Ray's copy
+    # can pickle Ray's own handles; a process that has any has imported Ray.
     if "ray" in sys.modules:
         from ray import cloudpickle
     else:

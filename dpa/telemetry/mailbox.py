@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -192,6 +192,10 @@ class JobByFiles:
             return TypeAdapter(Status).validate_json((self._directory / _STATUS).read_text())
         except (OSError, ValueError):
             return None
+
+    def follow(self, observer: object) -> NoReturn:
+        why = "runs in a Ray of its own, and is shown where it was started"
+        raise ControlError(f"{self.name} {why}; a job on a cluster (`--address`) can be followed from elsewhere")
 
     def ask(self, request: Request) -> Answer:
         """Wait for the answer to a request.

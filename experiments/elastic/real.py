@@ -16,7 +16,6 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import run_on
 from dpa.sources.splits import memory_splits
 from experiments.elastic.loads import SHORT_WAVE, STEP, Load
 from experiments.elastic.outcome import Outcome, outcome_of
@@ -63,7 +62,7 @@ def run(load: Load, seed: int) -> Outcome:
                 if began is not None and not started:
                     started.append(snapshot.at - (time.time() - began))
 
-            outcome = run_on(launched, plan, RunHooks(observe, progress))
+            outcome = launched.run(plan, RunHooks(observe, progress))
         counted = pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
         check_counts(counted, records, KEYS, load.name)
         done = np.sort(noted(Path(directory)).done)
