@@ -1,6 +1,7 @@
 """Tries what a task is to process, in a process forked from one that runs no user code itself and has no threads.
 
-A task's own process has threads, of Ray and of libraries, whose locks a fork would leave behind held.
+A task's own process has threads, of Ray and of libraries, whose locks a fork would leave behind held. The fork server
+of a job's own Ray does not serve here: a cluster has none, it knows no plan, and nobody waits for what it forks.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import os
 import pickle
 import resource
 import signal
-import struct
 import subprocess
 import sys
 from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
 
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa.execution.emission import Emission
@@ -24,8 +25,6 @@ from dpa.execution.trials import Work
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
 from dpa.runtime.packed_plan import PackedPlan, pickled
-
-_LENGTH = struct.Struct("<Q")
 
 _OF_MEMORY = 0.5
 """The part of the memory that is available which a trial may take: Ray's monitor would kill the task for more."""
@@ -37,59 +36,63 @@ class Trials:
     def __init__(self, packed: PackedPlan, address: Address) -> None:
         self._begin = (packed, address)
         self._server: subprocess.Popen[bytes] | None = None
+        self._asked: Connection
 
     def __call__(self, work: Work) -> str | None:
         """How the process died that tried the work; None if it did not."""
         if self._server is None:
-            command = [sys.executable, "-c", "from dpa.runtime._trials import serve; serve()"]
-            paths = os.pathsep.join(path for path in sys.path if path)
-            environment = {**os.environ, "PYTHONPATH": paths}
-            pipe = subprocess.PIPE
-            self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
-            self._send(pickled(self._begin))
-        self._send(pickled(work))
-        assert self._server.stdout is not None
-        return _received(self._server.stdout).decode() or None
+            self._start()
+        self._asked.send_bytes(pickled(work))
+        return self._asked.recv_bytes().decode() or None
+
+    def _start(self) -> None:
+        self._asked, theirs = Pipe()
+        with theirs:
+            command = [sys.executable, "-c", f"from dpa.runtime._trials import serve; serve({theirs.fileno()})"]
+            self._server = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what user code prints
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self._asked.send_bytes(pickled(self._begin))
 
     def close(self) -> None:
         if self._server is not None:
-            self._server.communicate()
+            self._asked.close()
+            self._server.wait()
             self._server = None
 
-    def _send(self, content: bytes) -> None:
-        assert self._server is not None and self._server.stdin is not None
-        _write(self._server.stdin, content)
 
-
-def serve() -> None:
-    """Try work from standard input, and answer on standard output how the process died, until input ends."""
-    source = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what user code prints
+def serve(descriptor: int) -> None:
+    """Try work from a connection, and answer how the process died, until the connection ends."""
     import_pandas_late()
-    packed, address = pickle.loads(_received(source))
-    task = packed.unpack().tasks[address.stage]
-    with suppress(EOFError, BrokenPipeError):
-        while True:
-            _write(answers, _tried(task, address, _received(source)).encode())
+    with Connection(descriptor) as asked:
+        packed, address = pickle.loads(asked.recv_bytes())
+        task = packed.unpack().tasks[address.stage]
+        with suppress(EOFError, ConnectionError):
+            while True:
+                asked.send_bytes(_tried(task, address, asked.recv_bytes()).encode())
 
 
 def _tried(task: StageTask, address: Address, work: bytes) -> str:
-    reading, writing = os.pipe()
+    """How a fork died that tried this; empty if it did not."""
+    reading, writing = Pipe(duplex=False)
     child = os.fork()
     if child == 0:
-        os.close(reading)
         with suppress(OSError):
             _limit()
-        said = _tried_here(task, address, work)
-        os.write(writing, said.encode() or b"+")
+        writing.send_bytes(_tried_here(task, address, work).encode())
         os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        answer = pipe.read().decode()
+    said: str | None = None
+    with reading:
+        writing.close()
+        with suppress(EOFError):  # it died before it was done
+            said = reading.recv_bytes().decode()
     _, status = os.waitpid(child, 0)
-    if answer:
-        return answer.removeprefix("+")
+    if said is not None:
+        return said
     code = os.waitstatus_to_exitcode(status)
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"it exits with status {code}"
 
@@ -122,16 +125,3 @@ def _limit() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + int(available * _OF_MEMORY), hard))
-
-
-def _write(pipe: IO[bytes], content: bytes) -> None:
-    pipe.write(_LENGTH.pack(len(content)) + content)
-    pipe.flush()
-
-
-def _received(pipe: IO[bytes]) -> bytes:
-    """Raises EOFError where the other process has ended."""
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError("the other process has ended")
-    return pipe.read(*_LENGTH.unpack(head))
