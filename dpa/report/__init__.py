@@ -7,8 +7,7 @@ draw only.
 
 from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write
 from dpa.report._pictures import draw_plan
-from dpa.report._progress import MODES, ProgressDisplay, make_progress
-from dpa.report._show import show, show_plan
+from dpa.report._screens import MODES, ProgressDisplay, make_progress, show, show_plan
 
 __all__ = [
     "MODES",

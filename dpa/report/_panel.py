@@ -25,7 +25,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
-from dpa.report._progress import happened
+from dpa.report._screens import happened
 from dpa.report._terminal import FAINT, table
 from dpa.result.content import Table
 from dpa.result.text import bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short

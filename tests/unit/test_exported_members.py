@@ -198,7 +198,7 @@ def test_private_modules_are_imported_only_within_their_package(directory: str) 
     [
         ("dpa.report._html", "dpa/run.py", True),
         ("dpa.report._html.bar", "experiments/charts.py", True),
-        ("dpa.report._html", "dpa/report/_show.py", False),
+        ("dpa.report._html", "dpa/report/_screens.py", False),
         ("dpa._util.disk", "dpa/report/_files.py", False),
         ("dpa._util", "jobs/letters.py", True),
         ("dpa._util.disk", "experiments/hosts/network.py", False),

@@ -1,8 +1,8 @@
-"""Progress of a running job on the terminal, fed with snapshots by the driver.
+"""What a command shows: the progress of a running job, fed with snapshots by the driver, then its table (`_terminal`).
 
 `make_progress` chooses the view: a live panel on a terminal (`_panel.py`), otherwise log lines, few, so that logs of a
-batch system stay short. Views write to stderr and leave stdout to the result. Nothing here polls the job, decides
-anything, or raises on a stream that has been closed.
+batch system stay short. Views write to stderr and leave stdout to the result. No view polls the job, decides anything,
+or raises on a stream that has been closed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,22 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Protocol, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+import pyarrow as pa
 
 from dpa.errors import ConfigError
+from dpa.result import Report
 from dpa.result.text import one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer, Unobserved
 from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from dpa.driver.forecast_stages import Forecast
 
 MODES = ("auto", "rich", "plain", "none")
 
@@ -191,3 +200,36 @@ def _progress(totals: Totals) -> str:
     if totals.is_graph and totals.bottleneck.stage is not None:
         parts.append(f"{totals.bottleneck.stage} limits the run")
     return ", ".join(parts)
+
+
+def show(
+    report: Report,
+    stream: TextIO | None = None,
+    *,
+    files: Sequence[Path] = (),
+    result: tuple[str, pa.Table] | None = None,
+    width: int | None = None,
+    verbose: bool = False,
+) -> None:
+    """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
+
+    A graph of several stages has one line for each; with `verbose` also the tasks, redistributions and facts of each,
+    and where the time of epochs went.
+
+    `files` are the report's files, as `dpa.report.write` returned them. `result` is a table that is written nowhere,
+    with the key of the job that would have it written; its first rows are shown. Characters that the stream's encoding
+    lacks are escaped.
+    """
+    from dpa.report import _terminal  # it imports rich
+
+    def parts(console: Console) -> Iterator[RenderableType]:
+        return _terminal.run_parts(report, files, result, console, verbose=verbose)
+
+    _terminal.print_parts(parts, sys.stdout if stream is None else stream, width)
+
+
+def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None)."""
+    from dpa.report import _terminal  # it imports rich
+
+    _terminal.print_parts(lambda console: _terminal.plan_parts(forecast, console), stream, width)
