@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from dpa.errors import ClaimLostError, DpaError, JobFailedError
-from dpa.protocol.balancer.machine import load_balancer_of
+from dpa.local.machines import LocalMachines
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.recording import describe
-from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.user_code import UserCode
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
-from dpa.protocol.wire.cut import Cut, WriteCheckpoint
+from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address, Present
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.protocol.wire.events import (
@@ -40,24 +39,8 @@ from dpa.protocol.wire.events import (
     Tick,
     UserCodeDone,
 )
-from dpa.protocol.wire.instructions import (
-    Answer,
-    CancelStart,
-    CloseSplit,
-    Commit,
-    Instruction,
-    JobDone,
-    JobFailed,
-    LogEpoch,
-    OpenResult,
-    OpenSplit,
-    Poll,
-    Send,
-    StartTasks,
-    StopTasks,
-)
+from dpa.protocol.wire.instructions import Answer, Commit, Instruction, Poll, Send
 from dpa.protocol.wire.messages.cuts import GoOn
-from experiments.simulation._agenda import Agenda, StartEnds
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import KeptCuts, Saving, StoredCheckpoints
 from experiments.simulation._user_codes import UserCodes
@@ -67,25 +50,28 @@ from experiments.simulation.checks.require import require
 from experiments.simulation.job import SimulatedJob, SimulatedRun
 from experiments.simulation.violation import InvariantViolationError
 
+
+@dataclass(frozen=True, eq=False)
+class StartEnds:
+    """The driver's own event: tasks that are to come while records flow are up now, unless they cannot be started."""
+
+    addresses: tuple[Address, ...]
+    nodes: tuple[str | None, ...]
+
+
 _Own: TypeAlias = StartEnds | Cut | UserCode | OnTheWay
 """What a driver ends: a start, or the writing of a checkpoint, or of a task's part of one; or what relays do."""
 
 
-class SimulatedCluster:
-    """The machines of one generation of a job, their network and their virtual clock.
+class SimulatedCluster(LocalMachines):
+    """The machines of one generation of a job on a network that delays, reorders and duplicates.
 
     Attributes:
-        graph: the job's stages and edges.
-        coordinator, balancer, tasks, machines: the state machines, by address.
-        user_code: of each task.
         answers: what became of the requests that somebody waits for, by their numbers.
         saving: where its checkpoints are.
         checkpoints: the cuts that have been written.
         rounds: by the epochs of cuts and by stage, the redistributions that each task's load had caused by then.
-        steps: how many events there were.
         dead: the tasks whose processes were killed.
-        failure: why the job has failed, or the generation has ended; None: it has not.
-        is_finished: whether the coordinator says that all is done.
         is_fenced: whether another generation has taken its checkpoints over.
     """
 
@@ -107,38 +93,31 @@ class SimulatedCluster:
         is called after every event of the coordinator and of the load balancer, `overheard` with every message that is
         sent, `committed` with all that is committed. `checkpointing`: where the checkpoints of this generation are;
         None: all are kept."""
+        graph = job.graph
+        super().__init__(
+            graph,
+            coordinator(graph, None if job.placed is None else job.placed.online),
+            partial(task_of, graph, source=source, operator=operator),
+            generation=generation,
+        )
         self._job = job
         self._watch = watch
         self._overheard = overheard
         self._committed = committed
-        self.generation = generation
         self.saving: Saving = KeptCuts(job, seed) if checkpointing is None else StoredCheckpoints(checkpointing)
         self._random = random.Random(seed)
         self._starts = random.Random(f"starts of {seed}")
         self._late = random.Random(f"ends of {seed}")
         self._commits = random.Random(f"commits of {seed}")
-        self.steps = 0
-        self._agenda: Agenda[Event | _Own] = Agenda()
-        self._schedule = self._agenda.add
-        self.is_finished = self.is_fenced = self._checked_end = False
-        self.failure: str | None = None
+        self.is_fenced = self._checked_end = False
         self._log: list[tuple[float, Address, Event]] = []
         self._starting: StartEnds | None = None
-        self._stopped: set[Address] = set()
         self.dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
         self.checkpoints: list[Cut] = []
         self.rounds: dict[int, Rounds] = {}
         self.ended: list[EndedEpoch] = []
-        self._make = partial(task_of, job.graph, source=source, operator=operator)
-        self.graph = graph = job.graph
-        self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
-        self.balancer = load_balancer_of(graph)
-        self.tasks: dict[Address, TaskMachine] = {address: self._make(address) for address in graph.addresses}
-        self.machines: dict[Address, Machine] = {COORDINATOR: self.coordinator, BALANCER: self.balancer, **self.tasks}
-        for machine in self.machines.values():
-            machine.live_in(generation)
-        self._ways = Ways(job, seed, self._random, self._schedule, lambda: self.clock)
+        self._ways = Ways(job, seed, self._random, self.schedule, lambda: self.clock)
         self._hosts = Hosts(job.placed, job.cores)
         numbered = (job.whole or graph) if job.numbered else None
         self._invariants = Invariants(graph, self.tasks, numbered, job.rounds)
@@ -147,9 +126,9 @@ class SimulatedCluster:
         )
         self.user_code = self._user_codes.of
         for address in graph.addresses:
-            self._user_codes.start(address)
+            self.begin(address)
         for at, address, event in job.first_events():
-            self._schedule(at, address, event)
+            self.schedule(at, address, event)
         for address in self.machines:
             self._schedule_ticks(address)
 
@@ -160,19 +139,14 @@ class SimulatedCluster:
             InvariantViolationError: an invariant was broken, or the job cannot end.
             JobFailedError: a task died, as the job says.
         """
-        while self._agenda and self.steps < max_steps and self.failure is None:
+        while self.agenda and self.steps < max_steps and self.failure is None:
             self.step()
         return self.outcome()
 
     @property
-    def clock(self) -> float:
-        """Seconds of virtual time since it was begun."""
-        return self._agenda.now
-
-    @property
     def next_at(self) -> float | None:
         """The virtual time of the next event; None: there is none."""
-        return self._agenda.next_at
+        return self.agenda.next_at
 
     def step(self) -> None:
         """Let the next event come.
@@ -180,14 +154,14 @@ class SimulatedCluster:
         Raises:
             InvariantViolationError: an invariant was broken.
         """
-        address, event = self._agenda.take()
+        address, event = self.agenda.take()
         self.steps += 1
         try:
             if isinstance(event, _Own):
                 self._end(address, event)
             else:
                 self._log.append((self.clock, address, event))
-                self._step(address, event)
+                self.handle(address, event)
         except Exception as error:  # no machine may fail in any way
             raise self._violation(str(error) if isinstance(error, DpaError) else repr(error)) from error
 
@@ -204,9 +178,9 @@ class SimulatedCluster:
             raise self._violation(f"the job failed: {self.failure}")
         if not self.is_finished:
             raise self._violation("the job did not end: nothing is in transit and it is not done")
-        if not self._agenda and not self.dead:
+        if not self.agenda and not self.dead:
             try:
-                alive = [machine for address, machine in self.machines.items() if address not in self._stopped]
+                alive = [machine for address, machine in self.machines.items() if address not in self.stopped]
                 self._invariants.check_quiet(alive)
             except DpaError as error:
                 raise self._violation(str(error)) from error
@@ -224,50 +198,50 @@ class SimulatedCluster:
     @property
     def pending(self) -> list[Event | _Own]:
         """What is to come: messages on their way, and checkpoints that are being written, among it."""
-        return self._agenda.events
+        return self.agenda.events
 
     def arrives(self, envelope: Envelope, delay: float, at: Address) -> None:
         """Let a message of another generation come to an address after a while, if there is anybody then."""
-        self._schedule(delay, at, envelope)
+        self.schedule(delay, at, envelope)
 
     def kill(self, address: Address, why: str = "it was killed") -> None:
         """Kill the process of a machine, if it is there. The coordinator learns of it later, but for its own."""
-        if address in self.machines and address not in self._stopped:
+        if address in self.machines and address not in self.stopped:
             self.dead.add(address)
             if address != COORDINATOR:
-                self._schedule(self._job.network.max_delay, COORDINATOR, TaskDied(address, FailureKind.DIED, why))
+                self.schedule(self._job.network.max_delay, COORDINATOR, TaskDied(address, FailureKind.DIED, why))
 
     @property
     def alive(self) -> list[Address]:
         """The machines that there are now."""
-        return [address for address in self.machines if address not in self._stopped | self.dead]
+        return [address for address in self.machines if address not in self.stopped | self.dead]
 
     def _schedule_ticks(self, address: Address) -> None:
         ticks, every = self._job.ticks, self._job.tick_seconds
         if ticks is None:
-            self._schedule(self._random.uniform(0, every), address, Tick())
+            self.schedule(self._random.uniform(0, every), address, Tick())
         for _ in range(ticks or 0):
-            self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
+            self.schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
 
-    def _step(self, address: Address, event: Event) -> None:
+    def handle(self, address: Address, event: Event) -> None:
         if address in self.dead:
             return
         if isinstance(event, TaskDied) and address != COORDINATOR:
             self.kill(address, event.cause)
             return
-        if address not in self.machines or address in self._stopped:
+        if address not in self.machines or address in self.stopped:
             if not (isinstance(event, Envelope) and event.generation < self.generation):
                 self._invariants.lost(address, event)
             return
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self.is_finished:
-            self._schedule(self._job.tick_seconds, address, Tick(use=self._hosts.use(address)))
+            self.schedule(self._job.tick_seconds, address, Tick(use=self._hosts.use(address)))
         self._note(address, event)
         instructions = machine.handle(event, self.clock)
         if isinstance(event, Envelope) and event.generation == self.generation:
             self._invariants.received(event, machine)
         for instruction in instructions:
-            self._execute(address, instruction)
+            self.execute(address, instruction)
         self._ways.flush()
         self._invariants.check(address)
         if any(isinstance(each, Send) and isinstance(each.envelope.message, GoOn) for each in instructions):
@@ -291,50 +265,47 @@ class SimulatedCluster:
             self._invariants.knows(address, event.present)
             self._hosts.learns(address, event.present)
 
-    def _execute(self, address: Address, instruction: Instruction) -> None:
+    def send(self, envelope: Envelope) -> None:
+        self._invariants.sent(envelope)
+        self._hosts.sent(envelope)
+        if self._overheard is not None:
+            self._overheard(envelope)
+        self._ways.send(envelope)
+
+    def write(self, cut: Cut) -> None:
+        self.rounds[cut.epoch] = {**self._invariants.rounds_at_cut}
+        self.schedule(self._starts.uniform(0, self._job.write_seconds), COORDINATOR, cut)
+
+    def poll(self, poll: Poll) -> None:
+        delay = self._starts.uniform(0.001, 0.05)
+        self.schedule(delay, COORDINATOR, self._job.polled(poll.stage, poll.position, self._starts))
+
+    def commit(self, commit: Commit) -> None:
+        self._user_codes.commit(commit)
+        self._committed(commit)
+        self.schedule(self._job.network.delay(self._commits), COORDINATOR, Committed(commit.stage, commit.epoch))
+
+    def begin(self, address: Address) -> None:
+        self._user_codes.start(address)
+
+    def work(self, address: Address, instruction: Instruction) -> None:
         job = self._job
-        match instruction:
-            case Send(envelope):
-                self._invariants.sent(envelope)
-                self._hosts.sent(envelope)
-                if self._overheard is not None:
-                    self._overheard(envelope)
-                self._ways.send(envelope)
-            case StartTasks() | CancelStart() | StopTasks() | Answer() | LogEpoch():
-                self._manage(instruction)
-            case OpenSplit() | CloseSplit() | OpenResult():
-                self.user_code[address].carry_out(instruction)
-            case WriteCheckpoint(cut):
-                self.rounds[cut.epoch] = {**self._invariants.rounds_at_cut}
-                self._schedule(self._starts.uniform(0, job.write_seconds), COORDINATOR, cut)
-            case Poll(stage, position):
-                delay = self._starts.uniform(0.001, 0.05)
-                self._schedule(delay, COORDINATOR, job.polled(stage, position, self._starts))
-            case Commit(stage, epoch):
-                self._user_codes.commit(instruction)
-                self._committed(instruction)
-                self._schedule(job.network.delay(self._commits), COORDINATOR, Committed(stage, epoch))
-            case JobDone():
-                self.is_finished = True
-            case JobFailed(reason):
-                self.failure = reason
-            case _:
-                self._invariants.works(address, instruction)
-                event, seconds = self._user_codes.carry_out(address, instruction)
-                self._invariants.worked(address, event)
-                seconds = job.lasting(address.stage, address.index, self.clock, seconds)
-                self._schedule(seconds, address, event)
-                if isinstance(event, SnapshotMarked):
-                    self._schedule(seconds + self._late.uniform(0, job.write_seconds), address, self.user_code[address])
+        self._invariants.works(address, instruction)
+        event, seconds = self._user_codes.carry_out(address, instruction)
+        self._invariants.worked(address, event)
+        seconds = job.lasting(address.stage, address.index, self.clock, seconds)
+        self.schedule(seconds, address, event)
+        if isinstance(event, SnapshotMarked):
+            self.schedule(seconds + self._late.uniform(0, job.write_seconds), address, self.user_code[address])
 
     def _end(self, address: Address, event: _Own) -> None:
         """Let something end that a machine, if it is alive, has its driver do."""
-        if address in self.dead | self._stopped:
+        if address in self.dead | self.stopped:
             return
         if isinstance(event, OnTheWay):
             return event.happens()
         if isinstance(event, UserCode):
-            return self._schedule(0.0, address, event.write_snapshot())
+            return self.schedule(0.0, address, event.write_snapshot())
         if isinstance(event, StartEnds):
             return self._end_start(event)
         try:
@@ -344,31 +315,34 @@ class SimulatedCluster:
             return
         if isinstance(written, CheckpointWritten):
             self.checkpoints.append(event)
-        self._schedule(0.0, COORDINATOR, written)
+        self.schedule(0.0, COORDINATOR, written)
 
-    def _manage(self, instruction: StartTasks | CancelStart | StopTasks | Answer | LogEpoch) -> None:
-        """Start or stop tasks, or keep an answer, or what is said of an epoch."""
-        match instruction:
-            case StartTasks(addresses, nodes) if addresses[0] in self.machines:
-                self._are_up(addresses, nodes)
-            case StartTasks(addresses, nodes):
-                self._starting = StartEnds(addresses, nodes)
-                self._schedule(self._job.start_seconds, COORDINATOR, self._starting)
-            case CancelStart():
-                if self._starting is not None:
-                    self._agenda.cancel(self._starting)
-                    self._not_up(self._starting, "was not to start any more")
-            case StopTasks(addresses, present):
-                self._stopped |= set(addresses)
-                self._invariants.stopped(addresses)
-                self._ways.part(present)
-                for address in self.machines:
-                    if address not in self._stopped:
-                        self._schedule(self._job.network.delay(self._late), address, TasksGone(present))
-            case Answer(int(request)):
-                self.answers[request] = instruction
-            case LogEpoch(ended):
-                self.ended.append(ended)
+    def start(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
+        if addresses[0] in self.machines:
+            self._are_up(addresses, nodes)
+        else:
+            self._starting = StartEnds(addresses, nodes)
+            self.schedule(self._job.start_seconds, COORDINATOR, self._starting)
+
+    def cancel_start(self) -> None:
+        if self._starting is not None:
+            self.agenda.cancel(self._starting)
+            self._not_up(self._starting, "was not to start any more")
+
+    def stop(self, addresses: tuple[Address, ...], present: Present) -> None:
+        self.stopped |= set(addresses)
+        self._invariants.stopped(addresses)
+        self._ways.part(present)
+        for address in self.machines:
+            if address not in self.stopped:
+                self.schedule(self._job.network.delay(self._late), address, TasksGone(present))
+
+    def answer(self, answer: Answer) -> None:
+        if answer.request is not None:
+            self.answers[answer.request] = answer
+
+    def log_epoch(self, ended: EndedEpoch) -> None:
+        self.ended.append(ended)
 
     def _end_start(self, start: StartEnds) -> None:
         name = start.addresses[0].stage
@@ -379,21 +353,20 @@ class SimulatedCluster:
         self._starting = None
         self._ways.meet(start.addresses)
         for new in start.addresses:
-            self.machines[new] = self.tasks[new] = self._make(new)
-            self.machines[new].live_in(self.generation)
+            self.join(new)
             self._invariants.joined(new)
-            self._user_codes.start(new)
+            self.begin(new)
             self._schedule_ticks(new)
         self._are_up(start.addresses, start.nodes)
 
     def _not_up(self, start: StartEnds, why: str) -> None:
         self._starting = None
-        self._schedule(self._job.network.max_delay, COORDINATOR, StartFailed(f"{start.addresses[0]} {why}"))
+        self.schedule(self._job.network.max_delay, COORDINATOR, StartFailed(f"{start.addresses[0]} {why}"))
 
     def _are_up(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
         for place, started in enumerate(addresses):
             self._hosts.started(started, nodes[place] if nodes else None)
-            self._schedule(self._job.network.delay(self._random), COORDINATOR, TaskStarted(started))
+            self.schedule(self._job.network.delay(self._random), COORDINATOR, TaskStarted(started))
 
     def _violation(self, message: str) -> InvariantViolationError:
         return InvariantViolationError(message, self.history())
