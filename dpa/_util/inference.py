@@ -30,12 +30,8 @@ _DIGITS = {
 
 
 def array_of(values: Sequence[Any]) -> pa.Array:
-    """Make an array of the common type of all values, as `promoted` finds it.
-
-    Raises:
-        pa.ArrowInvalid: there is no common type.
-        pa.ArrowException, OverflowError, TypeError, UnicodeError: no Arrow type holds a value.
-    """
+    """Make an array of the common type of all values, as `promoted` finds it. Raises pa.ArrowInvalid if there is no
+    common type; other Arrow exceptions, OverflowError, TypeError or UnicodeError if no Arrow type holds a value."""
     kinds = set(map(type, values)) - {type(None)}
     if any(kind.__name__ == "NaTType" for kind in kinds):  # of pandas, which Arrow takes for a time only among others
         return array_of([None if type(value).__name__ == "NaTType" else value for value in values])
@@ -105,7 +101,6 @@ def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _require_the_same(column: pa.Array, kind: pa.DataType) -> None:
-    """Check that a cast changes no value."""
     found = column.type
     if found == kind or pat.is_null(found):
         return
@@ -194,11 +189,8 @@ _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def known_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns that rows have as `known` gives them.
-
-    Raises:
-        TableError: two have one name, or nothing can be done with one.
-    """
+    """The columns that rows have as `known` gives them. Raises TableError if two have one name, or nothing can be done
+    with one."""
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise TableError(f"there is more than one column named {twice[0]!r}: name them apart")
@@ -211,11 +203,8 @@ def known_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def require_name(name: object) -> None:
-    """Check that a column's name may leave Arrow: polars ends the process where there is a NUL in it.
-
-    Raises:
-        TableError: it may not.
-    """
+    """Check that a column's name may leave Arrow: polars ends the process where there is a NUL in it. Raises TableError
+    if it may not."""
     if "\0" in str(name):
         raise TableError(f"there is a column named {name!r}, and names have no NUL: name it otherwise")
 

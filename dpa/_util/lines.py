@@ -19,7 +19,6 @@ def maker_of(line: Line, epoch: int) -> str:
 
 
 def extended(line: Line, first: int, maker: str) -> Line:
-    """The line with `maker` for the epochs from `first` on."""
     return line if line and line[-1][1] == maker else (*line, (first, maker))[-MOST:]
 
 

@@ -7,6 +7,7 @@ import errno
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, count, repeat
 from typing import Any, TypeVar
 
 from dpa._secrets import hidden
@@ -31,7 +32,9 @@ _SAID = re.compile(
 _OF_LIBRARIES = ("pyarrow", "deltalake", "_internal", "botocore", "pyiceberg")
 _KINDS = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"}
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
+_WAITS, _LONGEST_WAIT = (0.2, 0.4, 0.8, 1.6, 3.2), 5.0
+"""Seconds from one try to the next."""
+
 _SAID_AFTER = (0.0, 10.0, 60.0, 600.0)
 _SAID_EVERY = 3600.0
 """When to report a lasting outage, in seconds since it began."""
@@ -147,7 +150,6 @@ class Outage:
             return not self._of._is_over(next(self._waits))
 
     def ends(self) -> None:
-        """Note an answer."""
         if self._began is not None:
             what = self._what or "what did not answer"
             self._of._warn(f"goes on: {what} answers again, after {self._of._clock() - self._began:.0f} s")
@@ -155,18 +157,11 @@ class Outage:
 
 
 def _waits() -> Iterator[float]:
-    wait = _FIRST_WAIT
-    while True:
-        yield wait
-        wait = min(2 * wait, _LONGEST_WAIT)
+    return chain(_WAITS, repeat(_LONGEST_WAIT))
 
 
 def _moments() -> Iterator[float]:
-    yield from _SAID_AFTER
-    moment = _SAID_EVERY
-    while True:
-        yield moment
-        moment += _SAID_EVERY
+    return chain(_SAID_AFTER, count(_SAID_EVERY, _SAID_EVERY))
 
 
 HERE = Outages()

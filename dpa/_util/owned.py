@@ -32,11 +32,7 @@ _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 @contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Hold the lock of a file, which exists for as long as the block.
-
-    Raises:
-        BlockingIOError: another owner holds it.
-    """
+    """Hold the lock of a file, which exists for as long as the block. Raises BlockingIOError if another has it."""
     descriptor = _locked(file, os.O_CREAT)
     try:
         yield
@@ -69,7 +65,6 @@ class OwnedDirectory:
 
     @property
     def name(self) -> str:
-        """For messages."""
         return str(self.path)
 
     def remove_directory(self) -> None:
@@ -91,11 +86,8 @@ class OwnedDirectory:
 
 
 def users_directory(parent: str | None = None) -> Path:
-    """This user's directory in the machine's temporary one, or in `parent`, which no other user can enter.
-
-    Raises:
-        OSError: it cannot be made, or another user owns it.
-    """
+    """This user's directory in the machine's temporary one, or in `parent`, which no other user can enter. Raises
+    OSError if it cannot be made, or another user owns it."""
     path = Path(parent or gettempdir()) / f"dpa-{os.getuid()}"
     with suppress(FileExistsError):
         path.mkdir(0o700)
@@ -108,11 +100,8 @@ def users_directory(parent: str | None = None) -> Path:
 
 
 def read_trusted(path: str | Path) -> bytes:
-    """The content of a file that only this user or the machine's administrator can have written.
-
-    Raises:
-        UntrustedError: another user owns the file, or can write it.
-    """
+    """The content of a file that only this user or the machine's administrator can have written. Raises UntrustedError
+    if another user owns the file, or can write it."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         there = os.fstat(file.fileno())
         if not stat.S_ISREG(there.st_mode) or _others_can_write(there):
@@ -121,11 +110,8 @@ def read_trusted(path: str | Path) -> bytes:
 
 
 def require_own(directory: str | Path) -> None:
-    """Check that only this user or the machine's administrator can have written what is in a directory.
-
-    Raises:
-        UntrustedError: another user owns it, or can write there.
-    """
+    """Check that only this user or the machine's administrator can have written what is in a directory. Raises
+    UntrustedError if another user owns it, or can write there."""
     there = Path(directory).stat()
     if _others_can_write(there):
         raise UntrustedError(_WRONG.format(there.st_uid, there.st_mode))

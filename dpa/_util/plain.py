@@ -39,7 +39,6 @@ class Schema:
         self._fields: dict[str, Mapping[str, str]] = {}
 
     def name_of(self, kind: type) -> str | None:
-        """The record that a class is; None if it is none."""
         name = self._names.get(kind.__qualname__)
         return name if name is not None and self.kind(name) is kind else None
 

@@ -7,9 +7,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, contextmanager
-from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic, TypeVar
 
 from dpa._util.signals import interrupts_held
 
@@ -45,65 +44,20 @@ class Shared(Generic[T]):
                     self._context.__exit__(None, None, None)
 
 
-class _Worker:
-    """A thread that makes calls in order until it is closed. The threads of `concurrent.futures` end with the main
-    thread, which a job in another thread may outlive."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name)  # a daemon where its maker is one
-        self._thread.start()
-
-    def submit(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
-        future: Future[T] = Future()
-
-        def make() -> None:
-            try:
-                future.set_result(call(*arguments))
-            except BaseException as error:
-                future.set_exception(error)
-
-        self._calls.put(make)
-        return future
-
-    def close(self) -> None:
-        self._calls.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        for call in iter(self._calls.get, None):
-            call()
-
-
-@contextmanager
-def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
-    """Enter and leave a context in one thread that lasts as long as the block. On Linux, a child that shall die with
-    its parent dies with the *thread* that started it. The main thread lasts long enough."""
-    if threading.current_thread() is threading.main_thread():
-        with context as value:
-            yield value
-        return
-    with closing(_Worker("dpa-lasting")) as worker:
-        value = worker.submit(context.__enter__).result()
-        try:
-            yield value
-        finally:
-            worker.submit(context.__exit__, None, None, None).result()
-
-
 class Background(Generic[T]):
     """Enters and leaves a context in a thread of its own, beside the block. The block's end waits for both, so an
-    entered context is always left."""
+    entered context is always left. (Threads of `concurrent.futures` end with the main thread, which a job in another
+    thread may outlive.)"""
 
     def __init__(self, context: AbstractContextManager[T]) -> None:
         self._context = context
-        self._worker: _Worker
-        self._entered: Future[T]
-        self._left: Future[None] | None = None
+        self._entered: Future[T] = Future()
+        self._leaving = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="dpa-background")  # a daemon where its maker is one
 
     def __enter__(self) -> Background[T]:
-        self._worker = _Worker("dpa-background")
-        self._entered = self._worker.submit(self._context.__enter__)
+        self._thread.start()
         return self
 
     @property
@@ -117,18 +71,40 @@ class Background(Generic[T]):
 
     def leave(self) -> None:
         """Start to leave the context before the block ends."""
-        if self._left is None:
-            self._left = self._worker.submit(self._leave)
+        self._leaving.set()
 
     def __exit__(self, *raised: object) -> None:
-        with interrupts_held(), closing(self._worker):
+        with interrupts_held():
             self.leave()
-            if self._left is not None:
-                self._left.result()
+            try:
+                self._thread.join()
+            finally:
+                self._thread.join()  # a second Ctrl-C gets through, but not before the context is left
+        if self._failure is not None:
+            raise self._failure
 
-    def _leave(self) -> None:
-        if self._entered.exception() is None:
-            self._context.__exit__(None, None, None)
+    def _run(self) -> None:
+        try:
+            with self._context as value:
+                self._entered.set_result(value)
+                self._leaving.wait()
+        except BaseException as error:
+            if self._entered.done():
+                self._failure = error
+            else:
+                self._entered.set_exception(error)
+
+
+@contextmanager
+def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
+    """Enter and leave a context in one thread that lasts as long as the block. On Linux, a child that shall die with
+    its parent dies with the *thread* that started it. The main thread lasts long enough."""
+    if threading.current_thread() is threading.main_thread():
+        with context as value:
+            yield value
+        return
+    with Background(context) as background:
+        yield background.value()
 
 
 @contextmanager

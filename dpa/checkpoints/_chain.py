@@ -115,11 +115,8 @@ class Chain:
 
     @classmethod
     def begin(cls, files: Files, job: str, name: str, generation: int) -> Chain:
-        """The chain of a new job, claimed.
-
-        Raises:
-            CheckpointError: nothing can be written there, or the place replaces what it must not.
-        """
+        """The chain of a new job, claimed. Raises CheckpointError if nothing can be written there, or the place
+        replaces what it must not."""
         chain = cls(files, job)
         first = Slot(job, name, 0, generation, chain._claimant, None)
         chain._put(first, None)
@@ -225,11 +222,7 @@ class Chain:
         return _without_gap(self._listed())
 
     def newest_slot(self) -> Slot:
-        """The last slot of the chain.
-
-        Raises:
-            CheckpointDamagedError: it is damaged, or there is none.
-        """
+        """The last slot of the chain. Raises CheckpointDamagedError if it is damaged, or there is none."""
         for _ in range(_LOOKS):
             number = max(self._listed(), default=-1)
             # A list may lack the newest slots. A read does not.
@@ -241,11 +234,8 @@ class Chain:
 
     def collect(self, keep: int) -> Collected:
         """Delete the checkpoints before the newest `keep`, and the files that no other one needs or will need. If a
-        manifest is damaged, everything stays.
-
-        Raises:
-            CheckpointError: something cannot be read or deleted; what is left is for the next call.
-        """
+        manifest is damaged, everything stays. Raises CheckpointError if something cannot be read or deleted; what is
+        left is for the next call."""
         assert keep > 0
         listed = self._listed()
         kept: list[Slot] = []
@@ -327,11 +317,7 @@ class CheckpointStore:
     @classmethod
     def open(cls, uri: str) -> CheckpointStore:
         """The store at a path, `file:///path`, or `s3://bucket/prefix` with the options that Arrow knows. A directory
-        need not exist.
-
-        Raises:
-            CheckpointError: checkpoints cannot be there.
-        """
+        need not exist. Raises CheckpointError if checkpoints cannot be there."""
         parts = urlsplit(uri)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             uri = unquote(parts.path)
@@ -364,15 +350,11 @@ class CheckpointStore:
         return Chain.begin(self._files, job, name, generation)
 
     def jobs(self) -> list[str]:
-        """The directories of jobs, sorted."""
         return sorted(name for name in self._files.names("") if _JOB.fullmatch(name))
 
     def chain(self, job: str) -> Chain:
-        """The chain of a job, named by its directory, to read, claim or collect.
-
-        Raises:
-            CheckpointError: there is no such job.
-        """
+        """The chain of a job, named by its directory, to read, claim or collect. Raises CheckpointError if there is no
+        such job."""
         if _JOB.fullmatch(job) is None or job not in self.jobs():
             known = ", ".join(self.jobs()) or "none"
             raise CheckpointError(f"{self.place} has no checkpoints of {job}; jobs there: {known}")

@@ -81,11 +81,7 @@ class Feed(ABC):
     @property
     @abstractmethod
     def schema(self) -> pa.Schema | None:
-        """The columns; None if they are not known, as for an empty list.
-
-        Raises:
-            TableError: the input cannot be read.
-        """
+        """The columns; None if unknown, as for an empty list. Raises TableError if the input cannot be read."""
 
     @abstractmethod
     def poll(self, split_rows: int, position: Any = None) -> Page:

@@ -115,11 +115,8 @@ class ForeignFeed(Feed):
 
 
 def require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) -> None:
-    """Check that rows have the columns that their feed declares, in that order.
-
-    Raises:
-        TableError: names the first column that differs, and both types.
-    """
+    """Check that rows have the columns that their feed declares, in that order. Raises TableError that names the first
+    different column, and both types."""
     if declared is None or given == declared:
         return
     difference = first_difference(declared, given)

@@ -44,6 +44,18 @@ _CONSUME_SECONDS = 0.02
 
 _LOGGER = logging.getLogger(__name__)
 
+_ABOUT: dict[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
+    "topic": (pa.string(), lambda message: message.topic()),
+    "partition": (pa.int32(), lambda message: message.partition()),
+    "offset": (pa.int64(), lambda message: message.offset()),
+    "timestamp": (
+        pa.timestamp("ms", "UTC"),
+        lambda message: message.timestamp()[1] if message.timestamp()[0] else None,
+    ),
+    "headers": (pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), lambda message: message.headers()),
+}
+"""Columns of every record besides its key and value."""
+
 _READER = {
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
@@ -303,25 +315,6 @@ def asking_brokers(what: str) -> Iterator[None]:
         raise TableError(f"{what}: no answer within {_ANSWER_SECONDS:.0f} s") from None
 
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_ABOUT = {
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("ms", "UTC"),
-    "headers": _HEADERS,
-}
-"""Columns of every record besides its key and value."""
-
-_ABOUT_OF: dict[str, Callable[[Message], Any]] = {
-    "topic": lambda message: message.topic(),
-    "partition": lambda message: message.partition(),
-    "offset": lambda message: message.offset(),
-    "timestamp": lambda message: message.timestamp()[1] if message.timestamp()[0] else None,
-    "headers": lambda message: message.headers(),
-}
-
-
 @dataclass(frozen=True)
 class RecordFormat:
     """The columns of records.
@@ -342,7 +335,7 @@ class RecordFormat:
     def schema(self) -> pa.Schema:
         """All columns."""
         kinds: dict[str, pa.DataType] = {"key": _text_or_bytes(self.key)}
-        kinds |= _ABOUT
+        kinds |= {name: kind for name, (kind, _) in _ABOUT.items()}
         if self.columns is None:
             kinds["value"] = _text_or_bytes(self.value)
         else:
@@ -392,7 +385,7 @@ def _text_or_bytes(kind: str) -> pa.DataType:
 
 def _column(field: pa.Field, messages: Sequence[Message]) -> pa.Array:
     if field.name in _ABOUT:
-        return pa.array(map(_ABOUT_OF[field.name], messages), field.type)
+        return pa.array(map(_ABOUT[field.name][1], messages), field.type)
     found = [message.key() if field.name == "key" else message.value() for message in messages]
     return pa.array(found, pa.binary()).cast(field.type)
 

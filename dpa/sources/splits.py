@@ -40,11 +40,8 @@ class Split(Protocol):
         """What is left of the split after its first `rows` rows."""
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, at most `batch_rows` at a time: the same ones in the same order in each call.
-
-        Raises:
-            TableError: they cannot be read; names what, where and why.
-        """
+        """Yield the rows, at most `batch_rows` at a time: the same ones in the same order in each call. Raises
+        TableError with what, where and why if they cannot be read."""
 
 
 def channel_of(split: Split) -> str:

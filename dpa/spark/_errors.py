@@ -95,7 +95,6 @@ def quoted(column: str) -> str:
 
 @contextmanager
 def logging_only(loggers: Iterable[logging.Logger], wanted: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
-    """Let loggers pass only `wanted` records in this block."""
     loggers = list(loggers)
     for logger in loggers:
         logger.addFilter(wanted)

@@ -148,11 +148,8 @@ def generated_frame(spark: SparkSession, table: GeneratedTable) -> DataFrame:
 
 
 def as_table(data: Any) -> pa.Table:
-    """Make an Arrow table of a Spark DataFrame, or of anything that `dpa.sources.memory.as_table` accepts.
-
-    Raises:
-        TableError: it is neither, Spark cannot compute it, two columns share a name, or a column mixes types.
-    """
+    """Make an Arrow table of a Spark DataFrame, or of anything that `dpa.sources.memory.as_table` accepts. Raises
+    TableError if it is neither, Spark cannot compute it, two columns share a name, or a column mixes types."""
     if hasattr(data, "toArrow"):
         with as_table_error("the Spark DataFrame"):
             data = data.toArrow()

@@ -134,9 +134,8 @@ def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -
 
     `where` comes first, so that it may use columns that `select` drops and, on files, Spark's `_metadata.file_path`.
 
-    Raises:
-        TableError: a path, table or column is missing, a query or expression is wrong, or a database cannot be reached.
-    """
+    Raises TableError if a path, table or column is missing, a query or expression is wrong, or a database does not
+    answer."""
     frame = narrowed(_read(spark, source), source.where, source.select)
     return frame if sample is None else sampled(frame, sample)
 
@@ -215,9 +214,7 @@ def sampled(frame: DataFrame, sample: RowSample) -> DataFrame:
     The same seed draws the same sample of the same files if Spark cuts them into the same partitions, which depends on
     the number of its cores.
 
-    Raises:
-        TableError: there is no column `by`, it has no equality, or the fraction is out of range.
-    """
+    Raises TableError if there is no column `by`, it has no equality, or the fraction is out of range."""
     if not 0 < sample.fraction <= 1:
         raise TableError(f"sample: the fraction must be above 0 and at most 1, not {sample.fraction}")
     if sample.by is None:

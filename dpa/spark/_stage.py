@@ -145,7 +145,6 @@ def _in_place(
 
 
 def frame_of(spark: SparkSession, table: ParquetTable | TextTable) -> DataFrame:
-    """The rows of a table that tasks read, as a DataFrame."""
     if isinstance(table, TextTable):
         return _valid_text(load(spark, Source("text", [for_hadoop(path) for path in table.paths])))
     return load(spark, Source("parquet", table.paths))
@@ -381,6 +380,5 @@ class _Lists:
 
 
 def _committed(place: Location) -> list[str]:
-    """The names of complete files."""
     infos = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
     return sorted(place.at(info.path).name for info in infos if info.is_file and not is_hidden(info.base_name))

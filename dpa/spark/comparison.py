@@ -287,7 +287,6 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def _are_equal(columns: Mapping[str, Mapping[str, pl.Series]], pairs: pl.DataFrame, tolerance: float) -> pl.Series:
-    """Which of some pairs of row numbers have equal rows in the columns of the two sides."""
     same = pl.repeat(True, len(pairs), dtype=pl.Boolean, eager=True)
     for name, sides in columns.items():
         one, other = (sides[side].gather(pairs[side]) for side in _SIDES)

@@ -54,11 +54,8 @@ class Files(ABC):
         """Remove a directory that `make` has made, with what is left in it."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold the root for one job. Object storage has no locks: there, conditional puts alone decide.
-
-        Raises:
-            BlockingIOError: another job has it.
-        """
+        """Hold the root for one job. Object storage has no locks: there, conditional puts alone decide. Raises
+        BlockingIOError if another job has it."""
         return nullcontext()
 
     @abstractmethod
@@ -95,7 +92,6 @@ class Files(ABC):
         return None if content is None else (content, tag_of(content))
 
     def read(self, path: str) -> bytes | None:
-        """The content of a file; None if it is not there."""
         with self.reading(path) as file:
             content: bytes | None = None if file is None else file.read()
             return content
@@ -110,16 +106,11 @@ class Files(ABC):
         """Delete files that may be there."""
 
     def at(self, path: str) -> str:
-        """Where a file is, for messages."""
         return f"{self.place}/{path}" if path else self.place
 
     @contextmanager
     def reaching(self, path: str) -> Iterator[None]:
-        """Use a file in this block.
-
-        Raises:
-            DpaError: it cannot be used.
-        """
+        """Use a file in this block. Raises DpaError if it cannot be used."""
         try:
             yield
         except BlockingIOError:

@@ -117,7 +117,6 @@ class S3Files(Files):
 
     @cached_property
     def arrow(self) -> Any:
-        """Arrow's file system of the storage."""
         from pyarrow.fs import S3FileSystem
 
         try:
