@@ -304,15 +304,46 @@ def _handed_over(writing: Future[None], place: Location, what: str) -> Iterator[
     Spark is; `what` starts the message if it fails."""
     lists = _Lists(place)
     lists.extend()
-    left = threading.Event()
-    listing = threading.Thread(target=_list_all, args=(writing, lists, what, left), name="dpa-staged", daemon=True)
-    listing.start()
-    _log.info("%s goes on while the job runs", what)
-    try:
+
+    def list_all(left: threading.Event) -> None:
+        with as_table_error(what):
+            while not writing.done() and not left.wait(_LOOK_SECONDS):
+                lists.extend()
+            if not left.is_set():
+                writing.result()
+                lists.extend()
+
+    with marking(list_all, lists.ended):
+        _log.info("%s goes on while the job runs", what)
         yield lists.feed()
+
+
+@contextmanager
+def marking(work: Callable[[threading.Event], None], mark: Location) -> Iterator[None]:
+    """Have a thread work beside this block, and write a mark when the work has ended, with its failure: an exception in
+    a thread would be lost. The work gets an event that is set when the block is left, and then no mark is written."""
+    left = threading.Event()
+
+    def run() -> None:
+        why = ""
+        try:
+            work(left)
+        except Exception as error:
+            why = str(error) or type(error).__name__
+        while not left.is_set():
+            try:
+                return put(mark, why)
+            except OSError as error:  # such as a full disk, which the end of the job mends
+                _log.warning("the end of what is staged cannot be said at %s: %s", mark.name, error)
+                left.wait(1.0)
+
+    thread = threading.Thread(target=run, name="dpa-staged", daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
         left.set()
-        listing.join()
+        thread.join()
 
 
 def _again(place: Location) -> MicroBatches | None:
@@ -324,30 +355,8 @@ def _again(place: Location) -> MicroBatches | None:
     if not place.below(COMPLETE).exists:
         raise TableError(f"{place.name} is not complete, as the job's driver has ended; run it without --resume")
     lists.extend()
-    lists.end()
+    put(lists.ended, "")
     return lists.feed()
-
-
-def _list_all(writing: Future[None], lists: _Lists, what: str, left: threading.Event) -> None:
-    """List files as they come, and Spark's failure: an exception in this thread would be lost."""
-    why = ""
-    try:
-        with as_table_error(what):
-            while not writing.done():
-                lists.extend()
-                if left.wait(_LOOK_SECONDS):
-                    return
-            writing.result()
-            lists.extend()
-    except Exception as error:
-        why = str(error) or type(error).__name__
-    while not left.is_set():
-        try:
-            lists.end(why)
-            return
-        except OSError as error:  # such as a full disk, which the end of the job mends
-            _log.warning("%s: its end cannot be said: %s", what, error)
-            left.wait(1.0)
 
 
 class _Lists:
@@ -355,6 +364,7 @@ class _Lists:
 
     def __init__(self, files: Location) -> None:
         self._files, self._place = files, files.below(_LISTS)
+        self.ended = self._place.below(ENDED)
         self.listed: list[str] = []
         self._number = 0
         while batch := MicroBatches(self._place.name, pa.schema([])).batch(self._number):
@@ -370,10 +380,6 @@ class _Lists:
             put(self._place.at(place_of_batch(self._place.path, self._number)), json.dumps(some))
             self.listed += some
             self._number += 1
-
-    def end(self, why: str = "") -> None:
-        """Note that no file follows; `why`: Spark's failure, if any."""
-        put(self._place.below(ENDED), why)
 
     def feed(self) -> MicroBatches:
         return MicroBatches(self._place.name, parquet_table(self.listed[:1]).schema)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
+from dpa.errors import TableError
+from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, locate
 from dpa.spark._errors import as_table_error, brief, tidying_up
 from dpa.spark._source import csv_dialect, narrowed
-from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, new_stage, uri_of
+from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, marking, new_stage, uri_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,14 +81,12 @@ def streamed(
             if ended.exists:
                 ended.filesystem.delete_file(ended.path)
             query = _started(frame, source, place, row_group_rows)
-        watching = threading.Thread(target=_mark_the_end, args=(query, ended), daemon=True)
-        watching.start()
-        try:
-            yield MicroBatches(place.name, parquet_table([f"{place.name}/_schema"]).schema)
-        finally:
-            with tidying_up():
-                query.stop()
-            watching.join()
+        with marking(lambda left: _await(query), ended):
+            try:
+                yield MicroBatches(place.name, parquet_table([f"{place.name}/_schema"]).schema)
+            finally:
+                with tidying_up():
+                    query.stop()
 
 
 def _started(frame: DataFrame, source: StreamSource, place: Location, row_group_rows: int) -> StreamingQuery:
@@ -107,11 +105,9 @@ def _write(frame: DataFrame, place: str, row_group_rows: int) -> None:
         frame.write.mode("overwrite").option(ROW_GROUP_ROWS, str(row_group_rows)).parquet(place)
 
 
-def _mark_the_end(query: StreamingQuery, mark: Location) -> None:
-    why = ""
+def _await(query: StreamingQuery) -> None:
     try:
         query.awaitTermination()
     except Exception as error:
-        why = f"the query of Structured Streaming has failed: {brief(str(error)) or type(error).__name__}"
-    with tidying_up():
-        put(mark, why)
+        why = brief(str(error)) or type(error).__name__
+        raise TableError(f"the query of Structured Streaming has failed: {why}") from None

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa._util.plain import PlainError, Schema
+from dpa.protocol.checkpoint_format import PlainError, Schema
 from dpa.sources.feed import Page
 
 
