@@ -50,8 +50,6 @@ def sink_of(file: JobFile, key: str, section: OutputConfig, given: Any = None) -
     ConfigError if it is neither."""
     made = _used(file, key, section, SINKS) if given is None else given
     if isinstance(made, Sink):
-        if section.publish is not None:
-            made.publishes = section.publish.mode
         return made
     if callable(made):
         if section.publish is None:
@@ -63,7 +61,7 @@ def sink_of(file: JobFile, key: str, section: OutputConfig, given: Any = None) -
             raise file.error(f"{key}.use", f"{section.use} cannot be called with rows and an epoch: {error}") from None
         except ValueError:  # some functions written in C have no signature
             pass
-        return Callback(made, section.publish.mode)
+        return Callback(made)
     raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Sink`")
 
 

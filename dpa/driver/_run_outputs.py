@@ -48,8 +48,10 @@ class RunOutputs:
             output.outages = self.outages
 
     def know_job(self, job: str) -> None:
-        for output in self._whole:
-            output.sink.job = job
+        for result in self.results:
+            result.know(job)
+        if self._letters is not None:
+            self._letters.know(job)
 
     @property
     def letters_place(self) -> str | None:
@@ -59,7 +61,7 @@ class RunOutputs:
     @property
     def with_checkpoints(self) -> list[str]:
         """The key paths of results whose epochs are committed with checkpoints."""
-        return [result.step.at("write") for result in self.results if result.output.sink.with_checkpoints]
+        return [result.step.at("write") for result in self.results if result.with_checkpoints]
 
     def begin(self, stack: ExitStack) -> None:
         """Begin results and dead letters, and leave nothing uncommitted of them when `stack` ends."""
@@ -87,8 +89,9 @@ class RunOutputs:
         return replace(graph, stages=stages)
 
     def delivery(self, step: str, delivery: Delivery) -> Delivery:
-        sink = next((result.output.sink for result in self.results if result.name == step), None)
-        if sink is not None and sink.publishes is not None:
+        output = next((result.output for result in self.results if result.name == step), None)
+        sink = None if output is None else output.sink
+        if output is not None and output.publishes is not None:
             return replace(delivery, sink=sink, partial=sink)
         partial = self._partial.get(step)
         return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)

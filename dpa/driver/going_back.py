@@ -62,7 +62,7 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
         raise CheckpointError(f"the checkpoint has no passwords of {', '.join(hidden)}: name the job file by --config")
     found = [Publication.of(file, output, key) for key, output in sections.items()]
     for output in found:
-        output.sink.job, output.sink.with_checkpoints = chain.job, True
+        output.know(chain.job, with_checkpoints=True)
     return found
 
 

@@ -19,15 +19,16 @@ from dpa.driver._directories import check_place, check_prefix, holds, in_common,
 from dpa.driver._loading import sink_of
 from dpa.driver.summary import StageOutcome
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
-from dpa.execution.publishing import CHANGE, EPOCH
+from dpa.execution.publishing import CHANGE, EPOCH, Publishes
 from dpa.logical.step import Step
 from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunOutcome
 from dpa.result import OutputReport, ReferenceReport
+from dpa.routing.keys import KeyName
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.sink import RESULT, Newest, Sink
+from dpa.sinks.sink import RESULT, Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of, without_file_scheme
 from dpa.tolerance import Letter
 
@@ -36,13 +37,21 @@ DEAD_LETTERS = "dead_letters"
 
 
 class Publication:
-    """A context in which a sink is begun, and which leaves nothing of what was staged and not committed. `place` is
-    where the sink says that committed rows are."""
+    """A context in which a sink is begun, and which leaves nothing of what was staged and not committed.
 
-    def __init__(self, file: JobFile, sink: Sink, key: str, path: str | None = None) -> None:
+    Attributes:
+        publishes: what each epoch publishes; None: there is one result, at the end.
+        place: where the sink says that committed rows are.
+    """
+
+    def __init__(
+        self, file: JobFile, sink: Sink, key: str, path: str | None = None, publishes: Publishes | None = None
+    ) -> None:
         """Of a sink named at `key`, whose directory or URI is `path`. ConfigError if the sink does not say its
         place."""
         self.sink = sink
+        self.publishes = publishes
+        sink.know(replace(sink.context, publishes=publishes))
         self.outages = Outages()
         self._file = file
         self._key = key
@@ -53,8 +62,9 @@ class Publication:
     def of(cls, file: JobFile, output: OutputConfig, key: str, given: Any = None) -> Publication:
         """Of a result whose section `output` stands at `key`; `given` stands for the function that it names.
         ConfigError if the sink cannot be found or made, or is none."""
+        publishes = None if output.publish is None else output.publish.mode
         if output.use is not None:
-            return cls(file, sink_of(file, key, output, given), key)
+            return cls(file, sink_of(file, key, output, given), key, publishes=publishes)
         if output.path is None:
             return cls(file, Memory(), key)
         to = Target(
@@ -63,12 +73,16 @@ class Publication:
             output.args,
             section=key,
             mark=lambda: as_yaml(file.config.resolved()),
-            publishes=None if output.publish is None else output.publish.mode,
+            publishes=publishes,
             private=key == DEAD_LETTERS,
         )
         form = FORMATS[output.format]
         with file.blaming(f"{key}.path", TableError):
-            return cls(file, form.sink(to), f"{key}.path", to.path if form.is_directory else None)
+            return cls(file, form.sink(to), f"{key}.path", to.path if form.is_directory else None, publishes)
+
+    def know(self, job: str, key: KeyName = (), *, with_checkpoints: bool = False) -> None:
+        """The sink is of a job of this name, and commits epochs `with_checkpoints`."""
+        self.sink.know(SinkContext(job, key, self.publishes, with_checkpoints))
 
     def check(self) -> None:
         """ConfigError if rows may not be published there, or the job needs the directory. Nothing is written."""
@@ -86,7 +100,7 @@ class Publication:
 
     def expect(self, columns: pa.Schema) -> None:
         """ConfigError if rows with these columns may not be published there; null stands for an unknown type."""
-        if self.sink.publishes == "changes":
+        if self.publishes == "changes":
             columns = columns.append(pa.field(CHANGE, pa.string())).append(pa.field(EPOCH, pa.int64()))
         with self._refusing():
             self.sink.expect(columns)
@@ -235,7 +249,7 @@ class PartialPublication(Publication):
     def __init__(self, file: JobFile, path: str, key: str) -> None:
         with file.blaming(f"{key}.path", TableError):
             sink = FORMATS["parquet"].sink(Target(path, "overwrite", section=key, publishes="table"))
-        super().__init__(file, sink, f"{key}.path", path)
+        super().__init__(file, sink, f"{key}.path", path, "table")
 
     def clear(self) -> None:
         """Have readers see no epoch of an older run."""
@@ -301,9 +315,7 @@ class ResultSink:
         """Of `step`, published by `output`, or kept in memory if None; `is_saved`: the job makes checkpoints."""
         self.step = step
         self.output = output or Publication.of(file, OutputConfig(), step.name)
-        sink = self.output.sink
-        sink.key = step.key
-        sink.with_checkpoints = is_saved and self._publishes_once and not sink.in_driver
+        self.with_checkpoints = is_saved and self._publishes_once and not self.output.sink.in_driver
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
@@ -314,14 +326,17 @@ class ResultSink:
     def name(self) -> str:
         return self.step.name
 
+    def know(self, job: str) -> None:
+        self.output.know(job, self.step.key, with_checkpoints=self.with_checkpoints)
+
     @property
     def _publishes_once(self) -> bool:
         """Whether no row of an epoch is published again in a later one."""
-        return self.output.sink.publishes in ("final", "changes")
+        return self.output.publishes in ("final", "changes")
 
     def published(self, stage: Stage) -> Stage:
         """The step's stage, knowing how its rows come to readers."""
-        exact = self.output.sink.with_checkpoints
+        exact = self.with_checkpoints
         return replace(stage, commits_with_checkpoints=exact, publishes_once=self._publishes_once and not exact)
 
     def take(self, outcome: RunOutcome) -> None:
@@ -329,7 +344,7 @@ class ResultSink:
         shares, place = outcome.outputs[self.name], self.output.place
         self._staged = [*outcome.staged.get(self.name, ()), *(staged for part in shares for staged in part.staged)]
         rows, published = sum(part.rows for part in shares), outcome.snapshot[self.name].aggregation
-        if published is not None and self.output.sink.publishes == "final":  # the shares are what is left
+        if published is not None and self.output.publishes == "final":  # the shares are what is left
             rows += published.rows
         self.report = OutputReport(rows=rows, unpublished=place)
         self.table = self.read() if place is None else None

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpa._util import lines
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import RESULT, Sink, SinkContext
 
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
 """Properties of a table: the number of its newest epoch, and the seconds from the stream's beginning to its end."""
@@ -26,8 +26,7 @@ class PackageSink(Sink):
     """A sink that notes at its place which epochs are there."""
 
     def __init__(self, mode: str, section: str, publishes: Publishes | None) -> None:
-        self.job = uuid.uuid4().hex
-        self.publishes = publishes
+        self.know(SinkContext(uuid.uuid4().hex, publishes=publishes))
         self._mode = mode
         self._section = section
         self._begun = ""

@@ -18,7 +18,7 @@ from dpa._util.owned import UntrustedError, require_own
 from dpa.errors import PlaceTakenError, TableError
 from dpa.sinks.objects import ParquetObjects, manifest_at, objects_at
 from dpa.sinks.reading import ParquetEpochs
-from dpa.sinks.sink import EpochLogOptions
+from dpa.sinks.sink import EpochLogOptions, SinkContext
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.paths import without_file_scheme
 
@@ -64,7 +64,7 @@ class EpochLog:
     def __init__(self, options: EpochLogOptions, behind: int) -> None:
         """Begin after an epoch. An older generation cannot add to the log any more."""
         self._sink = ParquetObjects(options.place, "overwrite", mark=lambda: options.config, publishes="final")
-        self._sink.job, self._sink.with_checkpoints = options.job, True
+        self._sink.know(SinkContext(options.job, publishes="final", with_checkpoints=True))
         if "://" not in options.place:
             try:
                 path = Path(options.place)

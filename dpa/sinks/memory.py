@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from dpa.execution.publishing import Publishes
 from dpa.executors import name_of
 from dpa.sinks.sink import RESULT, Sink, together
 
@@ -35,8 +34,7 @@ class Callback(Sink):
 
     in_driver = True
 
-    def __init__(self, function: Callable[[pa.Table, int], object], publishes: Publishes) -> None:
-        self.publishes = publishes
+    def __init__(self, function: Callable[[pa.Table, int], object]) -> None:
         self._function = function
         self._newest = 0
 

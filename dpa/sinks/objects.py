@@ -29,7 +29,7 @@ from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
 from dpa.sinks._part_files import PART, begin_of, table_in, with_epochs
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import RESULT, Newest, Sink, together
+from dpa.sinks.sink import RESULT, Newest, Sink, SinkContext, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -62,8 +62,7 @@ class ParquetObjects(Sink):
         publishes: Publishes | None = None,
     ) -> None:
         """A result at a URI, or in a directory; the other arguments are those of a `ParquetDirectory` and of a sink."""
-        self.job = uuid.uuid4().hex
-        self.publishes = publishes
+        self.know(SinkContext(uuid.uuid4().hex, publishes=publishes))
         self._objects = objects_at(uri)
         self._mode = mode
         self._section = section
@@ -75,8 +74,7 @@ class ParquetObjects(Sink):
     def __getstate__(self) -> dict[str, Any]:
         """What tasks need, and what commits epochs."""
         known = {"_text": partial(str, self._text()), "_large": set()}
-        names = ("job", "publishes", "with_checkpoints", "key", "_objects", "_writer")
-        return {**known, **{name: getattr(self, name) for name in names}}
+        return {**known, **{name: getattr(self, name) for name in ("context", "_objects", "_writer")}}
 
     @property
     def place(self) -> str:

@@ -26,7 +26,7 @@ from dpa.sinks._replacement import (
 )
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.reading import ParquetEpochs
-from dpa.sinks.sink import RESULT, Newest, Sink
+from dpa.sinks.sink import RESULT, Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of
 
 
@@ -55,7 +55,7 @@ class ParquetDirectory(Sink):
             mark: returns the text of the file `_job.yaml` beside the result.
             private: whether only the owner may read what is staged.
         """
-        self.job = uuid.uuid4().hex
+        self.know(SinkContext(uuid.uuid4().hex))
         self.staging: str | None = None
         self._given = path
         self._path = Path(path).absolute()

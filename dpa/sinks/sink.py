@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -16,6 +16,8 @@ from dpa.routing.keys import KeyName
 
 RESULT = 0
 """The epoch of what a job commits last: all of its result, or what no epoch before has published of it."""
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,43 @@ class Newest:
     is_last: bool = False
 
 
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink knows of the job that writes to it.
+
+    Attributes:
+        job: the job's unique name, also when it is resumed.
+        key: the column that identifies a row, or the names of several; none where several rows may have one key.
+        publishes: what of a result is published by epoch; None: the whole, once, at the end.
+        with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it. Then each epoch
+            is committed once, whatever process dies.
+        line: who made the epochs up to the newest checkpoint. A place that keeps it can distinguish an epoch from
+            another one with the same number.
+    """
+
+    job: str = ""
+    key: KeyName = ()
+    publishes: Publishes | None = None
+    with_checkpoints: bool = False
+    line: Line = ()
+
+
+class _Known(Generic[_Value]):
+    """A field of a sink's context. A sink's own attribute of that name hides it, and stays the sink's."""
+
+    def __init__(self, of: Callable[[SinkContext], _Value]) -> None:
+        self._of = of
+
+    def __get__(self, sink: Sink, kind: type[Sink]) -> _Value:
+        return self._of(sink.context)
+
+
 class Sink(ABC):
     """Where rows go: tasks stage them, wherever they run, and one commit shows all that was staged.
 
     Made once for a run, and all checks before it. Called in this order:
 
+    - `know`, as soon as the job has its name, maybe more than once;
     - `check`, before anything is started, maybe more than once;
     - `expect`, if the columns are known by then, maybe more than once, also after what follows;
     - `begin`;
@@ -58,23 +92,21 @@ class Sink(ABC):
     reported with its type.
 
     Attributes:
-        job: the unique name of this job, also when it is resumed; set before the first `check`.
-        key: the column that identifies a row, or the names of several; none where several rows may have one key. Set
-            before `begin`.
-        publishes: what of a result is published by epoch; None: the whole, once, at the end.
-        with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it. Then each epoch
-            is committed once, whatever process dies. Set before the first `check`.
+        context: the job. Its fields can be read as `self.job`, `self.key` and so on.
         in_driver: whether epochs are committed in the process that runs the job, by the object that was made there.
-        line: who made the epochs up to the newest checkpoint; set before an epoch is committed. A place that keeps it
-            can distinguish an epoch from another one with the same number.
     """
 
-    job = ""
-    key: KeyName = ()
-    publishes: Publishes | None = None
-    with_checkpoints = False
+    context = SinkContext()
     in_driver = False
-    line: Line = ()
+    job = _Known(lambda context: context.job)
+    key = _Known(lambda context: context.key)
+    publishes = _Known(lambda context: context.publishes)
+    with_checkpoints = _Known(lambda context: context.with_checkpoints)
+    line = _Known(lambda context: context.line)
+
+    def know(self, context: SinkContext) -> None:
+        """Write for this job. Its `line` is complete only before an epoch is committed."""
+        self.context = context
 
     @property
     def place(self) -> str | None:

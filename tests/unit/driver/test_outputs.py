@@ -20,6 +20,7 @@ from dpa.driver.outputs import check_partial_results
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks import _replacement, parquet
 from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.sink import SinkContext
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -275,7 +276,8 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 def test_a_job_that_is_resumed_once_its_result_is_there_leaves_it_as_it_is(tmp_path: Path, mode: str) -> None:
     sinks = [ParquetDirectory(str(tmp_path / "out"), mode) for _ in range(3)]
-    sinks[0].job = sinks[1].job = "one"
+    for sink in sinks[:2]:
+        sink.know(SinkContext("one"))
     for sink, value in zip(sinks, (1, 2), strict=False):
         sink.check()
         sink.begin()

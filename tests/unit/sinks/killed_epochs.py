@@ -19,7 +19,7 @@ from dpa import results
 from dpa.errors import TableError
 from dpa.sinks import objects
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.sink import RESULT
+from dpa.sinks.sink import RESULT, SinkContext
 
 EPOCHS = 2
 
@@ -27,7 +27,7 @@ EPOCHS = 2
 def sink_at(place: Path) -> ParquetObjects:
     """As the driver of the job, or of one that resumes it, makes it."""
     sink = ParquetObjects(str(place), publishes="final")
-    sink.job, sink.with_checkpoints = "me", True
+    sink.know(SinkContext("me", publishes="final", with_checkpoints=True))
     sink.check()
     sink.begin()
     return sink

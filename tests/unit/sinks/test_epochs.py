@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Job:
     """What a driver and its coordinators do with a sink."""
 
     def __init__(self, sink: Sink, name: str, *, with_checkpoints: bool) -> None:
-        sink.job, sink.with_checkpoints = name or sink.job, with_checkpoints
+        sink.know(replace(sink.context, job=name or sink.job, with_checkpoints=with_checkpoints))
         self.sink = sink
         sink.check()
         self.begin()
@@ -206,7 +207,7 @@ def test_many_small_files_become_few_in_the_order_of_their_rows(
 
 def test_a_function_is_given_the_rows_of_each_epoch_that_has_any() -> None:
     given: list[tuple[int, list[int]]] = []
-    sink = Callback(lambda rows, epoch: given.append((epoch, rows["value"].to_pylist())), "final")
+    sink = Callback(lambda rows, epoch: given.append((epoch, rows["value"].to_pylist())))
     sink.begin()
     for epoch, tables in ((1, [[1], [2, 3]]), (2, []), (3, [[4]]), (RESULT, [[5]])):
         task = pickle.loads(pickle.dumps(sink))
@@ -222,7 +223,7 @@ def test_a_function_that_has_failed_is_given_the_last_rows_again_with_the_same_n
         if len(given) in (2, 3):
             raise ConnectionError("no answer")
 
-    sink = Callback(post, "final")
+    sink = Callback(post)
     sink.begin()
     rows = [pa.table({"value": [1]})]
     sink.commit(rows, 1, 0.0)

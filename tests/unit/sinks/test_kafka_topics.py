@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from kafka_broker import make_topic
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks._kafka import KafkaTopic
-from dpa.sinks.sink import RESULT
+from dpa.sinks.sink import RESULT, SinkContext
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 
@@ -37,7 +38,7 @@ class Job:
         if not topic:
             make_topic(servers, self.topic, 2)
         self.sink = KafkaTopic(self.topic, {"bootstrap.servers": servers}, publishes=publishes)
-        self.sink.key, self.sink.job, self.sink.with_checkpoints = "key", name or self.sink.job, saved
+        self.sink.know(SinkContext(name or self.sink.job, "key", publishes, with_checkpoints=saved))
         self.sink.check()
         self.begin()
 
@@ -116,7 +117,7 @@ def test_a_result_without_epochs_is_there_once(kafka: str) -> None:
 
 def test_values_that_json_does_not_have_are_texts(kafka: str) -> None:
     job = Job(kafka)
-    job.sink.key = ("day", "n")
+    job.sink.know(replace(job.sink.context, key=("day", "n")))
     day = datetime.date(2024, 5, 1)
     row = {"day": day, "n": 1, "raw": b"\x00\xff", "price": decimal.Decimal("1.50"), "none": None, "list": [1.5]}
     job.sink.commit([pa.Table.from_pylist([row])], RESULT, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Lake:
 
     def sink(self, mode: str = "append", job: str = "") -> Delta | Iceberg:
         sink = {"delta": Delta, "iceberg": Iceberg}[self.kind](self.path, mode, self.args)
-        sink.job = job or sink.job
+        sink.know(replace(sink.context, job=job or sink.job))
         return sink
 
     def write(self, *values: int, mode: str = "append", job: str = "") -> None:

@@ -1,6 +1,7 @@
 """Results by epoch as Parquet: a reader sees whole epochs or says that there is none, whatever happens beside it."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def run_of(directory: Path) -> ParquetObjects:
     sink = ParquetObjects(str(directory), "overwrite", publishes="table")
     found, _ = sink._manifest()
     if found is not None and found.writer:
-        sink.job, sink._writer = found.claimed_by, found.writer
+        sink.know(replace(sink.context, job=found.claimed_by))
+        sink._writer = found.writer
     else:
         sink.begin()
         sink._lock.close()

@@ -21,7 +21,7 @@ from dpa.sinks.delta import Delta
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import Sink, SinkContext
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import keys, uri_of
 from jobs.json_lines import JsonLines
@@ -177,12 +177,27 @@ def test_what_is_committed_twice_is_there_once(case: Case) -> None:
     case.sink.abort()
     assert case.found() == seen
     resumed = case.again()
-    resumed.sink.job = case.sink.job
+    resumed.sink.know(case.sink.context)
     resumed.sink.check()
     resumed.sink.begin()
     resumed.sink.commit(resumed.staged(), 1, 0.5)
     resumed.sink.abort()
     assert case.found() == seen
+
+
+def test_a_sink_reads_what_it_knows_of_the_job_as_its_own() -> None:
+    class Named(JsonLines):
+        def __init__(self, path: str, key: str) -> None:
+            super().__init__(path)
+            self.key = key
+
+    plain, named = JsonLines("lines.json"), Named("lines.json", key="secret of mine")
+    for sink in (plain, named):
+        assert (sink.job, sink.publishes, sink.with_checkpoints, sink.line) == ("", None, False, ())
+        sink.know(SinkContext("me", "word", "final", with_checkpoints=True, line=((1, "one"),)))
+        assert (sink.job, sink.publishes, sink.with_checkpoints, sink.line) == ("me", "final", True, ((1, "one"),))
+    assert (plain.key, named.key) == ("word", "secret of mine")
+    assert pickle.loads(pickle.dumps(plain)).job == "me"
 
 
 def test_a_new_commit_replaces_what_readers_see(case: Case) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -45,12 +46,12 @@ class Job:
     def known(self) -> Sink:
         """The sink as whoever wants to know what is there has it."""
         sink = self._make()
-        sink.job, sink.with_checkpoints, sink.key = self.name, True, "value"
+        sink.know(replace(sink.context, job=self.name, with_checkpoints=True, key="value"))
         return sink
 
     def publish(self, epoch: int, *values: int, line: Line = LINE) -> list[Any]:
         sink = self.sink if epoch == RESULT else self.coordinator
-        sink.line = line if epoch != RESULT else ()
+        sink.know(replace(sink.context, line=line if epoch != RESULT else ()))
         tables = [pa.table({"value": [each]}) for each in values]
         staged = [pickle.loads(pickle.dumps(sink)).stage(rows, task, epoch) for task, rows in enumerate(tables)]
         sink.commit(staged, epoch, epoch / 2)
@@ -182,7 +183,8 @@ def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, mon
 def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
     job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"))
-    job.coordinator.with_checkpoints = False  # merges as a version did that did not know of this
+    # It merges as a version did that did not know of this.
+    job.coordinator.know(replace(job.coordinator.context, with_checkpoints=False))
     life = type(job.coordinator)._life
     monkeypatch.setattr(ParquetObjects, "_life", "")
     for epoch in range(1, 20):
