@@ -10,7 +10,8 @@ import json
 import logging
 import shlex
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -90,7 +91,7 @@ def main(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
     """Run a job and show how its reducers were kept even."""
-    try:
+    with _exiting():
         if as_json and sys.stdout is None:
             raise ConfigError("--json: standard output is closed, so there is nowhere to print the report")
         open_closed()
@@ -98,31 +99,40 @@ def main(
         if log is not None:
             log_to_stderr(log, "driver")
         if schema:
-            from dpa.config import json_schema
-
-            with printing("the schema"):
-                print(json.dumps(json_schema(), indent=2))
+            _print_schema()
             return
         if png is not None and not plan:
             raise ConfigError("--png draws the graph that --plan shows: give --plan with it")
         if config is None:
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
         with Interrupts() as interrupts:
-            status = _run(
-                config,
-                overrides or [],
-                address,
-                report,
-                as_json,
-                progress,
-                resume,
-                detach,
-                verbose,
-                validate,
-                plan,
-                png,
-                interrupts,
-            )
+            job = _job(config, overrides or [])
+            if validate:
+                job.validate()
+                with printing("the answer"):
+                    print(f"{config}: valid")
+                return
+            if plan:
+                _plan(job, as_json, png, address)
+                return
+            if report is not None:
+                report = _checked(report, job)
+            again = _words(config, overrides or [])
+            if detach:
+                shown = ["--json"] * as_json + ["--verbose"] * verbose
+                _detach(job, address, [*again, *_more_words(report, resume), *shown])
+                return
+            with _naming_checkpoints(job, address, again):
+                result = _run(job, interrupts, progress, address, resume)
+                status = _show(result, report, as_json, verbose)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def _exiting() -> Iterator[None]:
+    """A block whose errors become messages, and the exit status of this process."""
+    try:
+        yield
     except JobCancelledError as error:
         say(str(error))
         status = error.exit_status
@@ -132,69 +142,74 @@ def main(
     except KeyboardInterrupt:
         say("interrupted: no actor, process or staged file is left, and no half-written output")
         status = _INTERRUPTED
+    else:
+        return
     raise typer.Exit(status)
 
 
-def _run(
-    config: Path,
-    overrides: list[str],
-    address: str | None,
-    report_directory: Path | None,
-    as_json: bool,
-    progress: _Progress,
-    resume: str | None,
-    detach: bool,
-    verbose: bool,
-    validate: bool,
-    plan: bool,
-    png: Path | None,
-    interrupts: Interrupts,
-) -> int:
+def _print_schema() -> None:
+    from dpa.config import json_schema
+
+    with printing("the schema"):
+        print(json.dumps(json_schema(), indent=2))
+
+
+def _job(config: Path, overrides: list[str]) -> Job:
     from dpa.job import Job
 
     job = Job.from_file(config, overrides)
     for note in job.spec.file.set_aside:
         say(f"note: {note}")
-    if validate:
-        job.validate()
-        with printing("the answer"):
-            print(f"{config}: valid")
-        return 0
-    if plan:
-        return _plan(job, as_json, png, address)
-    from dpa.report import check_directory, make_progress
-    from dpa.telemetry.observers import Observers
+    return job
 
-    if report_directory is not None:
-        report_directory = report_directory.absolute()  # whatever user code makes the working directory
-        check_directory(report_directory, job.directories)
-    again = ["-m", "dpa.run", str(config), *(word for given in overrides for word in ("--set", given))]
-    if detach:
-        more = [] if report_directory is None else ["--report", str(report_directory)]
-        more += [] if resume is None else ["--resume", resume]
-        more += [] if (level := chosen_level()) is None else ["--log", logging.getLevelName(level).lower()]
-        return _detach(job, address, [*again, *more, *["--json"] * as_json, *["--verbose"] * verbose])
+
+def _checked(report: Path, job: Job) -> Path:
+    from dpa.report import check_directory
+
+    report = report.absolute()  # whatever user code makes the working directory
+    check_directory(report, job.directories)
+    return report
+
+
+def _words(config: Path, overrides: list[str]) -> list[str]:
+    """Python's arguments to run the same job."""
+    return ["-m", "dpa.run", str(config), *(word for given in overrides for word in ("--set", given))]
+
+
+def _more_words(report: Path | None, resume: str | None) -> list[str]:
+    more = [] if report is None else ["--report", str(report)]
+    more += [] if resume is None else ["--resume", resume]
+    return more + ([] if (level := chosen_level()) is None else ["--log", logging.getLevelName(level).lower()])
+
+
+@contextmanager
+def _naming_checkpoints(job: Job, address: str | None, again: list[str]) -> Iterator[None]:
+    """A block after which the user reads how to resume the job, if that is possible."""
     try:
-        with (
-            make_progress(progress, sys.stderr, job.config.name) as display,
-            redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
-        ):
-            observers = Observers(interrupts, display)
-            result = job.run(observers, address=address, check=False, resume=resume, closes=lambda: interrupts.closes)
-            display.ended(result.report.status)
-        return _show(result, report_directory, as_json, verbose)
+        yield
     finally:
         if job.resumable is not None:
             again += [] if address is None else ["--address", address]
             say(f"its checkpoints stay; to go on: {shlex.join(['python', *again, '--resume', job.resumable])}")
 
 
-def _detach(job: Job, address: str | None, command: list[str]) -> int:
-    """Have a process that the cluster keeps run the same job.
+def _run(job: Job, interrupts: Interrupts, progress: _Progress, address: str | None, resume: str | None) -> Result:
+    from dpa.report import make_progress
+    from dpa.telemetry.observers import Observers
 
-    Raises:
-        ConfigError: there is no cluster that could, or a result would be lost.
-    """
+    with (
+        make_progress(progress, sys.stderr, job.config.name) as display,
+        redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
+    ):
+        observers = Observers(interrupts, display)
+        result = job.run(observers, address=address, check=False, resume=resume, closes=lambda: interrupts.closes)
+        display.ended(result.report.status)
+    return result
+
+
+def _detach(job: Job, address: str | None, command: list[str]) -> None:
+    """Have a process that the cluster keeps run the same job. ConfigError if no cluster could, or a result would be
+    lost."""
     from dpa.runtime.cluster import ray_session
 
     address = address or job.config.ray.address
@@ -212,10 +227,9 @@ def _detach(job: Job, address: str | None, command: list[str]) -> int:
         name = start_driver([sys.executable, *command, "--address", address, "--progress", "none"], job.config.name)
     with printing("the name of the job"):
         print(f"{name} runs on {address}; to see it: python -m dpa.control --address {address} attach {name}")
-    return 0
 
 
-def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int:
+def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> None:
     from dpa.report import draw_plan, plan_json, show_plan
 
     picture = None if png is None else png.absolute()  # whatever user code makes the working directory
@@ -227,7 +241,6 @@ def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int
             show_plan(foreseen, sys.stdout)
     if picture is not None:
         draw_plan(foreseen, picture)
-    return 0
 
 
 def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool = False) -> int:

@@ -23,7 +23,7 @@ from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.executors import name_of
 from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
-from dpa.protocol.graph import Tolerated, why_fixed
+from dpa.protocol.graph import Stage, StageInput, Tolerated, why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
 from dpa.routing.keys import names_of
@@ -116,37 +116,18 @@ class JobSpec:
         published. ConfigError if a share of the rows of an open input is asked for."""
         feeds = feeds or {}
         compilation = self.compilation(columns)
-        if self.tolerates:
-            splits = {
-                name: tuple(NumberedSplit(split, number) for number, split in enumerate(given))
-                for name, given in splits.items()
-            }
-        compiled = with_event_time(compilation.compiled(splits), compilation.steps, feeds)
+        compiled = compilation.compiled(self._numbered(splits) if self.tolerates else splits)
+        compiled = with_event_time(compiled, compilation.steps, feeds)
         if feeds and isinstance(self.config.max_errors, str):
             raise self.file.error("max_errors", "a share of an open input is known at its end alone: give a number")
-        most = self.config.most_errors(compiled.graph.rows)
-        compares = any(step.config.reference is not None and step.config.reference.at_end for step in self.steps)
-        is_logged, sources = self.config.epoch_log is not None, {source.name for source in self.sources}
-        stages = []
-        for stage in compiled.graph.stages:
-            reads = replace(stage.input, is_logged=is_logged and stage.name in sources)
-            if stage.name in feeds:
-                given = () if compares else None
-                reads = replace(reads, position=Position(), given=given, ends=stage.name in ending)
-            stages.append(replace(stage, input=reads))
-        deliveries = {}
-        for step in compilation.steps:
-            if step.feeds:
-                deliveries[step.name] = Delivery(
-                    sink=Memory() if step.is_result else None,
-                    empty=compilation.columns.empty(step.name),
-                    counted=(asked := step.config.reference) is not None and asked.baseline and asked.at_end,
-                )
+        tolerated = Tolerated(self.config.most_errors(compiled.graph.rows))
+        stages = tuple(replace(stage, input=self._read(stage, feeds, ending)) for stage in compiled.graph.stages)
+        empty = compilation.columns.empty
         return RunPlan(
-            graph=replace(compiled.graph, stages=tuple(stages), tolerated=Tolerated(most), until=self.config.until),
+            graph=replace(compiled.graph, stages=stages, tolerated=tolerated, until=self.config.until),
             tasks=compiled.tasks,
             feeds=feeds,
-            deliveries=deliveries,
+            deliveries={step.name: _delivery(step, empty(step.name)) for step in compilation.steps if step.feeds},
             python_path=actors_path(self.file),
             testing={step.name: step.config.testing for step in self.steps},
             name=self.config.name,
@@ -154,15 +135,33 @@ class JobSpec:
             recovery=self.config.recovery,
         )
 
+    @staticmethod
+    def _numbered(splits: Mapping[str, tuple[Split, ...]]) -> dict[str, tuple[Split, ...]]:
+        """Splits that dead letters can name."""
+        return {
+            name: tuple(NumberedSplit(split, number) for number, split in enumerate(given))
+            for name, given in splits.items()
+        }
+
+    def _read(self, stage: Stage, feeds: Mapping[str, Feed], ending: Collection[str]) -> StageInput:
+        """What a stage reads, where the inputs are known."""
+        is_source = any(stage.name == source.name for source in self.sources)
+        reads = replace(stage.input, is_logged=is_source and self.config.epoch_log is not None)
+        if stage.name not in feeds:
+            return reads
+        # A reference at the end reads again what the splits of an open input were.
+        compares = any(step.config.reference is not None and step.config.reference.at_end for step in self.steps)
+        return replace(reads, position=Position(), given=() if compares else None, ends=stage.name in ending)
+
     def check(self) -> None:
         """ConfigError if executors are wrong, or sections do not go together."""
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
         check_partial_results(self.file)
         self.check_references()
-        self._check_epoch_log()
-        for is_wrong, key, message in self._faults_of_letters():
+        for is_wrong, key, message in (*self._faults_of_log(), *self._faults_of_letters()):
             if is_wrong:
                 raise self.file.error(key, message)
+        self._check_place_of_log()
         for step in self.steps:
             for is_wrong, key, message in _faults(step):
                 if is_wrong:
@@ -185,18 +184,21 @@ class JobSpec:
                     raise self.file.error(step.at("reference"), f"{why}: leave it out, or give them event time")
                 before += [feed.step for feed in by_name[name].feeds if feed.step not in before]
 
-    def _check_epoch_log(self) -> None:
+    def _faults_of_log(self) -> Faults:
         path, checkpoint = self.config.epoch_log, self.config.checkpoint
-        for step in self.steps if path is None else ():
-            if step.config.reference is not None and not step.config.reference.at_end:
-                why = "it is computed by the log of epochs alone: name a directory in `epoch_log`"
-                raise self.file.error(step.at("reference.at_end"), why)
+        why = "it is computed by the log of epochs alone: name a directory in `epoch_log`"
+        for step in self.steps:
+            asked = step.config.reference
+            yield path is None and asked is not None and not asked.at_end, step.at("reference.at_end"), why
+        publishes = any(step.publishes is not None or step.config.aggregation is not None for step in self.steps)
+        has_epochs = checkpoint or publishes or any(step.receiver.windowing for step in self.steps)
+        why = "no epoch ends before the job does: give it `checkpoint`, or `publish` a result"
+        yield path is not None and not has_epochs, "epoch_log", why
+
+    def _check_place_of_log(self) -> None:
+        path = self.config.epoch_log
         if path is None:
             return
-        publishes = any(step.publishes is not None or step.config.aggregation is not None for step in self.steps)
-        if checkpoint is None and not publishes and not any(step.receiver.windowing for step in self.steps):
-            why = "no epoch ends before the job does: give it `checkpoint`, or `publish` a result"
-            raise self.file.error("epoch_log", why)
         if "://" not in path:
             check_place(self.file, "epoch_log", Path(path))
         elif path.startswith("s3://"):
@@ -242,6 +244,12 @@ class JobSpec:
                     yield step.at("key_by"), keying.function
             if step.receiver.executor is not None:
                 yield step.at(step.word), step.receiver.executor
+
+
+def _delivery(step: Step, empty: pa.Schema) -> Delivery:
+    asked = step.config.reference
+    counted = asked is not None and asked.baseline and asked.at_end
+    return Delivery(sink=Memory() if step.is_result else None, empty=empty, counted=counted)
 
 
 Faults = Iterator[tuple[object, str, str]]
