@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dpa._util.lazy_pandas import import_pandas_late
-from dpa._util.streams import OutputError, chosen_level, log_to_stderr, open_closed, printing, say
+from dpa._util.streams import OutputError, chosen_level, exiting, log_to_stderr, open_closed, printing, say
 from dpa.driver.interrupts import Interrupts
-from dpa.errors import ConfigError, DpaError, JobCancelledError
+from dpa.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpa.job import Job
@@ -130,21 +130,13 @@ def main(
 
 @contextmanager
 def _exiting() -> Iterator[None]:
-    """A block whose errors become messages, and the exit status of this process."""
+    """A block whose errors, and a Ctrl-C, become messages and the exit status of this process."""
     try:
-        yield
-    except JobCancelledError as error:
-        say(str(error))
-        status = error.exit_status
-    except DpaError as error:
-        say(f"error: {error}")
-        status = error.exit_status
+        with exiting():
+            yield
     except KeyboardInterrupt:
         say("interrupted: no actor, process or staged file is left, and no half-written output")
-        status = _INTERRUPTED
-    else:
-        return
-    raise typer.Exit(status)
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _print_schema() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dpa._secrets import hidden
-from dpa.errors import DpaError
+from dpa.errors import DpaError, JobCancelledError
 
 _ROOT = "dpa"
 _FORMAT = "%(asctime)s %(levelname)-7s %(task)s %(name)s: %(message)s"
@@ -59,7 +59,7 @@ def exiting() -> Iterator[None]:
     try:
         yield
     except DpaError as error:
-        say(f"error: {error}")
+        say(str(error) if isinstance(error, JobCancelledError) else f"error: {error}")
         raise SystemExit(error.exit_status) from None
 
 

@@ -16,7 +16,7 @@ from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
 from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from dpa.runtime._generations import Generations
+    from dpa.runtime.launch import Generations
 
 _OWN_ACTORS = 2
 """The coordinator and the load balancer, which each job has besides the tasks of its stages."""
@@ -69,7 +69,7 @@ class RayBackend:
                 raise JobFailedError("the job ended before its tasks were started")
             # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
             # as they begin, which are most of this package, come after.
-            from dpa.runtime._generations import Generations
+            from dpa.runtime.launch import Generations
 
             with Generations(tasks, place, self.job) as generations:
                 yield generations

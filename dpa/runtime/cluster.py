@@ -21,8 +21,7 @@ from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa._util.streams import chosen_level
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
-from dpa.runtime.ray_internals.lean import few_processes, ray_messages_logged
-from dpa.runtime.ray_internals.private import node_processes
+from dpa.runtime.ray_internals.private import few_processes, node_processes, ray_messages_logged
 
 _log = logging.getLogger(__name__)
 
