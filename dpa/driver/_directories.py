@@ -17,8 +17,8 @@ _SOME_PART = "part-00000.parquet"
 
 
 def check_place(file: JobFile, key: str, path: Path) -> None:
-    """Check that a directory which a job will fill, named at `key`, neither is nor holds one that it needs; else
-    ConfigError. Links are followed, and a directory is known under each of its names."""
+    """ConfigError if a directory which a job will fill, named at `key`, is or holds one that the job needs. Links are
+    followed, and a directory is known under each of its names."""
     for what, directory in _needed(file):
         if holds(path, directory):
             relation = "is" if holds(directory, path) else "holds"
@@ -33,8 +33,7 @@ def check_place(file: JobFile, key: str, path: Path) -> None:
 
 
 def check_prefix(file: JobFile, key: str, uri: str) -> None:
-    """Check that a prefix of object storage which a job will fill and those that it reads lie apart; else
-    ConfigError."""
+    """ConfigError if a prefix of object storage which a job will fill and one that it reads overlap."""
     for given in _inputs(file):
         for paths in (given.path, *(view.path for view in given.views.values())):
             for path in [paths] if isinstance(paths, str) else paths or []:

@@ -99,7 +99,6 @@ class _Waited:
         self._since: float | None = None
 
     def seconds(self) -> float:
-        """Seconds since they were ready; 0 before."""
         now = time.monotonic()
         if self._since is None and self._is_ready():
             self._since = now

@@ -67,7 +67,6 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
 
 
 def _below(working: str, output: OutputConfig) -> OutputConfig:
-    """The section, its path starting where the job was run."""
     if output.path is None or "://" in output.path or not FORMATS[output.format].is_directory:
         return output
     return output.model_copy(update={"path": str(Path(working, output.path))})

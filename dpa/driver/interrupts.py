@@ -114,7 +114,6 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _wait(self, number: int) -> None:
-        """Have the signal handled again soon."""
         is_first, self._waiting = self._waiting is None, number
         if is_first:
             self._waits_until = time.monotonic() + _WAIT_SECONDS
@@ -141,10 +140,9 @@ _RUNNING: list[threading.Event] = []
 
 
 class ProgramEnd:
-    """What a job in another thread than the main one knows of a Ctrl-C, which Python raises in the main thread alone:
-    that it has ended that thread, or that it is to, which waits for others first, as for an executor's. In the block
-    with it, the program does not end before the job: after a Ctrl-C in `Thread.join`, Python up to 3.12 takes the
-    joined thread for ended.
+    """What a job in another thread than the main one knows of a Ctrl-C, which Python raises in the main thread alone.
+    The main thread has ended then, or waits for other threads before it ends. In the block with it, the program does
+    not end before the job: after a Ctrl-C in `Thread.join`, Python up to 3.12 takes the joined thread for ended.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -186,7 +186,6 @@ class Placing:
             return AllocatorForecast(name, refusal=str(error))
 
     def _chosen(self, cluster: Cluster) -> tuple[Placement, float]:
-        """What the job's allocator gives; ConfigError if that is nothing."""
         with self._spec.file.blaming("placement.allocator", PlacementError):
             return self._placed(self._config.allocator, cluster)
 

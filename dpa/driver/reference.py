@@ -109,7 +109,6 @@ class Reference:
         return skew(loads)
 
     def _frames(self, left_out: LeftOut | None = None) -> dict[str, DataFrame | pa.Table]:
-        """Each input by the name of the step that reads it."""
         frames: dict[str, DataFrame | pa.Table] = {}
         for name, found in self._opened.items():
             rows = None if left_out is None else left_out.input_of(name, found)
@@ -192,7 +191,6 @@ class LeftOut:
         return pa.Table.from_batches(batches)
 
     def without_keys(self, rows: pa.Table, step: Step) -> pa.Table:
-        """Rows of the step's result, or of its reference, that have none of the keys."""
         names = names_of(step.key)
         if not self.keys or any(name not in rows.column_names for name in names):
             return rows

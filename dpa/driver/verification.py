@@ -156,7 +156,6 @@ class _Log:
         return found
 
     def splits(self, behind: int, last: int) -> dict[str, tuple[Split, ...]]:
-        """What the epochs up to `last` have read, by source."""
         self.require(behind + 1, last)
         found: dict[str, tuple[Split, ...]] = {}
         for epoch in range(behind + 1, last + 1):
@@ -268,7 +267,6 @@ class _Result:
 
 
 def _as_read(found: OpenedInput, given: tuple[Split, ...]) -> OpenedInput:
-    """An input of which only some splits were read."""
     return replace(found, splits=given, frame=partial(_rows_of, given, found.schema), feed=None)
 
 

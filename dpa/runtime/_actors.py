@@ -96,7 +96,7 @@ class TaskActor:
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles, generation: int) -> TaskProcess:
-        """Begin, with the receivers of messages; returns where this is."""
+        """Begin the task, with the receivers of its messages; returns where this actor is."""
         self._known = handles
         self._task_of(generation).connect(handles)
         return self._process

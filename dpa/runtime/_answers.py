@@ -49,13 +49,11 @@ class KeptAnswers:
             self.keep(Answer(request.request, "the job is starting", refused=True))
 
     def cancel(self, request: CancelJob) -> None:
-        """Cancel the job, as was asked for."""
         # First the answer: who polls `is_cancelled` looks for the answer once more, and then never again.
         self.keep(Answer(request.request, "the job ends, and publishes nothing"))
         self.is_cancelled = True
 
     def found(self, requests: Sequence[int]) -> list[Answer]:
-        """The answers that there are to these requests."""
         return [answer for request in requests if (answer := self._of.get(request)) is not None]
 
     def forget(self, requests: Sequence[int]) -> None:
@@ -64,7 +62,6 @@ class KeptAnswers:
             self._of.pop(request, None)
 
     def refuse(self, why: str) -> None:
-        """Refuse all requests that are not answered."""
         for request in [request for request, answer in self._of.items() if answer is None]:
             self.keep(Answer(request, why, refused=True))
 

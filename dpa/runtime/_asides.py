@@ -93,7 +93,7 @@ class LoggedEpochs:
                 self._waiting = []
 
     def _attempt(self, action: Callable[[EpochLog], None]) -> bool:
-        """Do something with the log, which begins first if its place has not answered before; whether it is done."""
+        """Use the log, and begin it first if its place has not answered before; whether that is done."""
         # Nobody waits for the log's place: the job begins without it.
         if self._begin is None:
             return False

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class Coordinating(RelayedTask):
-    """A coordinator with a plan. Whatever fails of a generation that has ended is recorded here, where nobody looks."""
+    """A coordinator with a plan. It also keeps errors of a generation that has ended; no one polls it for them."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Coordinating(RelayedTask):
             return self._plan.name, self._machine.snapshot(history=False), dict(self._processes)
 
     def outcome(self) -> RunOutcome:
-        """With references in place of outputs and of what tasks have used."""
+        """Outputs, and what tasks have used, are references of Ray."""
         with self.shell.lock:
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
@@ -194,7 +194,7 @@ class Coordinating(RelayedTask):
             self._record_failure(died, place)  # known at once, whatever the worker is at
 
     def failed(self, died: TaskDied) -> None:
-        """End the job with an error of the coordinator, or with a death that it has found."""
+        """End the job with an error of the coordinator itself, or a death that it has found."""
         self.shell.stop()
         self._record_failure(died, self._place_of(died.address))
 
@@ -208,7 +208,6 @@ class Coordinating(RelayedTask):
         self._record_error(died.in_words(place), death if died.kind is FailureKind.DIED else None)
 
     def _record_error(self, message: str, death: Death | None = None) -> None:
-        """Have `poll` return an error at once, with the death that is its cause; the first one counts."""
         with self.shell.lock:
             if self._error is None:
                 self._error, self._death = message, death

@@ -1,10 +1,10 @@
-"""The other machines of a job on Ray: a silent machine is lost, and the job leaves one that Ray drains before it goes.
+"""The other machines of a job on Ray: a silent machine is lost, and the job leaves one that Ray drains.
 
-Tasks of a machine that drains move to others, as on request, and nothing is read again. If one cannot move, a job with
-checkpoints begins again without the machine, right after its next checkpoint.
+Tasks of a machine that drains move to others, as on request, and nothing is read again. If a task cannot move, a job
+with checkpoints begins again without the machine, right after its next checkpoint.
 
-Whether a machine lives, the `raylet` says, Ray's own process there, which runs no user code: the driver connects to it
-again and again. Ray itself takes 15 to 65 s to notice that a machine is silent.
+The driver connects again and again to each machine's `raylet`, Ray's own process, which runs no user code. Ray itself
+takes 15 to 65 s to notice that a machine is silent.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Running:
 
 @dataclass
 class _Drain:
-    """A machine that drains: how many checkpoints there were when that was noticed, and when to ask for moves again,
-    on the monotonic clock; None: never, as a task cannot move."""
+    """A machine that drains, with the number of checkpoints when that was noticed. `ask_at`: when to ask for moves
+    again, on the monotonic clock; None: never, as a task cannot move."""
 
     name: str
     checkpoints: int
@@ -201,8 +201,7 @@ class Machines:
 
 
 def _name(node: str) -> str:
-    """The name of a node; its `id` if Ray has forgotten it."""
-    return next((there.name for there in alive_nodes() if there.id == node), node)
+    return next((there.name for there in alive_nodes() if there.id == node), node)  # Ray may have forgotten it
 
 
 @dataclass

@@ -120,7 +120,7 @@ class Slowness:
         self._busy = _contend(task.index) if task.index in slow.cpu_contention else None
 
     def prolong(self, seconds: float) -> None:
-        """Wait for as long as user code that took `seconds` would take longer."""
+        """Wait for the extra time that user code which took `seconds` takes in a slow task."""
         if self._factor > 1:
             self._sleep((self._factor - 1) * seconds)
 

@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Prepared:
-    """A coordinator of no plan: it knows the actors of one that is to come, if there are any, and can be cancelled.
+    """A coordinator that waits for a plan: it knows the actors that will be tasks, and can be cancelled.
 
     Attributes:
         placed: on which nodes tasks are to be; None: on any.

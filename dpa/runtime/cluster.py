@@ -195,7 +195,6 @@ def _end() -> None:
 
 
 def _descendants(pid: int) -> list[Any]:
-    """The running processes that a process has started, directly or not."""
     import psutil
 
     try:

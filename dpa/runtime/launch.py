@@ -77,8 +77,6 @@ class Launched:
         self._processes: dict[Address, TaskProcess] = {}
         self._closed: ObjectRef | None = None
         self._is_ended = False
-        self._others: list[Actor] = []
-        self._spares: dict[str, Actor] = {}
         self.placed = placed
         kept = kept or KeptProcesses()
         self._coordinator = kept.actor(CoordinatorActor, here, **(own_name or {}))

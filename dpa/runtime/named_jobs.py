@@ -58,7 +58,6 @@ class NamedJob:
 
     @staticmethod
     def all() -> list[NamedJob]:
-        """The jobs that run on the cluster, sorted by name."""
         return [NamedJob(name) for name in sorted(_generations())]
 
     def status(self) -> Status | None:
