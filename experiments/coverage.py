@@ -76,7 +76,6 @@ _RARE = (
     "not drawn: it must be slower than all acknowledgements for what the task had sent, just as the task ends or leaves"
 )
 
-_SHORT = "not drawn: nodes read the plan a moment after it is made, and nobody wants anything just then"
 
 UNREACHED: dict[Triple, str] = {
     **{
@@ -99,7 +98,6 @@ UNREACHED: dict[Triple, str] = {
     ("StageProgress", "PollDone", "done"): _NOT_CLOSED,
     ("CoordinatorMachine", "DecisionReport", "done"): _FROZEN,
     **{("StageProgress", "DecisionReport", phase): _FROZEN for phase in ("exchanging", "delivering", "done")},
-    ("Membership", "CancelChange", "waiting until the plan is read"): _SHORT,
     ("SourceMachine", "Flush", "left"): _ONE_CHANGE,
     ("OperatorMachine", "Flush", "leaving"): _ONE_CHANGE,
     ("OperatorMachine", "Flush", "left"): _ONE_CHANGE,

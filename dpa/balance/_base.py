@@ -9,12 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
-from dpa.balance._trigger import Against, BothTrigger, QueueTrigger, Trigger, UtilisationTrigger
 from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import KeySample
@@ -32,7 +31,6 @@ class LoadReportOptions:
         report_every: dequeued records between two reports; None: their number causes none.
         report_seconds: time after which the next report is due at a tick; None: time causes none.
         report_when_idle: whether a queue that runs empty is reported at once.
-        half_life: seconds after which a measurement counts half.
         measures_keys: whether senders report the keys of what they offer, and reducers those of their queues and what
             they cost; a report is then due whether or not anything is queued.
     """
@@ -40,7 +38,6 @@ class LoadReportOptions:
     report_every: int | None
     report_seconds: float | None
     report_when_idle: bool
-    half_life: float
     measures_keys: bool = False
 
 
@@ -111,34 +108,14 @@ class BalanceOptions(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TriggeredOptions(BalanceOptions):
-    """What every strategy that redistributes has: what makes a reducer overloaded, and how often that is judged."""
+    """How often a strategy that redistributes judges whether a reducer is overloaded, and what never is."""
 
-    trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"]
-    """What makes a reducer overloaded: its queue in records, in seconds of work, or both, each of which must then
-    exceed those of others; `utilisation`: that it is busy nearly all the time, or has `min_delay` of work queued."""
-    min_queue: Annotated[int, Ge(0)] = 1_000
-    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (the paper: 1).
-    Lower it where a record takes long."""
     min_delay: Annotated[float, Ge(0)] = 0.25
-    """With the triggers `utilisation`, `queueing_delay` and `both`: seconds of work below which no queue counts as
-    overloaded."""
+    """Seconds of work below which no queue counts as overloaded; of `halving` and `doubling` with the triggers
+    `queueing_delay` and `both`."""
     check_seconds: Annotated[float, Ge(0)] = 0.5
     """Least seconds between two evaluations of the trigger, with `halving` and `doubling` also before the first; 0: at
     every report, as in the paper's code."""
-    half_life: Annotated[float, Gt(0)] = 1.0
-    """Seconds of work after which a measurement of the time a record takes counts half."""
-
-    def trigger_at(self, tau: float, against: Against) -> Trigger:
-        length = QueueTrigger(tau, self.min_queue, against)
-        delay = QueueTrigger(tau, self.min_delay, against, in_seconds=True)
-        match self.trigger:
-            case "utilisation":
-                return UtilisationTrigger(min_delay=self.min_delay)
-            case "queue_length":
-                return length
-            case "queueing_delay":
-                return delay
-        return BothTrigger(length, delay)
 
 
 def _names_tokens(token_format: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt
 
 from dpa.balance._base import BalanceOptions, LoadReportOptions, TriggeredOptions
-from dpa.balance._trigger import QueueTrigger, Trigger
+from dpa.balance._trigger import BothTrigger, QueueTrigger, Trigger
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.measure.load import Load
@@ -168,6 +168,11 @@ class TokenOptions(TriggeredOptions):
     """What the paper's two methods have in common."""
 
     trigger: Literal["queue_length", "queueing_delay", "both"] = "queue_length"
+    """What makes a reducer overloaded: its queue in records, in seconds of work, or both, each of which must then
+    exceed those of others."""
+    min_queue: Annotated[int, Ge(0)] = 1_000
+    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (the paper: 1).
+    Lower it where a record takes long."""
     tau: Annotated[float, Ge(0)] = 0.2
     """Act when the greatest load exceeds the second greatest by more than this share (equation 1 of the paper)."""
     max_rounds: Annotated[int, Ge(0)] = 4
@@ -192,7 +197,7 @@ class TokenOptions(TriggeredOptions):
         return TokenPolicy(
             self.first_ring(stage),
             self.relieve,
-            self.trigger_at(self.tau, "second"),
+            self._trigger,
             max_rounds=self.max_rounds,
             check_seconds=self.check_seconds,
             act_on_old_reports=self.act_on_old_reports,
@@ -200,12 +205,18 @@ class TokenOptions(TriggeredOptions):
         )
 
     @property
+    def _trigger(self) -> Trigger:
+        length = QueueTrigger(self.tau, self.min_queue)
+        delay = QueueTrigger(self.tau, self.min_delay, in_seconds=True)
+        of: dict[str, Trigger] = {"queue_length": length, "queueing_delay": delay, "both": BothTrigger(length, delay)}
+        return of[self.trigger]
+
+    @property
     def reports(self) -> LoadReportOptions:
         return LoadReportOptions(
             report_every=self.report_every,
             report_seconds=self.report_seconds,
             report_when_idle=self.report_when_idle,
-            half_life=self.half_life,
         )
 
     @property

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from dpa.measure.load import Load
-
-Against: TypeAlias = Literal["second", "mean"]
 
 _BUSY = 0.9
 """The part of the time from which on a reducer is busy nearly all of it."""
@@ -30,14 +27,11 @@ class QueueTrigger:
     Attributes:
         tau: threshold, at least 0; the comparison is strict.
         least: a shorter queue than this is never overloaded.
-        against: Q_s: the `second` longest queue, as in the paper, or the `mean` of all, which also finds two overloaded
-            reducers beside idle ones.
         in_seconds: whether a queue is measured by its delay, queue length times measured service time, not in records.
     """
 
     tau: float
     least: float = 1
-    against: Against = "second"
     in_seconds: bool = False
 
     def measure(self, load: Load) -> float:
@@ -50,10 +44,7 @@ class QueueTrigger:
         found = f"{what} {self._in_words(own)} of task {reducer}"
         if own < self.least:
             return Verdict(False, f"{found} is below the least {what} of {self._in_words(self.least)}")
-        if self.against == "mean":
-            limit = fmean(self.measure(load) for load in loads.values())
-        else:
-            limit = max((self.measure(load) for other, load in loads.items() if other != reducer), default=0)
+        limit = max((self.measure(load) for other, load in loads.items() if other != reducer), default=0)
         overloaded = own > limit * (1 + self.tau)
         relation = "exceeds" if overloaded else "does not exceed"
         return Verdict(overloaded, f"{found} {relation} {self._in_words(limit)} x {1 + self.tau:g}")
@@ -70,11 +61,7 @@ class UtilisationTrigger:
 
     min_delay: float = 0.0
 
-    def measure(self, load: Load) -> float:
-        return load.busy + load.delay
-
-    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        own = loads[reducer]
+    def judge(self, reducer: int, own: Load) -> Verdict:
         is_long = own.delay > 0 and own.delay >= self.min_delay
         found = f"task {reducer} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
         return Verdict(own.busy >= _BUSY or is_long, found)
@@ -98,6 +85,6 @@ class BothTrigger:
         return Verdict(not against, reason)
 
 
-Trigger: TypeAlias = QueueTrigger | UtilisationTrigger | BothTrigger
-"""Decides by `judge` whether a reducer is overloaded beside all others; `measure` ranks reducers by load, in a unit of
-its own, greater is worse. Reducers that never reported count as 0, but not in a mean."""
+Trigger: TypeAlias = QueueTrigger | BothTrigger
+"""Those of the paper's methods: `judge` says whether a reducer is overloaded beside all others, `measure` ranks
+reducers by load, greater is worse. Reducers that never reported count as 0."""

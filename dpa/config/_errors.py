@@ -5,12 +5,60 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, place_of, written_at
 from dpa.config.variants import VARIANTS, Variants, choice
+
+
+@dataclass(frozen=True)
+class GoneKey:
+    """A key that job files had.
+
+    Attributes:
+        value: its default, which jobs that wrote all their keys have there.
+        now: what happens now, as the rest of a sentence about the key.
+    """
+
+    value: Any
+    now: str
+
+
+_SPEED = GoneKey(1.0, "a measurement of a record's time counts half after 1 s of work")
+_LOOKS = "nodes and workers learn of a new placement at once"
+
+GONE = {
+    "balance.halving.half_life": _SPEED,
+    "balance.doubling.half_life": _SPEED,
+    "balance.adaptive.half_life": _SPEED,
+    "balance.adaptive.trigger": GoneKey(
+        "utilisation", "`adaptive` goes by how busy tasks are; the triggers by queue are those of `halving`, `doubling`"
+    ),
+    "balance.adaptive.min_queue": GoneKey(1_000, "`adaptive` measures queues in seconds: set `min_delay`"),
+    "balance.adaptive.movement_cost": GoneKey(0.25, "moving the whole load costs a quarter of a task's mean work"),
+    "placement.online.min_gain": GoneKey(0.05, "tasks move for a gain of at least 5 %"),
+    "placement.online.fetch_seconds": GoneKey(0.0, _LOOKS),
+    "placement.online.read_seconds": GoneKey(0.0, _LOOKS),
+    "sample.seed": GoneKey(None, "the sample is drawn with the `seed` of the job"),
+}
+"""By key path, with the variant of a section and without the step."""
+
+
+def without_gone(document: Any, path: tuple[str, ...] = ()) -> Any:
+    """A job that an earlier version has written with all its keys, without those that have gone and said nothing."""
+    if not isinstance(document, Mapping):
+        return document
+    if path[:1] == ("stages",) and len(path) == 2:
+        path = ()
+    if path and path[-1] in VARIANTS:
+        path = (*path, str(document.get(VARIANTS[path[-1]].by)))
+    found = {key: without_gone(value, (*path, str(key))) for key, value in document.items()}
+    gone = {key: GONE.get(".".join((*path, str(key)))) for key in found}
+    return {key: value for key, value in found.items() if (each := gone[key]) is None or each.value != value}
+
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
@@ -86,6 +134,9 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
 
 def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping[str, Any], places: Places) -> str:
     key, section = str(path[-1]), path[:-1]
+    gone = GONE.get(".".join(map(str, location[2:] if location[0] == "stages" else location)))
+    if gone is not None:
+        return f"is no option any more: {gone.now}; leave it out"
     variants = VARIANTS.get(str(section[-1])) if section else None
     if variants is None:
         known = near = _keys_at(section)

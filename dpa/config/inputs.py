@@ -309,8 +309,6 @@ class SampleConfig(Section):
     """Share of the rows to keep. Without `by` each row is drawn on its own, so their number varies."""
     by: str | None = None
     """Stratify: keep this share of the rows of each value of the column, null too. Spark shuffles and sorts for it."""
-    seed: int | None = None
-    """Seed of the draw; null: the job's."""
 
 
 _BY_FILE = """basePath compression datetimeRebaseMode encoding ignoreCorruptFiles ignoreMissingFiles lineSep

@@ -201,8 +201,7 @@ class _Input:
         source = Source.of(given.model_dump(), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
-            seed = config.seed if self._drawn.seed is None else self._drawn.seed
-            drawn = RowSample(self._drawn.fraction, self._drawn.by, seed)
+            drawn = RowSample(self._drawn.fraction, self._drawn.by, config.seed)
         if stage or reads_in_place(source, drawn):
             return self._as_table(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))

@@ -22,6 +22,10 @@ _LONG = 4.0
 records have caused, such as the folding of states: what is above is shared by all records of a while. The next long one
 counts in full."""
 
+HALF_LIFE = 1.0
+"""Seconds of work after which a measurement of a record's time counts half: four reports of a busy reducer, so chance
+averages out, and what has changed is known before the next table would be made."""
+
 _PACE_HALF_LIFE = 0.5
 """Seconds of quanta after which the share of waiting counts half, and so does what was above in a long quantum."""
 
@@ -80,7 +84,7 @@ class BusyTime:
 class ServiceTime:
     """The time of a record, a mean over the recent past: a measurement `half_life` seconds of work ago counts half."""
 
-    def __init__(self, half_life: float) -> None:
+    def __init__(self, half_life: float = HALF_LIFE) -> None:
         self._half_life = half_life
         self._records = self._seconds = 0.0
         self._squares = self._measurements = 0.0  # of the time of a record, weighted by records; their number

@@ -5,7 +5,6 @@ The policies are in `dpa.placement.policies`; here is what goes in and comes out
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -20,9 +19,6 @@ from dpa.placement.scores import Floats
 NodeOfTask = npt.NDArray[np.int64]
 """The node of each task, shape (tasks,)."""
 
-_SHORTEST = 1e-6
-"""A cycle of fewer seconds is none; and the part of one that may be rounding."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineOptions:
@@ -33,21 +29,6 @@ class OnlineOptions:
     all that the section's `allocator` would put elsewhere."""
     seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
     """Seconds from one look to the next (N-Storm's cycle)."""
-    min_gain: Annotated[float, Ge(0), Le(1)] = 0.05
-    """With `improve`: least gain of all moves together, as a share of the busiest node's time or of the traffic between
-    nodes."""
-    fetch_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
-    """Seconds between two looks of a node for a new plan (N-Storm's T_S); 0: it learns of one at once."""
-    read_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
-    """Seconds between two looks of a node's workers (T_W); 0: they learn of one at once."""
-
-    def read_at(self, published: float) -> float:
-        """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at multiples
-        of their cycles (N-Storm, section 3.1)."""
-        for cycle in (self.fetch_seconds, self.read_seconds):
-            if cycle > _SHORTEST:
-                published = math.ceil(published / cycle - _SHORTEST) * cycle
-        return published
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,10 @@ less to do."""
 _LEAST_BYTES = 1e6
 """Bytes a second between nodes that are not worth a move."""
 
+_LEAST_GAIN = 0.05
+"""The least gain of all moves together, as a share of the busiest node's time or of all traffic: what is measured from
+one look to the next varies by about as much, and a move holds a task up for a moment."""
+
 _MOST_RESERVED = 1 - 1e-6
 """The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
 
@@ -114,13 +118,12 @@ class Improving:
     that gains more.
 
     While a node holds the job up, the busiest node's time must fall; traffic between nodes must fall always. Nothing
-    moves for less than `min_gain`, so measurements that vary move nothing.
+    moves for less than a twentieth of either, so measurements that vary move nothing.
     """
 
     def __init__(self, online: OnlinePlacement) -> None:
         self._cluster, self._tolerance = online.cluster, online.tolerance
         self._allocator = ALLOCATORS[online.allocator]()
-        self._min_gain = online.options.min_gain
 
     def look(self, deployment: Deployment) -> Look:
         try:
@@ -131,7 +134,7 @@ class Improving:
         for counts in self._candidates(deployment, movable):
             node_of_task = movable.placed(counts)
             gain = self._gain(deployment, node_of_task)
-            if gain > gained + self._min_gain:
+            if gain > gained + _LEAST_GAIN:
                 best, gained = node_of_task, gain
         if gained:
             return Look.at(deployment, self._cluster, best, "no better placement")

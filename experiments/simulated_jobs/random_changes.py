@@ -197,10 +197,9 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
     options = OnlineOptions(
         policy=draw.choice(["improve", "otd", "replan"]),
         seconds=draw.choice([0.01, 0.05, 0.3]),
-        min_gain=draw.choice([0.0, 0.05]),
-        fetch_seconds=draw.choice([0.0, 0.0, 0.1]),
-        read_seconds=draw.choice([0.0, 0.0, 0.07]),
     )
+    for choices in (2, 3, 3):  # of options that were: seeds mean what they did
+        draw.choice(range(choices))
     allocator = draw.choice(["even", "task_level", "top_down", "greedy_matching_improved", "pairwise"])
     online = OnlinePlacement(options, Cluster(nodes), names, allocator, draw.choice([1.01, 1.2]))
     homes = {stage.name: [draw.choice(names) for _ in range(stage.tasks)] for stage in job.graph.stages}

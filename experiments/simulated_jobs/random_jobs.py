@@ -182,7 +182,7 @@ def random_stage_options(draw: random.Random, batch: int, *, migrates: bool = Fa
             horizon=draw.choice([0.0, 1.0]),
             min_gain=draw.choice([0.0, 0.01]),
             max_moved=draw.choice([0.1, 1.0]),
-            half_life=draw.choice([0.01, 1.0]),
+            half_life=draw.choice([0.01, 1.0]),  # no option any more, and drawn so that seeds mean what they did
         ),
         "grouping": _of(
             BY_KIND[kind],

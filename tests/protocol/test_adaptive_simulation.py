@@ -94,7 +94,7 @@ def test_a_key_is_unsplit_when_it_is_below_the_threshold() -> None:
     hot = ["hot" if number % 5 else f"k{number % 97}" for number in range(6_000)]
     cool = [f"k{number % 97}" for number in range(14_000)]
     steady: dict[str, Any] = {"service_seconds": 0.002, "batch": 10, "in_flight": 200}
-    _, stage = run(hot + cool, 0, balance=AdaptiveOptions(check_seconds=0, half_life=0.5, **RING), **steady)
+    _, stage = run(hot + cool, 0, balance=AdaptiveOptions(check_seconds=0, **RING), **steady)
     reasons = [decision.reason for decision in stage.decisions if decision.version]
     assert any("split key 'hot' over" in reason for reason in reasons)
     assert any("which is below the unsplit threshold" in reason for reason in reasons)

@@ -12,7 +12,10 @@ MEASURED = json.loads((RESULTS / "interleavings_coverage.json").read_text())["da
 
 
 def measured(what: str) -> dict[Triple, int]:
-    return {(one, other, where): times for one, other, where, times in MEASURED[what]}
+    """Without rules that have gone since the measurement, which takes an hour."""
+    known = {*cells(), *pairs()}
+    found = {(one, other, where): times for one, other, where, times in MEASURED[what]}
+    return {triple: times for triple, times in found.items() if triple in known}
 
 
 def test_every_rule_in_every_state_and_every_pair_of_conversations_was_looked_for() -> None:

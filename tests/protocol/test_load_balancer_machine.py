@@ -51,7 +51,9 @@ class Balancer(Wire):
 
 
 def balance(strategy: str = "halving", **options) -> BalanceOptions:
-    given = {"initial_tokens": 8, **({} if strategy == "none" else {"min_queue": 1, "check_seconds": 0.0}), **options}
+    looks = {} if strategy == "none" else {"check_seconds": 0.0}
+    queues = {"min_queue": 1} if strategy in ("halving", "doubling") else {}
+    given = {"initial_tokens": 8, **looks, **queues, **options}
     return BY_STRATEGY[strategy](**given)
 
 

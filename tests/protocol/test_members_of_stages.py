@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from wires import Wire, instructed, mapper, reducer, sent
+from wires import Wire, mapper, reducer, sent
 
 from dpa.balance.options import BY_STRATEGY
 from dpa.errors import ProtocolError
@@ -323,19 +323,6 @@ def test_a_change_is_cancelled_before_its_tasks_are_up_and_those_that_wait_with_
     [waited, answer] = coordinator.ask(CancelChange(6, REDUCER))
     assert waited.request == 5 and waited.refused
     assert answer == Answer(6, "a change of reducer that waited will not begin")
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-def test_a_change_that_waits_until_the_plan_is_read_begins_then_unless_it_is_cancelled(cancelled: bool) -> None:
-    coordinator = Coordinator()
-    coordinator.machine._membership.ask(MoveTasks(1, REDUCER, (0,)), not_before=10.0)
-    assert instructed(coordinator.handle_at(5.0, Tick()), StartTasks) == []
-    if cancelled:
-        refused, done = coordinator.answers(coordinator.ask(CancelChange(2, REDUCER)))
-        assert (refused.request, refused.refused) == (1, True)
-        assert done == Answer(2, "a change of reducer that waited will not begin")
-    started = instructed(coordinator.handle_at(10.0, Tick()), StartTasks)
-    assert started == ([] if cancelled else [StartTasks((reducer(3),), (None,))])
 
 
 def test_it_is_too_late_to_cancel_a_change_whose_tasks_are_up() -> None:

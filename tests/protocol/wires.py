@@ -181,7 +181,6 @@ class OperatorWire(Wire):
         idle: bool = False,
         report_seconds: float | None = 0.5,
         measure: bool = False,
-        half_life: float = 1.0,
         delegation: DelegationOptions | None = None,
         queue_seconds: float | None = None,
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
@@ -189,14 +188,13 @@ class OperatorWire(Wire):
         merges_with: Sequence[Address] = (),
         drain_seconds: float = 0.0,
     ) -> None:
-        """`most`: records in a quantum; `every` to `half_life`: what it reports of its load, nothing by default;
+        """`most`: records in a quantum; `every` to `measure`: what it reports of its load, nothing by default;
         `migrates_with`: the senders, where states migrate, and `merges_with` where they do not; `drain_seconds`: as in
         `MigrationOptions`."""
         reports = LoadReportOptions(
             report_every=every,
             report_seconds=report_seconds,
             report_when_idle=idle,
-            half_life=half_life,
             measures_keys=measure,
         )
         self.tables = tables

@@ -70,7 +70,7 @@ def test_executors_names_every_ready_made_reducer() -> None:
 
 def test_balancing_names_every_strategy_trigger_and_outcome() -> None:
     named = re.findall(r"^\| `(\w+)` \| (?!the overloaded)", TEXTS["docs/balancing.md"], re.MULTILINE)
-    triggers = SCHEMA["$defs"]["AdaptiveOptions"]["properties"]["trigger"]["enum"]
+    triggers = SCHEMA["$defs"]["HalvingOptions"]["properties"]["trigger"]["enum"]
     assert set(named) == {*BY_STRATEGY, *triggers, *(outcome.value for outcome in Outcome)}
 
 

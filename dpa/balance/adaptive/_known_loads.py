@@ -13,6 +13,7 @@ import numpy as np
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive.demand import smoothed
 from dpa.measure.load import KeySample, Load
+from dpa.measure.timing import HALF_LIFE
 from dpa.routing.table import RoutingTable
 
 _OVERDUE = 8.0
@@ -59,9 +60,8 @@ class Waiting:
     long.
     """
 
-    def __init__(self, half_life: float, report_seconds: float) -> None:
-        """`half_life`: busy seconds after which a wait counts half; `report_seconds` lie between two reports."""
-        self._half_life = half_life
+    def __init__(self, report_seconds: float) -> None:
+        """`report_seconds` lie between two reports."""
         self._report_seconds = report_seconds
         self._waits: dict[int, _Waits] = {}
         self._reported_at: dict[int, float] = {}
@@ -71,7 +71,7 @@ class Waiting:
         self._reported_at[reducer] = now
         busy = load.busy * elapsed
         if busy > 0:
-            fading = 2.0 ** (-busy / self._half_life)
+            fading = 2.0 ** (-busy / HALF_LIFE)
             self._waits.setdefault(reducer, _Waits()).add(busy, load.waited, fading)
 
     def follow(self, members: Collection[int]) -> None:
@@ -115,18 +115,16 @@ class KnownLoads:
         members: Sequence[int],
         arrivals: Arrivals,
         *,
-        half_life: float,
         measure_seconds: float,
         check_seconds: float,
     ) -> None:
-        """Each of the reducers reports every `measure_seconds`; a wait counts half after `half_life` busy seconds, and
-        looks are `check_seconds` apart at least."""
+        """Each of the reducers reports every `measure_seconds`; looks are `check_seconds` apart at least."""
         self._members = members
         self._arrivals = arrivals
         self._check_seconds = check_seconds
         self._overdue_seconds = _OVERDUE * measure_seconds
         self._reports: dict[int, _Report] = {}
-        self._waiting = Waiting(half_life, measure_seconds)
+        self._waiting = Waiting(measure_seconds)
         self._fresh: set[int] = set()
         self._began: float | None = None
         self._looked_at: float | None = None

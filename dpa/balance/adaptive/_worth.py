@@ -9,6 +9,11 @@ from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.rebalance import Rebalance
 
+_MOVEMENT_COST = 0.25
+"""Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective). A plan that moves a tenth of
+the load must save 2.5 % of the mean: less is within what a table costs in forwarded records, more would refuse to mend
+a hot key, which moves little."""
+
 _NOISE = 3.0
 """A gain of less than the time of this many records may be none: each reducer is somewhere in a record of its own."""
 
@@ -34,9 +39,9 @@ class Worth:
     """The judge of one stage's rebalances. Each change of the table for the same keys makes it ask for more, so that a
     stream that stays as it is comes to rest."""
 
-    def __init__(self, arrivals: Arrivals, *, max_imbalance: float, min_gain: float, movement_cost: float) -> None:
+    def __init__(self, arrivals: Arrivals, *, max_imbalance: float, min_gain: float) -> None:
         """By the options of these names in `AdaptiveOptions`."""
-        self._max_imbalance, self._min_gain, self._movement_cost = max_imbalance, min_gain, movement_cost
+        self._max_imbalance, self._min_gain = max_imbalance, min_gain
         self._arrivals = arrivals
         self._changes = self._first = self._version = 0
         self._began: float | None = None
@@ -83,7 +88,7 @@ class Worth:
         least = max(self._min_gain, once, _NOISE / float(demand.speeds[suspect]))
         if gain < least:
             return f"the best rebalance gains {gain:.3g} s, not {least:.3g} s"
-        cost = self._movement_cost * (proposal.moved + proposal.split) * proposal.mean
+        cost = _MOVEMENT_COST * (proposal.moved + proposal.split) * proposal.mean
         if gain < cost:
             return f"the best rebalance gains {gain:.3g} s and moves {proposal.moved + proposal.split:.0%} of the load"
         return None

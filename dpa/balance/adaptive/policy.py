@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from dpa.balance._base import LoadReportOptions, TriggeredOptions
-from dpa.balance._trigger import Verdict
+from dpa.balance._trigger import UtilisationTrigger, Verdict
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive._worth import Unsplitting, Worth
@@ -56,7 +56,6 @@ class AdaptiveOptions(TriggeredOptions):
     strategy: Literal["adaptive"] = "adaptive"
     """The excess that is measured moves, and a key that is too hot is split over several reducers."""
     initial_tokens: Annotated[int, Ge(1)] = 64
-    trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"] = "utilisation"
     check_seconds: Annotated[float, Ge(0)] = 0.25
     max_imbalance: Annotated[float, Ge(0)] = 0.1
     """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
@@ -70,9 +69,6 @@ class AdaptiveOptions(TriggeredOptions):
     """Seconds of expected arrivals that a plan counts beside what is queued."""
     min_gain: Annotated[float, Ge(0)] = 0.25
     """Least seconds by which a plan must let the most loaded reducer end earlier."""
-    movement_cost: Annotated[float, Ge(0)] = 0.25
-    """Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective): a plan must gain more
-    than the share that it moves costs."""
     max_moved: Annotated[float, Gt(0), Le(1)] = RebalanceOptions.max_moved
     """Greatest share of the load that one plan may take from its owners; splitting a hot key takes nothing away."""
 
@@ -102,7 +98,6 @@ class AdaptiveOptions(TriggeredOptions):
             report_every=None,
             report_seconds=self.measure_seconds,
             report_when_idle=False,
-            half_life=self.half_life,
             measures_keys=True,
         )
 
@@ -116,7 +111,7 @@ class AdaptivePolicy(BalancePolicy):
         self.rounds: dict[int, int] = {}
         self._unheard = dict(stage.feeds)  # nothing is judged before each has offered records, or that takes too long
         self._aim = replace(options.rebalance, may_split=stage.may_split)
-        self._trigger = options.trigger_at(options.max_imbalance, "mean")
+        self._trigger = UtilisationTrigger(options.min_delay)
         self._options = options
         self._claimed = {
             reducer: frozenset(ring.positions[ring.sole_owners == reducer].tolist()) for reducer in ring.members
@@ -128,7 +123,6 @@ class AdaptivePolicy(BalancePolicy):
         self._known = KnownLoads(
             ring.members,
             self._arrivals,
-            half_life=options.half_life,
             measure_seconds=options.measure_seconds,
             check_seconds=options.check_seconds,
         )
@@ -137,7 +131,6 @@ class AdaptivePolicy(BalancePolicy):
             self._arrivals,
             max_imbalance=options.max_imbalance,
             min_gain=options.min_gain,
-            movement_cost=options.movement_cost,
         )
         self._rounds: Counter[int] = Counter()
         self._between: dict[int, int] = {}  # forwarded by each, less what it got
@@ -244,7 +237,7 @@ class AdaptivePolicy(BalancePolicy):
 
     def _overloaded(self, loads: Mapping[int, Load], demand: Demand) -> tuple[int, Verdict]:
         """The reducer with most work that is overloaded, and why; if none is, the one with most work."""
-        verdicts = [(reducer, self._trigger.judge(reducer, loads)) for reducer in _by_work(loads, demand)]
+        verdicts = [(reducer, self._trigger.judge(reducer, loads[reducer])) for reducer in _by_work(loads, demand)]
         return next((judged for judged in verdicts if judged[1].overloaded), verdicts[0])
 
     def _doubt(self, loads: Mapping[int, Load], now: float) -> str | None:

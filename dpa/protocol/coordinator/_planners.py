@@ -54,7 +54,7 @@ class Planners:
             membership.ask(request)
         if self._relocation is not None and membership.is_idle:
             for move in self._relocation.tick(now, self._seconds_left_of_job(now)):
-                membership.ask(move, self._relocation.read_at(now))
+                membership.ask(move)
 
     def used(self, task: Address, use: TaskUse, now: float) -> None:
         if self._relocation is not None:

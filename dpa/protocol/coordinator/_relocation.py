@@ -59,10 +59,6 @@ class Relocation:
         self._before: dict[Address, _Reported] = {}
         self._looked_at: float | None = None
 
-    def read_at(self, published: float) -> float:
-        """When all workers know a placement that is published at a moment, in seconds."""
-        return self._online.options.read_at(published)
-
     def used(self, task: Address, use: TaskUse, now: float) -> None:
         self._now[task] = _Reported(use, now)
 

@@ -6,9 +6,8 @@ in which they take part, and those that leave do not; these hand over what they 
 theirs is on its way any more. Tasks of a source have no place in a table: new ones ask for splits, and one that leaves
 gives back the rest of its own.
 
-A change begins at once, or, where nodes and workers look for new placements in cycles (N-Storm, section 3.1), when the
-last of them has looked. Until its new tasks are up it can be cancelled, and is where its stage has nothing left to
-process: so no stage stays open for tasks that never came up.
+Until the new tasks of a change are up it can be cancelled, and is where its stage has nothing left to process: so no
+stage stays open for tasks that never came up.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class MembershipState(State):
     """The steps of a change."""
 
     IDLE = "idle"
-    UNREAD = "waiting until the plan is read"
     STARTING = "starting tasks"
     CANCELLING = "cancelling the start of tasks"
     CHANGING = "changing tables"
@@ -49,7 +47,6 @@ _RECENT = 100
 
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
-_NOT_UNREAD = tuple(state for state in MembershipState if state is not MembershipState.UNREAD)
 _CANCELLED = "it was cancelled"
 
 
@@ -92,7 +89,7 @@ class Membership(RuledMachine):
         self.begun = self._carried_out = 0
         self._coordinator = coordinator
         self._stages = stages
-        self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
+        self._requests: deque[TaskRequest] = deque()
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
         self._reports: dict[Address, int] = {}  # to the load balancer, of each task that has left
@@ -103,15 +100,15 @@ class Membership(RuledMachine):
     def kept(self, *, history: bool) -> list[TaskChange]:
         return [*self.steps] if history else [*self.steps][-_RECENT:]
 
-    def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
-        """Carry out a request after those before it, and not before a moment. One that changes nothing is answered at
-        once, unless another of its stage comes first."""
+    def ask(self, request: TaskRequest) -> None:
+        """Carry out a request after those before it. One that changes nothing is answered at once, unless another of
+        its stage comes first."""
         is_first = not self._changes(request.stage) and not self._waiting(request.stage)
         answer = without_change(request, self._stages) if is_first else None
         if answer is not None:
             self._coordinator.instruct(answer)
             return
-        self._requests.append((request, not_before))
+        self._requests.append(request)
 
     def _asked(self, sender: Address, request: TaskRequest) -> None:
         self.ask(request)
@@ -139,7 +136,7 @@ class Membership(RuledMachine):
 
     def settle(self) -> None:
         """Make no change of a stage that has nothing left to process, and go on."""
-        for name in dict.fromkeys(request.stage for request, _ in self._requests):
+        for name in dict.fromkeys(request.stage for request in self._requests):
             stage = self._stages.get(name)
             if stage is not None and stage.has_nothing_left:
                 self._refuse(self._waiting(name), stage.why_over)
@@ -160,19 +157,16 @@ class Membership(RuledMachine):
     @property
     def can_begin(self) -> bool:
         """Whether a request waits only for changes before it."""
-        return bool(self._requests) and self._requests[0][1] <= self._coordinator.now
+        return bool(self._requests)
 
     @property
     def requests(self) -> list[TaskRequest]:
         begun = [] if self._change is None else [self._change.request]
-        return [*begun, *(request for request, _ in self._requests)]
+        return [*begun, *self._requests]
 
     def _next(self) -> State | None:
         while self._requests and not self._waits():
-            request, not_before = self._requests[0]
-            if not_before > self._coordinator.now:
-                return MembershipState.UNREAD
-            self._requests.popleft()
+            request = self._requests.popleft()
             answer = without_change(request, self._stages)
             if answer is None:
                 return self._begin(request)
@@ -185,21 +179,18 @@ class Membership(RuledMachine):
         for cancel in self._cancels:
             self._answer(cancel, why, refused=True)
         while self._requests:
-            self._answer(self._requests.popleft()[0], why, refused=True)
-
-    def _read(self, sender: Address, event: Tick) -> State:
-        return MembershipState.IDLE
+            self._answer(self._requests.popleft(), why, refused=True)
 
     def _changes(self, stage: str) -> bool:
         return self._change is not None and self._change.stage.name == stage
 
     def _waiting(self, stage: str) -> list[TaskRequest]:
-        return [request for request, _ in self._requests if request.stage == stage]
+        return [request for request in self._requests if request.stage == stage]
 
     def _refuse(self, waiting: Collection[TaskRequest], why: str) -> None:
         for request in waiting:
             self._answer(request, f"nothing was changed: {why}", refused=True)
-        self._requests = deque(entry for entry in self._requests if entry[0] not in waiting)
+        self._requests = deque(request for request in self._requests if request not in waiting)
 
     def _cancel_start(self, why: str) -> State:
         self._why_cancelled = why
@@ -327,8 +318,7 @@ class Membership(RuledMachine):
             (None, MembershipState.CANCELLING),
         ),
         on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "of the stage, begin none that waits"),
-        on(Tick, MembershipState.UNREAD, _read, "look again", MembershipState.IDLE),
-        on(Tick, _NOT_UNREAD, RuledMachine._ignore, "ignore"),
+        on(Tick, MembershipState, RuledMachine._ignore, "ignore"),
         on(TaskStarted, _NOT_UP, _started, "with the last one, let them take part", (None, MembershipState.CHANGING)),
         on(StartFailed, _NOT_UP, _not_started, "refuse", MembershipState.IDLE),
         on(MembersChanged, MembershipState.CHANGING, _published, "note"),
@@ -338,7 +328,7 @@ class Membership(RuledMachine):
             MembershipState.IDLE,
             _next,
             "begin the next request",
-            (None, MembershipState.UNREAD, MembershipState.STARTING, MembershipState.CHANGING),
+            (None, MembershipState.STARTING, MembershipState.CHANGING),
         ),
         when(MembershipState.STARTING, _cancel_if_over, "cancel if all is done", (None, MembershipState.CANCELLING)),
         when(MembershipState.CHANGING, _unsubscribe, "end those that have left", (None, MembershipState.ENDING)),

@@ -44,7 +44,7 @@ class LoadReporter:
         self.work_seconds = 0.0
         self.is_due = False
         self._options = options
-        self._service_time = ServiceTime(1.0 if options is None else options.half_life)
+        self._service_time = ServiceTime()
         self._delegation = None if delegation is None else Delegation(delegation)
         self._costs = KeyCosts() if options is not None and options.measures_keys else None
         self._dequeued = 0

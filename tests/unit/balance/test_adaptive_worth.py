@@ -24,7 +24,7 @@ class Looks:
     def __init__(self) -> None:
         self._arrivals = Arrivals(2)
         self.learn(times=1)
-        self.worth = Worth(self._arrivals, max_imbalance=0.1, min_gain=0.25, movement_cost=0.25)
+        self.worth = Worth(self._arrivals, max_imbalance=0.1, min_gain=0.25)
         self.now = 0.0
 
     def learn(self, *, times: int) -> None:
@@ -34,10 +34,12 @@ class Looks:
         self._arrivals.add("sender", Offered(LOOK, KeySample(np.array([5, 15], np.uint32), rows * shares, rows)))
         self._arrivals.look()
 
-    def acts(self, excess: float, *, version: int = 0, gain: float = 1.0, demand: Demand = DEMAND) -> bool:
+    def acts(
+        self, excess: float, *, version: int = 0, gain: float = 1.0, moved: float = 0.0, demand: Demand = DEMAND
+    ) -> bool:
         self.now += LOOK
         self.worth.look(version, self.now)
-        proposal = Rebalance(TABLE, 1 + excess, 1 + excess - gain, 1.0, 0.0, 0.0, "", "")
+        proposal = Rebalance(TABLE, 1 + excess, 1 + excess - gain, 1.0, moved, 0.0, "", "")
         return self.worth.why_not(proposal, demand, 0) is None
 
 
@@ -64,6 +66,11 @@ def test_a_table_is_worth_making_again_with_four_times_the_evidence() -> None:
 def test_speeds_that_are_hardly_known_make_an_excess_uncertain() -> None:
     assert Looks().acts(0.3)
     assert not Looks().acts(0.3, demand=replace(DEMAND, errors=np.array([0.15, 0.0])))
+
+
+def test_a_gain_must_exceed_a_quarter_of_what_moves() -> None:
+    assert Looks().acts(2.0, gain=0.3, moved=1.0)
+    assert not Looks().acts(2.0, gain=0.3, moved=1.3)
 
 
 def test_a_backlog_counts_less_with_each_table_for_the_same_keys() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from dpa.balance._trigger import BothTrigger, QueueTrigger, Trigger, UtilisationTrigger
+from dpa.balance._trigger import BothTrigger, QueueTrigger, Trigger
 from dpa.balance.options import (
     BY_STRATEGY,
     AdaptiveOptions,
@@ -18,7 +17,7 @@ from dpa.balance.options import (
 )
 from dpa.balance.policy import BalancedStage
 from dpa.errors import BalanceError
-from dpa.measure.load import KeySample, Load, Offered
+from dpa.measure.load import Load
 from dpa.routing.table import RoutingTable
 
 every_strategy = pytest.mark.parametrize("strategy", BY_STRATEGY)
@@ -47,32 +46,30 @@ def test_reducers_report_wherever_keys_may_move(strategy: str) -> None:
 
 
 def test_the_strategies_ask_for_different_reports() -> None:
-    by_queue = HalvingOptions(report_every=5, report_seconds=None, report_when_idle=False, half_life=3.0)
+    by_queue = HalvingOptions(report_every=5, report_seconds=None, report_when_idle=False)
     assert by_queue.reports == LoadReportOptions(
-        report_every=5, report_seconds=None, report_when_idle=False, half_life=3.0, measures_keys=False
+        report_every=5, report_seconds=None, report_when_idle=False, measures_keys=False
     )
     assert AdaptiveOptions(measure_seconds=2.0).reports == LoadReportOptions(
-        report_every=None, report_seconds=2.0, report_when_idle=False, half_life=1.0, measures_keys=True
+        report_every=None, report_seconds=2.0, report_when_idle=False, measures_keys=True
     )
 
 
 @pytest.mark.parametrize(
     ("name", "trigger"),
     [
-        ("utilisation", UtilisationTrigger(min_delay=0.5)),
-        ("queue_length", QueueTrigger(0.3, 7, "mean")),
-        ("queueing_delay", QueueTrigger(0.3, 0.5, "mean", in_seconds=True)),
-        ("both", BothTrigger(QueueTrigger(0.3, 7, "mean"), QueueTrigger(0.3, 0.5, "mean", in_seconds=True))),
+        ("queue_length", QueueTrigger(0.3, 7)),
+        ("queueing_delay", QueueTrigger(0.3, 0.5, in_seconds=True)),
+        ("both", BothTrigger(QueueTrigger(0.3, 7), QueueTrigger(0.3, 0.5, in_seconds=True))),
     ],
 )
 def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:
     """What each makes of loads is its own tests' matter: here it is what the policy says of some."""
-    policy = AdaptiveOptions(trigger=name, max_imbalance=0.3, min_queue=7, min_delay=0.5).policy(BalancedStage(2))
-    loads = {reducer: Load(20, 0, 0.01, busy=0.5, evidence=9.0) for reducer in range(2)}
-    policy.offered("sender", Offered(0.25, KeySample(np.array([7], np.uint32), np.array([1.0]), 1.0)), 1.0)
-    decisions = [policy.report(reducer, load, 1.0) for reducer, load in loads.items()]
+    options = HalvingOptions(trigger=name, tau=0.3, min_queue=7, min_delay=0.5)
+    policy, loads = options.policy(BalancedStage(2)), {0: Load(10, 0, 0.1), 1: Load(20, 0, 0.1)}
+    decisions = [policy.report(reducer, load, 1.0 + reducer) for reducer, load in loads.items()]
     assert decisions[-1] is not None
-    assert decisions[-1].reason.startswith(trigger.judge(decisions[-1].reducer, loads).reason)
+    assert decisions[-1].reason.startswith(trigger.judge(1, loads).reason)
 
 
 def test_records_are_forwarded_when_the_table_comes_unless_options_say_otherwise() -> None:

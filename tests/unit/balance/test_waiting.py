@@ -13,7 +13,7 @@ QUARTER = 0.25
 
 def reported(waited: np.ndarray, busy: float = 1.0) -> Waiting:
     """After reports a quarter of a second apart; `waited` has shape (reports, reducers)."""
-    waiting = Waiting(half_life=1.0, report_seconds=QUARTER)
+    waiting = Waiting(report_seconds=QUARTER)
     for number, shares in enumerate(waited.tolist()):
         for reducer, share in enumerate(shares):
             waiting.add(reducer, Load(1, 0, busy=busy, waited=share), QUARTER * number)
@@ -21,7 +21,7 @@ def reported(waited: np.ndarray, busy: float = 1.0) -> Waiting:
 
 
 def test_before_anything_is_reported_nobody_waits() -> None:
-    waiting = Waiting(1.0, QUARTER)
+    waiting = Waiting(QUARTER)
     assert waiting.measured(0) == 0.0
     assert waiting.believed() == {}
 

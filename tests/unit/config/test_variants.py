@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import jsonschema
 import pytest
 
 from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, BalanceOptions, HalvingOptions
-from dpa.config import JobFile, json_schema, load, parse
+from dpa.config import JobFile, json_schema, load, parse, parse_written
+from dpa.config._errors import GONE
 from dpa.config.variants import VARIANTS, Variants
 from dpa.errors import ConfigError
 from dpa.routing.groupings.options import BY_KIND, ConsistentOptions, GroupingOptions, KeyOptions
@@ -19,7 +21,7 @@ HALVING = """\
 balance:
   strategy: halving
   tau: 0.5
-  min_queue: 7
+  min_delay: 7
 """
 EVERY = [(variants, name) for variants in VARIANTS.values() for name in variants.classes]
 every_variant = pytest.mark.parametrize(("variants", "name"), EVERY, ids=[name for _, name in EVERY])
@@ -60,7 +62,7 @@ def test_every_key_is_of_its_own_variant_or_refused(variants: Variants, name: st
     for other in variants.classes:
         for key in variants.keys_of(other):
             section = {variants.by: name, key: getattr(variants.classes[other](), key)}
-            if key in known:
+            if key in known or f"{variants.section}.{name}.{key}" in GONE:
                 continue
             with pytest.raises(ConfigError, match=rf"{variants.section}\.{key}: is a key of .*`{other}`.* `{name}`"):
                 parse({variants.section: section})
@@ -153,12 +155,55 @@ def test_a_job_in_python_has_no_place_to_name() -> None:
     assert str(error.value) == "job: balance.tau: is a key of `halving`, `doubling`, but the strategy is `none`"
 
 
+# --- keys that have gone
+
+
+def with_gone(key: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """The key path of an option that has gone, without the variant, and a job that has it."""
+    *sections, name = key.split(".")
+    document: dict[str, Any] = {name: value}
+    if sections[0] in VARIANTS:
+        document = {VARIANTS[sections[0]].by: sections.pop(), name: value}
+    if sections == ["sample"]:
+        document["fraction"] = 0.5
+    for section in reversed(sections):
+        document = {section: document}
+    return ".".join([*sections, name]), document
+
+
+@pytest.mark.parametrize("key", GONE)
+def test_a_key_that_has_gone_is_refused_with_what_happens_now(key: str) -> None:
+    path, document = with_gone(key, 7)
+    why = f"{path}: is no option any more: {GONE[key].now}; leave it out"
+    with pytest.raises(ConfigError) as error:
+        parse(document)
+    assert str(error.value) == f"job: {why}"
+    if not path.startswith("placement"):
+        steps = {"in": {"read": {"format": "records", "records": [1]}}, "out": {"from": "in", **document}}
+        with pytest.raises(ConfigError) as error:
+            parse({"stages": steps})
+        assert f"job: stages.out.{why}" in str(error.value).splitlines()
+
+
+@pytest.mark.parametrize("key", GONE)
+def test_a_run_of_an_earlier_version_is_read_whose_key_has_gone_and_said_nothing(key: str) -> None:
+    path, document = with_gone(key, GONE[key].value)
+    written = {"directory": "/", "job": {**parse({}).config.resolved(), **document}}
+    section = path.partition(".")[0]
+    assert getattr(parse_written(json.dumps(written)).config, section) is not None
+    with pytest.raises(ConfigError, match="is no option any more"):
+        parse_written(json.dumps({"directory": "/", "job": with_gone(key, 7)[1]}))
+    step = {"directory": "/", "job": {"stages": {"out": {"from": "in", "reduce": "count", "key_by": None, **document}}}}
+    if section == "balance":
+        assert getattr(parse_written(json.dumps(step)).config.stages["out"], section) is not None
+
+
 # --- what an option sets aside
 
 
 def test_an_option_that_changes_the_strategy_sets_aside_what_belongs_to_the_old_one(job_file, tmp_path: Path) -> None:
     file = job_file(HALVING, "balance.strategy=adaptive")
-    assert file.config.balance == AdaptiveOptions(min_queue=7)
+    assert file.config.balance == AdaptiveOptions(min_delay=7)
     why = "set aside, as --set balance.strategy=adaptive: `adaptive` has no such key"
     assert file.set_aside == (f"{tmp_path}/job.yaml:3: balance.tau: {why}",)
 
@@ -166,10 +211,10 @@ def test_an_option_that_changes_the_strategy_sets_aside_what_belongs_to_the_old_
 @pytest.mark.parametrize(
     ("text", "overrides", "grouping", "balance"),
     [
-        (HALVING, ["balance.strategy=doubling"], BY_KIND["ring"](), BY_STRATEGY["doubling"](tau=0.5, min_queue=7)),
+        (HALVING, ["balance.strategy=doubling"], BY_KIND["ring"](), BY_STRATEGY["doubling"](tau=0.5, min_delay=7)),
         (HALVING, ["balance.strategy=none"], BY_KIND["ring"](), BY_STRATEGY["none"]()),
         (HALVING, ["balance=adaptive"], BY_KIND["ring"](), AdaptiveOptions()),
-        (HALVING, ["balance.tau=1"], BY_KIND["ring"](), HalvingOptions(tau=1.0, min_queue=7)),
+        (HALVING, ["balance.tau=1"], BY_KIND["ring"](), HalvingOptions(tau=1.0, min_delay=7)),
         ("balance: {min_gain: 1}", ["grouping=key"], KeyOptions(), BY_STRATEGY["none"]()),
         ("grouping: {kind: consistent, epsilon: 0.5}", ["grouping.kind=key"], KeyOptions(), BY_STRATEGY["none"]()),
     ],

@@ -30,7 +30,7 @@ from jobs.sessions import Session, Sessions
 from jobs.trending import Tweets
 from jobs.wordcount import words
 
-_EAGER = "{strategy: adaptive, measure_seconds: 0.05, check_seconds: 0, min_delay: 0, min_gain: 0, movement_cost: 0}"
+_EAGER = "{strategy: adaptive, measure_seconds: 0.05, check_seconds: 0, min_delay: 0, min_gain: 0}"
 """A balance that moves keys for whatever gain there is."""
 
 every_topology = pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
