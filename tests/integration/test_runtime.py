@@ -54,7 +54,7 @@ SOON: dict[str, Any] = {"min_queue": 1, "check_seconds": 0.0}
 BALANCE: dict[str, dict[str, Any]] = {
     "halving": {"report_every": 500, **SOON},
     "doubling": {"report_every": 500, **SOON},
-    "adaptive": SOON,
+    "adaptive": {"check_seconds": 0.0},
 }
 """Of every strategy that acts, options with which it does so early."""
 
