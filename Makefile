@@ -58,7 +58,7 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 		&& $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r requirements.lock \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -c "import dpa.driver.run, dpa.runtime._coordinator_actor"
+	$(BIN)/python -c "import dpa.driver.run, dpa.runtime.actors.coordinator"
 	@touch $@
 
 $(READY): $(INSTALLED)

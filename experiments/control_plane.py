@@ -38,7 +38,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, PollDone
 from dpa.protocol.wire.instructions import Send
 from dpa.protocol.wire.relays import RELAYED_BYTES, Bundling, relay_of, relays_for
-from dpa.runtime.pickled import PickledEnvelope
+from dpa.runtime.actors.pickled import PickledEnvelope
 from dpa.sources.feed import Position
 from dpa.sources.splits import MemorySplit
 from experiments.charts import COLOURS, INK, panels

@@ -13,7 +13,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._actors import TaskActor, create
+from dpa.runtime.actors.actor import TaskActor, create
 
 _RESET_SECONDS = 1.0
 """How long they may take together to be free; the others are ended."""
@@ -39,7 +39,7 @@ class Actor:
     def create(
         cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str
     ) -> Actor:
-        """A new one, made as by `dpa.runtime._actors.create`; does not wait for it."""
+        """A new one, made as by `dpa.runtime.actors.actor.create`; does not wait for it."""
         handle = create(kind, node, avoided, **named)
         # `become` may keep the thread of `control` for long.
         greeted = handle.greet.options(concurrency_group="watch").remote()

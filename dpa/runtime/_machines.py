@@ -27,7 +27,7 @@ from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks
 from dpa.protocol.wire.nodes import BackendNode, Placed
-from dpa.runtime._answers import Polled
+from dpa.runtime.actors.answers import Polled
 from dpa.runtime.cluster import alive_nodes, is_of_this_process
 from dpa.runtime.ray_internals.private import draining_nodes
 

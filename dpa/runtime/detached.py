@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.instructions import Answer
-from dpa.runtime._answers import KeptAnswers
+from dpa.runtime.actors.answers import KeptAnswers
 from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
 
 _LINGER_SECONDS = 3.0

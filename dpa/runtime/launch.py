@@ -26,13 +26,13 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Place, Placed, TaskProcess
 from dpa.protocol.wire.relays import relays_for
-from dpa.runtime._actors import LoadBalancerActor, StageActor
-from dpa.runtime._answers import RESTARTED, TOO_LATE, Polled
-from dpa.runtime._coordinator_actor import CoordinatorActor
-from dpa.runtime._failures import failure, is_death
 from dpa.runtime._kept_processes import Actor, KeptProcesses
 from dpa.runtime._machines import ENDED, Machines, Running
-from dpa.runtime._relay_actor import RelayActor
+from dpa.runtime.actors.actor import LoadBalancerActor, StageActor
+from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, Polled
+from dpa.runtime.actors.coordinator import CoordinatorActor
+from dpa.runtime.actors.failures import failure, is_death
+from dpa.runtime.actors.relay import RelayActor
 from dpa.runtime.cluster import alive_nodes, is_of_this_process, require_alive
 from dpa.runtime.named_jobs import free_name, named, with_node_ids
 from dpa.runtime.packed_plan import PackedPlan

@@ -21,7 +21,7 @@ from dpa.protocol.wire.events import MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._answers import RESTARTED
+from dpa.runtime.actors.answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
 from dpa.telemetry.mailbox import run_names
 from dpa.telemetry.observers import Followed, Observer

@@ -25,14 +25,14 @@ from dpa.protocol.wire.events import Event, FailureKind, TaskDied, TasksGone, Ta
 from dpa.protocol.wire.instructions import Answer, Commit, StopTasks
 from dpa.protocol.wire.messages.splits import SplitGrant
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._actors import StageActor, TaskActor, create
-from dpa.runtime._answers import RESTARTED, KeptAnswers
-from dpa.runtime._coordinating import Coordinating
-from dpa.runtime._coordinator_actor import CoordinatorActor
-from dpa.runtime._starting import Prepared
-from dpa.runtime._task import Handles, Task
+from dpa.runtime.actors._coordinating import Coordinating
+from dpa.runtime.actors._starting import Prepared
+from dpa.runtime.actors._task import Handles, Task
+from dpa.runtime.actors.actor import StageActor, TaskActor, create
+from dpa.runtime.actors.answers import RESTARTED, KeptAnswers
+from dpa.runtime.actors.coordinator import CoordinatorActor
+from dpa.runtime.actors.pickled import opened
 from dpa.runtime.packed_plan import PackedPlan
-from dpa.runtime.pickled import opened
 from dpa.sources.splits import MemorySplit
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -65,7 +65,7 @@ class Begun(Coordinating):
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Begun]]:
-    monkeypatch.setattr("dpa.runtime._task.name_process", lambda *given: None)
+    monkeypatch.setattr("dpa.runtime.actors._task.name_process", lambda *given: None)
     made: list[Begun] = []
 
     def begin(
@@ -150,7 +150,7 @@ def test_a_task_of_an_earlier_generation_that_is_asked_for_too_late_takes_no_pla
     process.reset(2)
     process.task = later  # type: ignore[assignment]
     packed = SimpleNamespace(rows=0, unpack=lambda: SimpleNamespace(generation=1))
-    monkeypatch.setattr("dpa.runtime._actors.ray.get", lambda given: given)
+    monkeypatch.setattr("dpa.runtime.actors.actor.ray.get", lambda given: given)
     with pytest.raises(ProtocolError, match="generation 1 has ended: this process is of generation 2"):
         process.become(REDUCERS[0], [packed, None])  # type: ignore[list-item]
     assert process.task is later  # type: ignore[comparison-overlap]
@@ -228,7 +228,7 @@ def test_a_coordinator_answers_while_relays_start_and_says_where_they_are_with_t
     coordinator.shell.lock = lock  # type: ignore[assignment]
     for name, given in (("_serve", {relay: None}), ("_made", {}), ("_introduce", {relay: None})):
         monkeypatch.setattr(coordinator, name, lambda *_, given=given: given)
-    monkeypatch.setattr("dpa.runtime._coordinating.require_all", answered)
+    monkeypatch.setattr("dpa.runtime.actors._coordinating.require_all", answered)
     assert coordinator._start_first(()) is None
     assert coordinator._processes == {relay: place}
 

@@ -19,7 +19,7 @@ from dpa.execution.block import Block, object_array
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.instructions import ProcessBlock
-from dpa.runtime._trials import Trials
+from dpa.runtime.actors._trials import Trials
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.sources.splits import MemorySplit
 from dpa.telemetry.tracker import TrackedSnapshot

@@ -17,9 +17,9 @@ from dpa.errors import ProtocolError
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
-from dpa.runtime._actors import LoadBalancerActor, StageActor, TaskActor
 from dpa.runtime._kept_processes import Actor, KeptProcesses
-from dpa.runtime._relay_actor import RelayActor
+from dpa.runtime.actors.actor import LoadBalancerActor, StageActor, TaskActor
+from dpa.runtime.actors.relay import RelayActor
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -101,7 +101,7 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
 ) -> None:
     """It had not begun when the others were reset, and was asked for by both."""
     relay, balancer, coordinator, graph = RelayActor(), LoadBalancerActor(), SimpleNamespace(), map_reduce((), 1, 1)
-    monkeypatch.setattr("dpa.runtime._relay_actor.name_process", lambda *given: None)
+    monkeypatch.setattr("dpa.runtime.actors.relay.name_process", lambda *given: None)
     for generation in (0, 1):
         before = relay._is_over
         relay.serve("job", Address(RELAY, 0), coordinator, generation)
@@ -109,7 +109,7 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     with pytest.raises(ProtocolError, match="generation 0 has ended: this process is of generation 1"):
         relay.serve("job", Address(RELAY, 0), coordinator, 0)
     relay.reset(2)
-    monkeypatch.setattr("dpa.runtime._task.name_process", lambda *given: None)
+    monkeypatch.setattr("dpa.runtime.actors._task.name_process", lambda *given: None)
     ended: list[int] = []
     monkeypatch.setattr(balancer, "reset", lambda generation: ended.append(generation) or object())
     for generation in (0, 1):
@@ -117,7 +117,7 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     assert ended == [1]
     task = StageActor()
     monkeypatch.setattr(task, "reset", lambda generation: ended.append(generation) or object())
-    monkeypatch.setattr("dpa.runtime._actors.ray.get", lambda given: given)
+    monkeypatch.setattr("dpa.runtime.actors.actor.ray.get", lambda given: given)
     plan = RunPlan(graph, tasks={}, deliveries={}, generation=3)
     with pytest.raises(KeyError, match=REDUCER):  # it has no user code
         task.become(Address(REDUCER, 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
@@ -130,7 +130,7 @@ def test_a_process_whose_user_code_does_not_return_ends_rather_than_be_of_two_ge
 ) -> None:
     balancer, ended = LoadBalancerActor(), []
     monkeypatch.setattr(balancer, "reset", lambda generation: None)
-    monkeypatch.setattr("dpa.runtime._actors.os._exit", ended.append)
+    monkeypatch.setattr("dpa.runtime.actors.actor.os._exit", ended.append)
     balancer._leave_for(0)
     assert not ended, "it is of this generation"
     balancer._leave_for(1)

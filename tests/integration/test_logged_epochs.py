@@ -6,8 +6,8 @@ import pytest
 
 from dpa import epochs
 from dpa.protocol.wire.epochs import EndedEpoch
-from dpa.runtime import _asides
-from dpa.runtime._asides import LoggedEpochs
+from dpa.runtime.actors import _asides
+from dpa.runtime.actors._asides import LoggedEpochs
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.sink import EpochLogOptions
 

@@ -29,7 +29,7 @@ from dpa.driver.control import RunningJob
 from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, ControlError
 from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.addresses import Address
-from dpa.runtime._failures import failure
+from dpa.runtime.actors.failures import failure
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.s3_server import keys as keys_of

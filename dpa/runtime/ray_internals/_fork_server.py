@@ -20,9 +20,9 @@ from typing import Any
 
 _IMPORTED = (
     "ray._private.workers.default_worker",
-    "dpa.runtime._actors",
+    "dpa.runtime.actors.actor",
     "dpa.protocol.balancer.machine",
-    "dpa.runtime._coordinator_actor",
+    "dpa.runtime.actors.coordinator",
     # what Ray imports for the first value that it reads
     "pydantic",
     "pydantic.v1",

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from dpa.runtime._process import CoreWait
+from dpa.runtime.actors._process import CoreWait
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how long a thread waits")
 

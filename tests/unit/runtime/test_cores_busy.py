@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpa.runtime._process import CoresBusy
+from dpa.runtime.actors._process import CoresBusy
 
 
 def test_idle_time_and_waiting_for_a_disk_are_not_busy(tmp_path: Path) -> None:

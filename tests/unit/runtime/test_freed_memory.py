@@ -11,7 +11,7 @@ import pytest
 _CYCLES = """
 import resource
 import numpy as np
-from dpa.runtime._process import keep_freed_memory
+from dpa.runtime.actors._process import keep_freed_memory
 
 if {keeps}:
     keep_freed_memory()

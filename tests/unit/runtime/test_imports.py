@@ -6,7 +6,7 @@ import sys
 import pytest
 
 LATE = {
-    "dpa.runtime._actors": (
+    "dpa.runtime.actors.actor": (
         "dpa.placement",
         "dpa.protocol.coordinator.machine",
         "dpa.protocol.balancer.machine",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dpa.protocol.wire.instructions import Answer
-from dpa.runtime import _answers as module
-from dpa.runtime._answers import KeptAnswers
+from dpa.runtime.actors import answers as module
+from dpa.runtime.actors.answers import KeptAnswers
 
 
 def test_an_answer_is_kept_for_who_expects_it_until_it_has_arrived() -> None:

@@ -14,7 +14,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Start, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.use import TaskUse
-from dpa.runtime._shell import Shell
+from dpa.runtime.actors._shell import Shell
 
 
 class Host:

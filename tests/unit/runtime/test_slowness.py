@@ -10,7 +10,7 @@ from dpa.errors import ConfigError
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
-from dpa.runtime._process import Slowness
+from dpa.runtime.actors._process import Slowness
 
 
 def plan(slow: dict[str, SlowTasks]) -> RunPlan:

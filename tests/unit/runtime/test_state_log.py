@@ -16,7 +16,7 @@ from dpa.protocol.wire.messages.end import Freeze
 from dpa.protocol.wire.messages.splits import Begin
 from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.routing.change import TableChange
-from dpa.runtime._shell import StateLog
+from dpa.runtime.actors._shell import StateLog
 
 GRAPH = map_reduce((), 1, 2)
 SOURCE, OPERATOR = GRAPH.addresses[:2]

@@ -20,9 +20,9 @@ from dpa.protocol.plan import Request
 from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import Placed
-from dpa.runtime._actors import StageActor, create
-from dpa.runtime._answers import KeptAnswers, Polled
-from dpa.runtime._failures import cause_of, failure
+from dpa.runtime.actors.actor import StageActor, create
+from dpa.runtime.actors.answers import KeptAnswers, Polled
+from dpa.runtime.actors.failures import cause_of, failure
 
 _LOOK_SECONDS = 0.1
 """How often to look whether a start is cancelled, or takes too long."""

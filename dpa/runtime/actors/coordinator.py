@@ -14,11 +14,11 @@ from dpa.protocol.wire.events import TaskDied
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
-from dpa.runtime._actors import TaskActor
-from dpa.runtime._answers import RESTARTED, KeptAnswers, Polled
-from dpa.runtime._coordinating import Coordinating
-from dpa.runtime._starting import Prepared
-from dpa.runtime._task import Handles
+from dpa.runtime.actors._coordinating import Coordinating
+from dpa.runtime.actors._starting import Prepared
+from dpa.runtime.actors._task import Handles
+from dpa.runtime.actors.actor import TaskActor
+from dpa.runtime.actors.answers import RESTARTED, KeptAnswers, Polled
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:

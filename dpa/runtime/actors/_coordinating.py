@@ -48,12 +48,12 @@ from dpa.protocol.wire.instructions import (
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime._answers import RESTARTED, TOO_LATE, KeptAnswers, Polled
-from dpa.runtime._asides import LoggedEpochs, OpenFeeds
-from dpa.runtime._failures import node_name
-from dpa.runtime._relay_actor import RelayedTask
-from dpa.runtime._starting import LateStart, Prepared, require_all, starts_at_once, watch
-from dpa.runtime._task import Handles
+from dpa.runtime.actors._asides import LoggedEpochs, OpenFeeds
+from dpa.runtime.actors._starting import LateStart, Prepared, require_all, starts_at_once, watch
+from dpa.runtime.actors._task import Handles
+from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, KeptAnswers, Polled
+from dpa.runtime.actors.failures import node_name
+from dpa.runtime.actors.relay import RelayedTask
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ class Trials:
     def _start(self) -> None:
         self._asked, theirs = Pipe()
         with theirs:
-            command = [sys.executable, "-c", f"from dpa.runtime._trials import serve; serve({theirs.fileno()})"]
+            command = [sys.executable, "-c", f"from dpa.runtime.actors._trials import serve; serve({theirs.fileno()})"]
             self._server = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
