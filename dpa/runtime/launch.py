@@ -75,7 +75,6 @@ class Launched:
         # the user knows, and the coordinator lives to report it.
         here = ray.get_runtime_context().get_node_id()
         self._processes: dict[Address, TaskProcess] = {}
-        self._closed: ObjectRef | None = None
         self._is_ended = False
         self.placed = placed
         kept = kept or KeptProcesses()
@@ -184,11 +183,6 @@ class Launched:
                     found[name] = content
         return found
 
-    def close(self, why: str) -> None:
-        """Have the coordinator end the actors that it has made. It refuses open requests with the reason `why`."""
-        if self._closed is None:
-            self._closed = self.coordinator.close.remote(why)
-
     def end(self, why: str) -> None:
         """End all actors, the coordinator's too; open requests are refused with the reason `why`."""
         if self._is_ended:
@@ -196,16 +190,16 @@ class Launched:
         self._is_ended = True
         try:
             with suppress(Exception):
-                self.close(why)
+                closed = self.coordinator.close.remote(why)  # it ends the actors that it has made
                 for actor in [*self._others, *self._spares.values()]:
                     ray.kill(actor.handle)
-                ray.get(self._closed, timeout=_CLOSE_SECONDS)
+                ray.get(closed, timeout=_CLOSE_SECONDS)
         finally:
             ray.kill(self.coordinator)
             # If a handle is garbage-collected while another thread shuts Ray down, Ray ends this process.
             self._others.clear()
             self._spares.clear()
-            del self._coordinator, self._closed
+            del self._coordinator
 
     def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
         """Wait a few seconds for the processes on this machine to end, except those that are kept."""
