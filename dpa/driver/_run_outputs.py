@@ -36,6 +36,7 @@ class RunOutputs:
         self.results = [
             ResultSink(spec.file, step, spec.outputs.get(step.at("write")), is_saved=is_saved) for step in spec.results
         ]
+        self._by_name = {result.name: result for result in self.results}
         self.outages = Outages()
         self._letters = spec.outputs.get(DEAD_LETTERS)
         self._partial = {
@@ -84,22 +85,20 @@ class RunOutputs:
 
     def known_to(self, graph: Graph) -> Graph:
         """The graph whose stages know how their rows come to readers."""
-        of = {result.name: result for result in self.results}
+        of = self._by_name
         stages = tuple(of[stage.name].published(stage) if stage.name in of else stage for stage in graph.stages)
         return replace(graph, stages=stages)
 
     def delivery(self, step: str, delivery: Delivery) -> Delivery:
-        output = next((result.output for result in self.results if result.name == step), None)
-        sink = None if output is None else output.sink
-        if output is not None and output.publishes is not None:
+        result, partial = self._by_name.get(step), self._partial.get(step)
+        sink = None if result is None else result.output.sink
+        if result is not None and result.output.publishes is not None:
             return replace(delivery, sink=sink, partial=sink)
-        partial = self._partial.get(step)
         return replace(delivery, sink=sink, partial=None if partial is None else partial.sink)
 
     def commit(self, commit: Commit) -> None:
         """Commit an epoch to a sink of this process."""
-        output = next(result.output for result in self.results if result.name == commit.stage)
-        output.commit(commit.staged, commit.at, commit.epoch)
+        self._by_name[commit.stage].output.commit(commit.staged, commit.at, commit.epoch)
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the results, which are complete and not yet published."""
@@ -112,9 +111,9 @@ class RunOutputs:
 
     def result(self, report: Report) -> Result:
         """What a job that has not failed returns."""
-        tables = {result.name: result.table for result in self.results if result.table is not None}
-        written = {result.name: when_written(result.report) for result in self.results}
-        keys = {result.name: result.step.at("write.path") for result in self.results}
-        sinks = {result.name: result.output.sink for result in self.results}
-        far = {name: sink for name, sink in sinks.items() if isinstance(sink, ParquetObjects)}
+        of = self._by_name
+        tables = {name: result.table for name, result in of.items() if result.table is not None}
+        written = {name: when_written(result.report) for name, result in of.items()}
+        keys = {name: result.step.at("write.path") for name, result in of.items()}
+        far = {name: sink for name, result in of.items() if isinstance(sink := result.output.sink, ParquetObjects)}
         return Result(report, tables, written, _keys=keys, _sinks=far)

@@ -7,35 +7,19 @@ import secrets
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from dpa.errors import ControlError
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
-from dpa.protocol.wire.instructions import Answer
 from dpa.routing.members import MOST_TASKS
 from dpa.runtime.cluster import ray_session
 from dpa.telemetry.mailbox import JobByFiles
 from dpa.telemetry.observers import Observer
 from dpa.telemetry.status import Status
 
-
-class JobClient(Protocol):
-    """How a running job is reached."""
-
-    name: str
-
-    def status(self) -> Status | None:
-        """How it is; None if it has not begun to stream."""
-        ...
-
-    def ask(self, request: Request) -> Answer:
-        """The answer to a request, once there is one; ControlError if the job has ended."""
-        ...
-
-    def follow(self, observer: Observer) -> tuple[int, str] | None:
-        """As `RunningJob.follow`."""
-        ...
+if TYPE_CHECKING:
+    from dpa.runtime.named_jobs import NamedJob
 
 
 def connected(address: str | None) -> AbstractContextManager[None]:
@@ -51,7 +35,7 @@ class RunningJob:
         name: by which it can be found: that of the job, with the number of its process.
     """
 
-    def __init__(self, client: JobClient, address: str | None = None) -> None:
+    def __init__(self, client: JobByFiles | NamedJob, address: str | None = None) -> None:
         self.name = client.name
         self._client, self._address = client, address
 

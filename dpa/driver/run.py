@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -35,15 +35,6 @@ from dpa.sources.feed import never
 from dpa.telemetry.observers import Observer, Observers, RunLog, Unobserved
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """`tasks` prepares the tasks at its first call."""
-
-    opened: Mapping[str, OpenedInput]
-    references: list[Reference]
-    tasks: Callable[[], Runner]
 
 
 class Run:
@@ -117,11 +108,11 @@ class Run:
             self._claim(directories)
             with ExitStack() as stack:
                 self._outputs.begin_partial(stack)
-                loaded = self._load(stack)
+                opened, references, tasks = self._load(stack)
                 self._outputs.clear_partial()
-                outcome = self._outcome = self._stream(loaded.opened, loaded.tasks())
+                outcome = self._outcome = self._stream(opened, tasks())
                 self._outputs.take(outcome)
-                self._compare(loaded.references, outcome)
+                self._compare(references, outcome)
             self._publish(outcome)
 
     def _claim(self, stack: ExitStack) -> None:
@@ -133,8 +124,8 @@ class Run:
             self._progress.begin(saved.saved, resumes=saved.resumes)
         self._outputs.begin(stack)
 
-    def _load(self, stack: ExitStack) -> _Loaded:
-        """Open the inputs, and have Spark resolve references."""
+    def _load(self, stack: ExitStack) -> tuple[Mapping[str, OpenedInput], list[Reference], Callable[[], Runner]]:
+        """Open the inputs, and have Spark resolve references. Tasks are prepared at the latest when they are called."""
         is_placed = self._spec.config.placement is not None
         # Ray starts together with Spark. Where tasks are placed, their nodes depend on what the inputs cost, so it
         # cannot start before these are open.
@@ -148,7 +139,7 @@ class Run:
         for reference in references:
             if reference.is_asked:
                 reference.check()
-        return _Loaded(opened, references, tasks)
+        return opened, references, tasks
 
     def _tasks(self, stack: ExitStack, place: Place | None = None) -> Callable[[], Runner]:
         """A function whose first call has the backend prepare tasks for as long as `stack` is open. `place`: where
