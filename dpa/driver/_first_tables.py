@@ -177,7 +177,7 @@ class _Sampling:
         drawn = {}
         for number, (name, found) in enumerate(self._opened.items(), start=1):
             until = self._seconds * _READING * number / len(self._opened)
-            rows = found.sample(_ROWS, lambda until=until: self._waited() > until)[1]  # type: ignore[misc]
+            rows = found.sample(_ROWS, lambda until=until: self._waited() > until)[1]
             # In random order the first rows, which may be all that there is time for, are a sample too.
             drawn[name] = rows.take(pa.array(np.random.default_rng(0).permutation(rows.num_rows)))
         self._require_time()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -55,14 +55,6 @@ _POLLED_SPLITS = 4
 F = TypeVar("F", bound=Any)
 
 
-class Draw(Protocol):
-    """Draws rows of an input at random."""
-
-    def __call__(self, max_rows: int, enough: Callable[[], bool] = ..., /) -> tuple[int | None, pa.Table]:
-        """The number of all rows, None if unknown, and about `max_rows` of them: fewer, but some, where `enough` says
-        so earlier, which Spark does not ask. ConfigError if they cannot be read, JobFailedError if Spark has died."""
-
-
 @dataclass(frozen=True)
 class OpenedInput:
     """An input that is ready to be read.
@@ -71,7 +63,9 @@ class OpenedInput:
         splits: what mappers read; none if the input was only looked at.
         schema: its columns; None if they are not known, as it is an empty list.
         frame: returns the same rows as a DataFrame of Spark, or as a table in memory.
-        sample: draws some of the rows.
+        sample: draws about as many rows at random as its argument says: fewer, but some, where a second argument says
+            earlier that they are enough, which Spark does not ask. Returns the number of all rows, None if unknown, and
+            those drawn. ConfigError if they cannot be read, JobFailedError if Spark has died.
         feed: of an input that is open, which is polled while the job runs; None: the splits are all.
         frame_of: of such an input, does for splits that polls have given as `frame` for all.
         ends: whether that feed is closed by itself alone: Spark stages a table while the job runs.
@@ -80,7 +74,7 @@ class OpenedInput:
     splits: tuple[Split, ...]
     schema: pa.Schema | None
     frame: Callable[[], DataFrame | pa.Table]
-    sample: Draw
+    sample: Callable[..., tuple[int | None, pa.Table]]
     feed: Feed | None = None
     frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table] | None = None
     ends: bool = False
