@@ -199,7 +199,7 @@ class _Sampling:
         self._is_whole = all(self._rows[name] == found.rows for name, found in self._opened.items())
 
     def _require_time(self) -> None:
-        """_TooLateError if nobody waits for the sample any more."""
+        """_TooLateError if the job has stopped waiting for the sample."""
         if self._waited() > self.allowed:
             raise _TooLateError
 

@@ -19,7 +19,7 @@ from dpa.sinks.objects import ParquetObjects
 
 
 def partial_outputs(file: JobFile) -> dict[str, PartialPublication]:
-    """By the key path of the section that asks for each. ConfigError if a directory cannot be what it is to be."""
+    """By the key path of the section that asks for each. ConfigError if a directory cannot be used."""
     return {key: PartialPublication(file, given.path, key) for key, given in published(file) if given.path is not None}
 
 

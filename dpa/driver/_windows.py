@@ -29,8 +29,8 @@ from dpa.windows.times import EventTime
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is known of the rows of a step: the windows that they are in, None: none; what their time is, by the inputs
-    that they are of, empty: they have none; and of which kinds these times are."""
+    """What is known of the rows of a step: their windows, or None; the columns of their time, one for each input that
+    they come from; and the kinds of these times, event time or processing time."""
 
     windows: Windows | None = None
     times: frozenset[EventTime] = frozenset()
@@ -38,8 +38,8 @@ class _Rows:
 
 
 def in_windows(steps: Sequence[Step], file: JobFile) -> tuple[Step, ...]:
-    """The steps, which come after those whose rows they take, knowing their windows. ConfigError if rows have no time
-    where windows need it, or cannot be together, or states not be merged as sessions are."""
+    """The steps, each knowing its windows; `steps` are in the order of the rows. ConfigError if rows have no time where
+    windows need it, if rows of different windows meet, or if sessions need states that cannot be merged."""
     found: dict[str, _Rows] = {}
     made = []
     for step in steps:

@@ -98,7 +98,7 @@ class PlacementForecast:
 
 
 class Placing:
-    """Places the tasks of one job, of which it is known what they cost."""
+    """Places the tasks of one job, whose costs are known."""
 
     def __init__(self, spec: JobSpec, config: PlacementConfig, division: Division, origin: str) -> None:
         """`division`: groups of tasks that are alike; `origin`: in words, where their costs are from."""
@@ -320,6 +320,6 @@ def _profile(spec: JobSpec, outcome: RunOutcome) -> Profile:
         costs[address.stage].append(used.cpu_seconds / seconds)
         for to, sent in used.sent.items():
             traffic[address.stage, to.stage] += sent.bytes / seconds
-    for source in spec.sources:  # of which one task has read everything
+    for source in spec.sources:  # one task of each has read everything
         costs[source.name] = [sum(costs[source.name]) / len(costs[source.name])] * len(costs[source.name])
     return Profile({stage: tuple(of) for stage, of in costs.items()}, dict(traffic))

@@ -49,7 +49,7 @@ class Run:
         closes: Callable[[], bool] = never,
     ) -> None:
         """`resume`: where the checkpoints are of the job to continue; None: it begins. `closes`: whether open inputs
-        are to be closed now. ConfigError if a directory cannot be what the job needs of it."""
+        are to be closed now. ConfigError if a directory cannot be used as the job names it."""
         config = spec.config
         self._backend = backend
         self._asks_to_close = closes

@@ -24,7 +24,7 @@ class Actor:
     """One that the driver has created.
 
     Attributes:
-        node: where it is to be; None: where Ray starts it.
+        node: its node; None: where Ray starts it.
         avoided: nodes on which Ray does not start it.
         greeted: is answered once its process is up, even if it is busy then.
     """

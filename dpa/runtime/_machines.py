@@ -69,7 +69,7 @@ class _Drain:
 
 
 class Machines:
-    """Those that host tasks of a job in any generation, except the driver's own.
+    """The machines that host tasks of a job in any generation, except the driver's.
 
     Attributes:
         lost: the `id`s of nodes that are.
@@ -226,7 +226,7 @@ class _Heard:
 
 
 class Heartbeats:
-    """Those of a job's machines, except the driver's. Their clocks do not matter."""
+    """The heartbeats of a job's machines, except the driver's. Their clocks do not matter."""
 
     def __init__(
         self,

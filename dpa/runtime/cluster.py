@@ -39,7 +39,7 @@ _END_SECONDS = 2.0
 """How long an embedded Ray's processes may take to end before they are killed."""
 
 _NEEDED = ("gcs_server", "raylet")
-"""The processes of an embedded Ray without which a job cannot go on."""
+"""The processes of an embedded Ray that a job needs."""
 
 _SHARED: Shared[str | None] = Shared()
 

@@ -30,7 +30,7 @@ class OpenFeeds:
     """The feeds of one generation."""
 
     def __init__(self, unpacked: Callable[[], Mapping[str, Feed]], split_rows: int, ended: threading.Event) -> None:
-        """`unpacked` makes them at the first poll; `ended` is set when nobody waits for an answer any more."""
+        """`unpacked` makes them at the first poll; `ended` is set when the generation has ended."""
         self._unpacked = unpacked
         self._split_rows = split_rows
         self._ended = ended

@@ -286,7 +286,7 @@ class Coordinating(RelayedTask):
                 return
 
     def _write(self, cut: Cut) -> Event:
-        """Write a checkpoint while records flow. A job that is to be saved first ends then."""
+        """Write a checkpoint while records flow. A job that was asked to stop ends then."""
         assert self._checkpointing is not None
         self._log.write()  # no epoch is missing in the log that a resumed job continues
         event = self._checkpointing.write(cut, self.warn)

@@ -63,7 +63,7 @@ class CoreWait:
 
 
 class CoresBusy:
-    """The used part of all processor time of the node, whatever runs there. Always 0 on systems other than Linux."""
+    """The used part of the processor time of the whole node. Always 0 on systems other than Linux."""
 
     def __init__(self, stat: Path = _STAT) -> None:
         self._stat = stat

@@ -32,7 +32,7 @@ class Prepared:
     """A coordinator that waits for a plan: it knows the actors that will be tasks, and can be cancelled.
 
     Attributes:
-        placed: on which nodes tasks are to be; None: on any.
+        placed: the nodes of tasks; None: any.
         relays: the actors of relays, by address.
         created: the actors that `actor_for` has created, which end with the generation.
     """

@@ -1,4 +1,4 @@
-"""The Ray actors of stages and of the load balancer: thin switches, each of which is one `Task` after the other.
+"""The Ray actors of stages and of the load balancer: thin switches. An actor is one `Task` after the other.
 
 Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the
 queue of records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): an answer is a message.
@@ -132,7 +132,7 @@ class TaskActor:
 
     @ray.method(concurrency_group="watch")
     def join(self, generation: int) -> None:
-        """Return when the process is to be of a later generation. The call fails when the actor dies, which is how its
+        """Return when the process joins a later generation. The call fails when the actor dies, which is how its
         death is noticed."""
         is_over = self._is_over
         if generation >= self._generation:

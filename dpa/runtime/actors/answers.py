@@ -17,7 +17,7 @@ TOO_LATE, RESTARTED = "the job has ended before that", "the job was restarted"
 """Why requests are refused that a job, or a generation of it, had not answered when it ended."""
 
 _CLOSE_SECONDS, _LOOK_SECONDS = 3.0, 0.05
-"""How long a job that has ended keeps answers that nobody fetches, and how often it looks whether there are any."""
+"""How long a job that has ended keeps answers for those who asked, and how often it looks whether there are any."""
 
 
 class KeptAnswers:

@@ -38,7 +38,7 @@ def few_processes(*, logs: bool) -> Iterator[None]:
     """Have `ray.init` start no more processes than needed in this block. One block at a time.
 
     Args:
-        logs: whether the logs of actors are to be forwarded to this process.
+        logs: whether Ray forwards the logs of actors to this process.
     """
     from ray._private import parameter, services, utils
 
