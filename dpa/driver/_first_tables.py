@@ -79,30 +79,15 @@ def with_first_tables(
     wanted = [stage.name for stage in graph.in_order if plans(stage)]
     if not wanted:
         return graph, {}
-    waited = _Waited(is_ready)
-    sampling = _Sampling(spec, opened, seconds, waited.seconds)
+    sampling = _Sampling(spec, opened, seconds, is_ready)
     thread = threading.Thread(target=sampling.run, args=(frozenset(wanted),), name="dpa-sample", daemon=True)
     thread.start()
-    while thread.is_alive() and waited.seconds() < sampling.allowed:
+    while thread.is_alive() and sampling.waited() < sampling.allowed:
         thread.join(_LOOK_SECONDS)
     late = Planned(f"the ring: the sample took longer than {seconds:g} s")
     found = {name: sampling.found.get(name, late) for name in wanted}
     stages = (replace(stage, first=found[stage.name].table) if stage.name in found else stage for stage in graph.stages)
     return replace(graph, stages=tuple(stages)), {name: one.words for name, one in found.items()}
-
-
-class _Waited:
-    """How long somebody who is ready has waited."""
-
-    def __init__(self, is_ready: Callable[[], bool]) -> None:
-        self._is_ready = is_ready
-        self._since: float | None = None
-
-    def seconds(self) -> float:
-        now = time.monotonic()
-        if self._since is None and self._is_ready():
-            self._since = now
-        return 0.0 if self._since is None else now - self._since
 
 
 class _TooLateError(Exception):
@@ -113,17 +98,25 @@ class _Sampling:
     """One sample on its way; `is_mapped`: it has gone through the mappers."""
 
     def __init__(
-        self, spec: JobSpec, opened: Mapping[str, OpenedInput], seconds: float, waited: Callable[[], float]
+        self, spec: JobSpec, opened: Mapping[str, OpenedInput], seconds: float, is_ready: Callable[[], bool]
     ) -> None:
-        """`waited`: the seconds so far of the `seconds` that there are."""
+        """The job waits for `seconds` once `is_ready` says that its tasks could start."""
         self.found: dict[str, Planned] = {}
         self.is_mapped = False
         self._spec = spec
         self._opened = opened
         self._seconds = seconds
-        self._waited = waited
+        self._is_ready = is_ready
+        self._ready_since: float | None = None
         self._rows = dict.fromkeys(opened, 0)
         self._is_whole = False
+
+    def waited(self) -> float:
+        """Seconds since tasks could start; 0 before."""
+        now = time.monotonic()
+        if self._ready_since is None and self._is_ready():
+            self._ready_since = now
+        return 0.0 if self._ready_since is None else now - self._ready_since
 
     @property
     def allowed(self) -> float:
@@ -177,7 +170,7 @@ class _Sampling:
         drawn = {}
         for number, (name, found) in enumerate(self._opened.items(), start=1):
             until = self._seconds * _READING * number / len(self._opened)
-            rows = found.sample(_ROWS, lambda until=until: self._waited() > until)[1]
+            rows = found.sample(_ROWS, lambda until=until: self.waited() > until)[1]
             # In random order the first rows, which may be all that there is time for, are a sample too.
             drawn[name] = rows.take(pa.array(np.random.default_rng(0).permutation(rows.num_rows)))
         self._require_time()
@@ -187,7 +180,7 @@ class _Sampling:
             bounds.append(min(bounds[-1] * _MORE, largest))
         for start, stop in pairwise(bounds):
             growth = _MORE if start > _FIRST_ROWS else 1  # the first rows take longer, as code is loaded
-            if start and (waited := self._waited()) and waited + taken * growth > self._seconds * _MAPPING:
+            if start and (waited := self.waited()) and waited + taken * growth > self._seconds * _MAPPING:
                 return
             turn = time.monotonic()
             for name, table in drawn.items():
@@ -200,7 +193,7 @@ class _Sampling:
 
     def _require_time(self) -> None:
         """_TooLateError if the job has stopped waiting for the sample."""
-        if self._waited() > self.allowed:
+        if self.waited() > self.allowed:
             raise _TooLateError
 
     def _planned(self, stage: Stage, reached: list[tuple[float, Block]], batch: int | None) -> Planned:
