@@ -88,7 +88,7 @@ def type_named(name: str) -> pa.DataType:
             fields = [part.partition(":") for part in parts]
             return pa.struct([(field.strip(), type_named(kind)) for field, _, kind in fields])
         if outer in _NESTED and len(parts) == (2 if outer == "map" else 1):
-            return _NESTED[outer](*(type_named(_without_name(part)) for part in parts))
+            return _NESTED[outer](*(type_named(re.sub(r"^\s*\w+:\s*", "", part)) for part in parts))
     if sized := _SIZED.fullmatch(name):
         decimal, digits, scale, width = sized.groups()
         return pa.binary(int(width)) if width else getattr(pa, decimal)(int(digits), int(scale))
@@ -111,7 +111,3 @@ def _parts(inner: str) -> list[str]:
         else:
             parts[-1] += character
     return [part for part in parts if part.strip()]
-
-
-def _without_name(part: str) -> str:
-    return re.sub(r"^\s*\w+:\s*", "", part)

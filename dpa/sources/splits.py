@@ -163,7 +163,9 @@ class ParquetSplit:
             )
             with filesystem.open_input_file(path) as source:
                 footer = pq.read_metadata(source)
-                self._require_unchanged(footer, source.size())
+                if (difference := self._difference(footer, source.size())) is not None:
+                    changed = f"was replaced while the job was running: {difference} ({self._place})"
+                    raise TableError(f"{self.path}: {changed}")
                 dictionary = list(self.dictionary) or None
                 file = pq.ParquetFile(source, metadata=footer, read_dictionary=dictionary, pre_buffer=True)
                 try:
@@ -198,13 +200,8 @@ class ParquetSplit:
         columns = None if self.columns is None else list(self.columns)
         yield from file.iter_batches(batch_size=batch_rows, row_groups=list(row_groups), columns=columns)
 
-    def _require_unchanged(self, footer: pq.FileMetaData, size: int) -> None:
-        """Check that the file is still the one that was split, as far as its footer shows."""
-        difference = self._difference(footer, size)
-        if difference is not None:
-            raise TableError(f"{self.path}: was replaced while the job was running: {difference} ({self._place})")
-
     def _difference(self, footer: pq.FileMetaData, size: int) -> str | None:
+        """How the file differs from the one that was split; None if its footer shows nothing."""
         groups = footer.num_row_groups
         if max(self.row_groups) >= groups:
             return f"it has {groups} row groups now"

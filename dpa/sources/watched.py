@@ -191,15 +191,9 @@ class WatchedFiles(Feed):
             for info in infos
             if info.is_file
         )
-        return sorted(file for file in files if self._is_wanted(file.path))
-
-    def _is_wanted(self, path: str) -> bool:
-        name = path.rpartition("/")[2]
-        return (
-            not is_hidden(path)
-            and not is_below(path, self.exclude)
-            and (self.glob is None or fnmatchcase(name, self.glob))
-        )
+        shown = (file for file in files if not (is_hidden(file.path) or is_below(file.path, self.exclude)))
+        glob = "*" if self.glob is None else self.glob
+        return sorted(file for file in shown if fnmatchcase(file.path.rpartition("/")[2], glob))
 
     def _open(self, file: _File, schema: pa.Schema | None) -> LinesFile | ParquetFile | None:
         """Look at a file; None if it is not complete, or gone."""

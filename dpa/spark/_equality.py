@@ -50,7 +50,12 @@ def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl
     kind = common(left.dtype, right.dtype)
     if kind is None:
         raise IncomparableError(name, left, right)
-    return (left, right) if kind.is_nested() else _as(kind, left, right)
+    if kind.is_nested():
+        return left, right
+    try:
+        return left.cast(kind), right.cast(kind)
+    except pl.exceptions.InvalidOperationError:  # decimals of so different scales that 38 digits do not hold both
+        return left.cast(pl.Float64), right.cast(pl.Float64)
 
 
 def equal(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
@@ -125,29 +130,10 @@ def _equal_structs(name: str, left: pl.Series, right: pl.Series, tolerance: floa
     return same
 
 
-def _as(kind: Kind, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
-    try:
-        return left.cast(kind), right.cast(kind)
-    except pl.exceptions.InvalidOperationError:  # decimals of so different scales that 38 digits do not hold both
-        return left.cast(pl.Float64), right.cast(pl.Float64)
-
-
 def _in_utc(series: pl.Series) -> pl.Series:
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
         return series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     return series
-
-
-def _integer(left: Kind, right: Kind) -> Kind:
-    return pl.Int128 if pl.UInt64 in (left, right) else pl.Int64
-
-
-def _is_exact(kind: Kind) -> bool:
-    return kind.is_integer() or kind.is_decimal()
-
-
-def _exact(left: Kind, right: Kind) -> Kind:
-    return pl.Decimal(38, max(getattr(left, "scale", 0), getattr(right, "scale", 0)))
 
 
 def _of_class(*classes: type[DataType]) -> Callable[[Kind], bool]:
@@ -155,8 +141,11 @@ def _of_class(*classes: type[DataType]) -> Callable[[Kind], bool]:
 
 
 _KINDS: tuple[tuple[Callable[[Kind], bool], Callable[[Kind, Kind], Kind]], ...] = (
-    (lambda kind: kind.is_integer(), _integer),
-    (_is_exact, _exact),
+    (lambda kind: kind.is_integer(), lambda left, right: pl.Int128 if pl.UInt64 in (left, right) else pl.Int64),
+    (
+        lambda kind: kind.is_integer() or kind.is_decimal(),
+        lambda left, right: pl.Decimal(38, max(getattr(left, "scale", 0), getattr(right, "scale", 0))),
+    ),
     (lambda kind: kind.is_numeric(), lambda left, right: pl.Float64),
     (_of_class(pl.String, pl.Categorical, pl.Enum), lambda left, right: pl.String),
     (_of_class(pl.Datetime), lambda left, right: pl.Datetime("us")),

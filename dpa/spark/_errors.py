@@ -36,7 +36,7 @@ def as_table_error(what: str, hint: str = "") -> Iterator[None]:
         with logging_only(map(PySparkLogger.getLogger, _SPARK_LOGGERS), lambda record: False):
             yield
     except _raised() as error:
-        if _is_lost(error):
+        if not (type(error).__module__.startswith("pyspark") or hasattr(error, "java_exception")):
             lost = "Spark's JVM has ended, or does not answer any more"
             raise SparkLostError(f"{what}: {lost}; if it ran out of memory, {_MEMORY}") from None
         text = str(error)
@@ -61,10 +61,6 @@ def spark_errors() -> tuple[type[Exception], ...]:
 def _raised() -> tuple[type[Exception], ...]:
     """These, and what calls raise once the JVM has ended."""
     return (*spark_errors(), ConnectionError, EOFError)
-
-
-def _is_lost(error: Exception) -> bool:
-    return not type(error).__module__.startswith("pyspark") and not hasattr(error, "java_exception")
 
 
 def brief(text: str) -> str:

@@ -175,7 +175,8 @@ def _read_files(spark: SparkSession, source: Source) -> DataFrame:
     glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
     # Local files are listed by the driver: a job of Spark's for every few directories takes longer than to look there.
     listing = _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
-    dialect = csv_dialect(source.format, is_one=all(map(_is_file, paths)) and len(paths) == 1)
+    is_one = len(paths) == 1 and is_surely_local(paths[0]) and Path(without_file_scheme(paths[0])).is_file()
+    dialect = csv_dialect(source.format, is_one=is_one)
     with as_table_error(source.name), listing:
         return spark.read.format(source.format).options(**{**dialect, **tree, **glob, **source.options}).load(paths)
 
@@ -184,10 +185,6 @@ def csv_dialect(format: str, *, is_one: bool = False) -> dict[str, str]:
     """Spark's options for a format; `is_one`: it reads one file. For several CSV files Spark compares the headers;
     otherwise it would take all columns for those of the first file, in its order."""
     return {**_CSV, "enforceSchema": str(is_one).lower()} if format == "csv" else {}
-
-
-def _is_file(path: str) -> bool:
-    return is_surely_local(path) and Path(without_file_scheme(path)).is_file()
 
 
 def _roots(source: Source) -> list[str]:
