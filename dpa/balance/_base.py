@@ -81,7 +81,6 @@ class BalanceOptions(ABC):
 
     @property
     def plans_first_table(self) -> bool:
-        """Whether the first table is planned from a sample of the stage's records."""
         return False
 
     def planned(
@@ -92,13 +91,11 @@ class BalanceOptions(ABC):
         return None
 
     @abstractmethod
-    def policy(self, stage: BalancedStage) -> BalancePolicy:
-        """A new one for the stage."""
+    def policy(self, stage: BalancedStage) -> BalancePolicy: ...
 
     @property
     @abstractmethod
-    def reports(self) -> LoadReportOptions | None:
-        """The load reports that the policy needs; None: none."""
+    def reports(self) -> LoadReportOptions | None: ...
 
     @property
     def forwards_eagerly(self) -> bool:

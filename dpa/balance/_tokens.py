@@ -121,7 +121,6 @@ class TokenPolicy(BalancePolicy):
         return max(self._loads, key=lambda reducer: (self._trigger.measure(self._loads[reducer]), -reducer))
 
     def _why_not_yet(self, suspect: int, now: float) -> str | None:
-        """Why it is too early to judge, or None."""
         # A queue measured under an older table still holds what the newest table moves.
         if suspect not in self._current and not self._act_on_old_reports:
             return f"the queue of task {suspect} was measured before table {self.table.version}"

@@ -1,7 +1,7 @@
 """The job file: its schema, defaults, overrides and errors."""
 
 from dpa.config._files import JobFile, load, parse, parse_written
-from dpa.config._schema import JobConfig, json_schema
+from dpa.config._schema import JobConfig, NodeConfig, PlacementConfig, json_schema
 from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
 from dpa.config._stage import MADE_IN_PYTHON, AggregationConfig, ExecutorConfig
 from dpa.config.inputs import InputConfig
@@ -14,7 +14,9 @@ __all__ = [
     "InputConfig",
     "JobConfig",
     "JobFile",
+    "NodeConfig",
     "OutputConfig",
+    "PlacementConfig",
     "PublishConfig",
     "ReferenceConfig",
     "StepConfig",

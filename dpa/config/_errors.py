@@ -153,7 +153,6 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
 def _of_another_variant(
     key: str, section: KeyPath, variant: str, variants: Variants, document: Mapping[str, Any], places: Places
 ) -> str:
-    """Which variants have a key that the chosen one has not, and what chose that."""
     stage: Any = document
     for part in section[:-1]:
         stage = stage[part]

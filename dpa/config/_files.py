@@ -133,7 +133,6 @@ def parse_written(text: str) -> JobFile:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The document of a file, and the line of each key."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -291,7 +290,6 @@ def set_aside(document: dict[str, Any], places: Places) -> list[str]:
 
 
 def _set_aside(stage: dict[str, Any], path: KeyPath, places: Places) -> list[str]:
-    """As `set_aside`, of what stands at a key path."""
     notes = []
     for name, variants in VARIANTS.items():
         section, chosen = stage.get(name), choice(stage, variants)

@@ -79,7 +79,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _found(module: str, name: str) -> object:
-    """What a loaded module has under a dotted name, or None."""
     return reduce(lambda found, part: getattr(found, part, None), name.split("."), sys.modules.get(module))
 
 

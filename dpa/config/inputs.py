@@ -268,7 +268,6 @@ class InputConfig(Section):
         return own.feed(tolerates) if isinstance(own, FeedSection) else None
 
     def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
-        """A record of an input that has some, which could not be read, as a row; ValueError if it still cannot."""
         if self.watch is None:
             row: dict[str, Any] = getattr(self, self.format).record(data, about)
             return row

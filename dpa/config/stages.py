@@ -7,6 +7,7 @@ fit, and whether the steps that a step names exist, is checked where the graph i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -217,22 +218,10 @@ class StepConfig(StageConfig, _Operation):
         return with_strategy(document) if isinstance(document, dict) and BALANCE.section in document else document
 
     @model_validator(mode="after")
-    def _does_one_thing(self) -> StepConfig:
-        done = [name for name in OPERATIONS if getattr(self, name) is not None]
-        if len(done) > 1:
-            raise ValueError(f"a step does one thing, not {' and '.join(done)}: make a step of each")
-        if self.read is None and self.from_ is None:
-            what = f"`{done[0]}` needs rows: name a step in `from`" if done else f"give one of {', '.join(OPERATIONS)}"
-            raise ValueError(what)
-        if self.read is not None and self.from_ is not None:
-            raise ValueError("`read` takes no rows of other steps: leave `from` out")
-        self._require_what_it_uses(done[0] if done else None)
-        if self.write is not None and self.write.path is None and self.write.use is None:
-            raise ValueError("`write` needs a `path`, or `use`; the rows of a result without `write` stay in memory")
-        if self.allow_missing_columns and max(map(len, (self.from_ or [], self.join.with_ if self.join else []))) < 2:
-            raise ValueError(
-                "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"
-            )
+    def _has_no_fault(self) -> StepConfig:
+        for is_wrong, why in self._faults():
+            if is_wrong:
+                raise ValueError(why)
         return self
 
     @property
@@ -246,7 +235,6 @@ class StepConfig(StageConfig, _Operation):
 
     @property
     def section(self) -> Any:
-        """What stands at the operation's key."""
         return None if self.operation is None else getattr(self, self.operation)
 
     @property
@@ -263,11 +251,17 @@ class StepConfig(StageConfig, _Operation):
                 document[section] = {variants.by: getattr(getattr(self, section), variants.by), **document[section]}
         return {**document, "key_by": document.get("key_by")} if self.names_key else document
 
-    def _require_what_it_uses(self, operation: str | None) -> None:
-        shown = "a step without an operation" if operation is None else f"`{operation}`"
-        if self.does.needs_key and not self.names_key:
-            every = "" if operation == "join" else "; null takes all records as of one key"
-            raise ValueError(f"{shown} needs `key_by`, the column that records are grouped by{every}")
+    def _faults(self) -> Iterator[tuple[object, str]]:
+        """Checks, one a row: whether there is a fault, and what it is. The first one is reported."""
+        done = [name for name in OPERATIONS if getattr(self, name) is not None]
+        yield len(done) > 1, f"a step does one thing, not {' and '.join(done)}: make a step of each"
+        needs = f"`{done[0]}` needs rows: name a step in `from`" if done else f"give one of {', '.join(OPERATIONS)}"
+        yield self.read is None and self.from_ is None, needs
+        yield self.read is not None and self.from_ is not None, "`read` takes no rows of other steps: leave `from` out"
+        shown = f"`{done[0]}`" if done else "a step without an operation"
+        every = "" if self.join is not None else "; null takes all records as of one key"
+        no_key = f"{shown} needs `key_by`, the column that records are grouped by{every}"
+        yield self.does.needs_key and not self.names_key, no_key
         given = {
             "key_by": self.names_key,
             "value": self.value is not None,
@@ -280,12 +274,16 @@ class StepConfig(StageConfig, _Operation):
         }
         unused = {name: is_given and name not in self.does.uses for name, is_given in given.items()}
         if self.read is not None:
-            if self.on_error is not None and not self.read.has_records:
-                raise ValueError("a record can be left out of topics of Kafka, and of lines that are watched, alone")
+            alone = "a record can be left out of topics of Kafka, and of lines that are watched, alone"
+            yield self.on_error is not None and not self.read.has_records, alone
             unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}
-            if self.schema_ is not None and not self.read.is_in_memory:
-                why = f"`{self.read.format}` has columns of its own: leave it out"
-                raise ValueError(f"`schema` is for tables and records in memory, and {why}")
+            own = f"`{self.read.format}` has columns of its own: leave it out"
+            is_typed = self.schema_ is not None and not self.read.is_in_memory
+            yield is_typed, f"`schema` is for tables and records in memory, and {own}"
         for name, is_unused in unused.items():
-            if is_unused:
-                raise ValueError(f"{shown} has no use for `{name}`")
+            yield is_unused, f"{shown} has no use for `{name}`"
+        nowhere = self.write is not None and self.write.path is None and self.write.use is None
+        yield nowhere, "`write` needs a `path`, or `use`; the rows of a result without `write` stay in memory"
+        sides = (self.from_ or [], self.join.with_ if self.join else [])
+        one = "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"
+        yield self.allow_missing_columns and max(map(len, sides)) < 2, one

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dpa.config.placement import NodeConfig, PlacementConfig
+from dpa.config import NodeConfig, PlacementConfig
 from dpa.driver.backend import LocalBackend
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec

@@ -177,7 +177,6 @@ class Columns:
                 raise ConfigError(f"{why} before the job runs: {mend}", join.at("join"))
 
     def _hiding(self, name: str) -> Iterator[Step]:
-        """The steps that hide the columns of a step's rows."""
         step = self._by_name[name]
         taken = [feed for feed in step.feeds if feed.keying.values is None and (not feed.side or _names_sides(step))]
         hidden = [feed.step for feed in taken if not self._found[feed.step].has_names]
@@ -249,7 +248,6 @@ def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:
 
 
 def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
-    """The columns that a step names in rows that it takes."""
     if keying.mapper is not None:
         return ()
     key = names_of(keying.key) if keying.function is None else ()

@@ -23,8 +23,8 @@ records have caused, such as the folding of states: what is above is shared by a
 counts in full."""
 
 HALF_LIFE = 1.0
-"""Seconds of work after which a measurement of a record's time counts half: four reports of a busy reducer, so chance
-averages out, and what has changed is known before the next table would be made."""
+"""Seconds of work after which a measurement of a record's time counts half: four reports of a busy reducer at the
+default, so no single quantum decides, and a change of speed is known within seconds."""
 
 _PACE_HALF_LIFE = 0.5
 """Seconds of quanta after which the share of waiting counts half, and so does what was above in a long quantum."""

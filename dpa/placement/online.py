@@ -1,23 +1,45 @@
 """A placement looked at again while the job runs: what tasks use now goes in; moves, or why there are none, come out.
 
-The policies are in `dpa.placement.policies`; here is what goes in and comes out.
+Each policy is arithmetic on what was measured since the last look: ours, OTD (N-Storm, section 4), and a new plan.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from annotated_types import Ge, Le
 
-from dpa.placement.model import Cluster
-from dpa.placement.relaxations import Task
-from dpa.placement.scores import Floats
+from dpa.errors import PlacementError
+from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.allocators.search import Climb
+from dpa.placement.model import Cluster, Counts
+from dpa.placement.otd import Measured, OnlineTaskDeployment
+from dpa.placement.profile import Profile
+from dpa.placement.relaxations import Task, balanced, least_tolerance
+from dpa.placement.scores import Floats, rooms, task_costs
 
 NodeOfTask = npt.NDArray[np.int64]
 """The node of each task, shape (tasks,)."""
+
+_HIGH = 0.8
+"""From this part of its processors on a node is what holds the job up: only then is it worth a move that others have
+less to do."""
+
+_LEAST_BYTES = 1e6
+"""Bytes a second between nodes that are not worth a move."""
+
+_LEAST_GAIN = 0.05
+"""The least gain of all moves together, as a share of the busiest node's time or of all traffic: measurements vary from
+look to look, and must not move tasks to and fro."""
+
+_MOST_RESERVED = 1 - 1e-6
+"""The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,3 +128,204 @@ class Look:
             "moves" if moved else unmoved,
             f"busiest node {busy[0]:.0%} to {busy[1]:.0%}, {crossing[0]:.1f} to {crossing[1]:.1f} MB/s between nodes",
         )
+
+
+class Policy(Protocol):
+    """Decides at each look, when nothing moves. A task keeps its position from look to look, also if it has moved."""
+
+    def look(self, deployment: Deployment) -> Look: ...
+
+
+class Movable:
+    """The tasks of a deployment that can move, as allocators take them.
+
+    Attributes:
+        graph: their groups.
+        cluster: the nodes without what other tasks take of them.
+        counts: groups x nodes, where they are now.
+    """
+
+    def __init__(self, deployment: Deployment, cluster: Cluster) -> None:
+        """Raises PlacementError if none has used any processor time."""
+        fixed, now = ~deployment.movable, deployment.node_of_task
+        if not deployment.costs[deployment.movable].any():
+            raise PlacementError("no task that can move has used any processor time")
+        taken = np.bincount(now[fixed], deployment.costs[fixed], len(cluster.nodes)).tolist()
+        self.cluster = Cluster(
+            tuple(
+                replace(node, reserved=min(node.reserved + used, node.capacity * _MOST_RESERVED))
+                for node, used in zip(cluster.nodes, taken, strict=True)
+            )
+        )
+        of: dict[str, list[int]] = {}
+        for task in np.flatnonzero(deployment.movable).tolist():
+            of.setdefault(deployment.tasks[task][0], []).append(task)
+        both = deployment.traffic + deployment.traffic.T
+        traffic = {pair: float(both[np.ix_(of[pair[0]], of[pair[1]])].sum()) for pair in combinations(of, 2)}
+        costs = {stage: tuple(deployment.costs[tasks].tolist()) for stage, tasks in of.items()}
+        profile = Profile(costs, {pair: size for pair, size in traffic.items() if size})
+        division = profile.graph({stage: len(tasks) for stage, tasks in of.items()})
+        self.graph = division.graph
+        parts = [division.tasks[group.name] for group in self.graph.groups]
+        self._tasks = [[of[stage][number] for stage, number in part] for part in parts]
+        self._now = now
+        self.counts: Counts = np.array(
+            [np.bincount(now[tasks], minlength=len(cluster.nodes)) for tasks in self._tasks], dtype=np.int64
+        )
+
+    def placed(self, counts: Counts) -> NodeOfTask:
+        """The node of each task of the deployment, with those that can move placed like that. Equal tasks and nodes are
+        exchanged so that as many as possible stay where they are."""
+        found = self._now.copy()
+        for tasks, of_group in zip(self._tasks, aligned(self.cluster, counts, self.counts), strict=True):
+            found[tasks] = reassigned(found[tasks].tolist(), of_group)
+        return found
+
+
+def aligned(cluster: Cluster, counts: Counts, current: Counts) -> Counts:
+    """The same placement (groups x nodes) with nodes of one kind exchanged, so that many tasks stay where they are."""
+    common = np.minimum(counts[:, :, None], current[:, None, :]).sum(axis=0)  # new x old
+    kinds = [node.kind for node in cluster.nodes]
+    common[np.array([[one != other for other in kinds] for one in kinds])] = -1
+    found = np.empty_like(counts)
+    for _ in kinds:  # most tasks in common first, which is not always the least number of moves
+        new, old = np.unravel_index(int(common.argmax()), common.shape)
+        found[:, old] = counts[:, new]
+        common[new], common[:, old] = -1, -1
+    return found
+
+
+def reassigned(nodes: Sequence[int], counts: Counts) -> list[int]:
+    """The node of each task of a group that has `counts` tasks on each node: as many as possible stay, and the others
+    fill what is left."""
+    left = counts.tolist()
+    kept: list[int | None] = []
+    for node in nodes:
+        stays = left[node] > 0
+        left[node] -= stays
+        kept.append(node if stays else None)
+    free = iter([node for node, tasks in enumerate(left) for _ in range(tasks)])
+    return [next(free) if node is None else node for node in kept]
+
+
+class Improving:
+    """Ours: the moves that make the placement better from where tasks are, so that few move; from scratch only where
+    that gains more.
+
+    While a node holds the job up, the busiest node's time must fall; traffic between nodes must fall always. Nothing
+    moves for less than a twentieth of either, so measurements that vary move nothing.
+    """
+
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
+
+    def look(self, deployment: Deployment) -> Look:
+        try:
+            movable = Movable(deployment, self._cluster)
+        except PlacementError as error:
+            return Look((), "not measured", str(error))
+        best, gained = deployment.node_of_task, 0.0
+        for counts in self._candidates(deployment, movable):
+            node_of_task = movable.placed(counts)
+            gain = self._gain(deployment, node_of_task)
+            if gain > gained + _LEAST_GAIN:
+                best, gained = node_of_task, gain
+        if gained:
+            return Look.at(deployment, self._cluster, best, "no better placement")
+        now = f"busiest node {deployment.busy(self._cluster, best).max():.0%}"
+        return Look((), "no better placement", f"{now}, {deployment.crossing(best) / 1e6:.1f} MB/s between nodes")
+
+    def _candidates(self, deployment: Deployment, movable: Movable) -> Iterator[Counts]:
+        """Groups x nodes: by single moves and swaps from where tasks are, and from scratch."""
+        room = balanced(movable.graph, movable.cluster, self._tolerance)
+        if deployment.busy(self._cluster, deployment.node_of_task).max() < _HIGH:  # more than a share holds nothing up
+            pairs = zip(room.nodes, self._cluster.nodes, strict=True)
+            room = Cluster(
+                tuple(replace(share, capacity=max(share.capacity, _HIGH * whole.capacity)) for share, whole in pairs)
+            )
+        yield Climb(movable.graph, room).from_(relieved(task_costs(movable.graph), room, movable.counts))
+        with suppress(PlacementError):  # tasks are too coarse for it; what is near may do
+            yield self._allocator.allocate(movable.graph, room).counts
+
+    def _gain(self, deployment: Deployment, node_of_task: NodeOfTask) -> float:
+        """The part of the busiest node's time, where that counts, and the part of all traffic that would no longer go
+        between nodes."""
+        now = deployment.node_of_task
+        before, after = (float(deployment.busy(self._cluster, each).max()) for each in (now, node_of_task))
+        time = 1 - after / before if max(before, after) >= _HIGH else 0.0
+        less = deployment.crossing(now) - deployment.crossing(node_of_task)
+        return time + (less / float(deployment.traffic.sum()) if abs(less) >= _LEAST_BYTES else 0.0)
+
+
+def relieved(costs: Floats, cluster: Cluster, counts: Counts) -> Counts:
+    """The placement (groups x nodes) with no node too full, where tasks are fine enough: from the fullest node the
+    dearest task that fits goes to the emptiest, again and again."""
+    found, room = counts.copy(), rooms(cluster)
+    for _ in range(int(counts.sum())):
+        free = room - costs @ found
+        source, target = int(free.argmin()), int(free.argmax())
+        fits = (found[:, source] > 0) & (costs <= free[target]) & (costs > 0)
+        if free[source] >= 0 or not fits.any():
+            break
+        group = int(np.where(fits, costs, -np.inf).argmax())
+        found[group, source] -= 1
+        found[group, target] += 1
+    return found
+
+
+class OneTaskACycle:
+    """OTD (N-Storm, section 4): a look is a cycle, and each node is one worker."""
+
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster = online.cluster
+        self._otd = OnlineTaskDeployment(range(len(online.cluster.nodes)))
+
+    def look(self, deployment: Deployment) -> Look:
+        node_of_task = deployment.node_of_task
+        queues = np.zeros(len(self._cluster.nodes))
+        np.maximum.at(queues, node_of_task, deployment.queues)
+        measured = Measured(
+            deployment.traffic,
+            # A task's part of a node depends on the node where they differ: that of the smallest is safe.
+            deployment.costs / rooms(self._cluster).min(),
+            deployment.busy(self._cluster, node_of_task),
+            queues,
+        )
+        step = self._otd.step(node_of_task.tolist(), measured, fixed=np.flatnonzero(~deployment.movable).tolist())
+        moves = () if step.migration is None else ((step.migration.task, step.migration.worker),)
+        return Look(moves, step.case.name.lower(), step.reason)
+
+
+class Replanning:
+    """The job's allocator asked at every look as if nothing ran: each task that it puts elsewhere moves."""
+
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
+
+    def look(self, deployment: Deployment) -> Look:
+        try:
+            movable = Movable(deployment, self._cluster)
+            graph, cluster = movable.graph, movable.cluster
+            placement, _ = least_tolerance(
+                lambda tried: self._allocator.allocate(graph, balanced(graph, cluster, tried)),
+                graph,
+                cluster,
+                self._tolerance,
+            )
+        except PlacementError as error:
+            return Look((), "no placement", str(error))
+        return Look.at(deployment, self._cluster, movable.placed(placement.counts), "the same placement")
+
+
+POLICIES: Mapping[str, Callable[[OnlinePlacement], Policy]] = {
+    "improve": Improving,
+    "otd": OneTaskACycle,
+    "replan": Replanning,
+}
+"""By their names in a job file."""
+
+
+def policy_of(online: OnlinePlacement) -> Policy:
+    return POLICIES[online.options.policy](online)

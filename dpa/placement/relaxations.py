@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.errors import PlacementError, TooLargeError
-from dpa.placement._packing import evenly_packed
+from dpa.placement._rooms import evenly_packed
 from dpa.placement.model import SLACK, Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
 from dpa.placement.scores import busy, dearest_first
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpa.placement.model import Cluster
-from dpa.placement.online import OnlineOptions, OnlinePlacement
-from dpa.placement.policies import Policy, policy_of
+from dpa.placement.online import OnlineOptions, OnlinePlacement, Policy, policy_of
 
 TOLERANCE = 1.2
 
 
 @dataclass(frozen=True)
 class Method:
-    """A policy of `dpa.placement.policies`, and the section's allocator."""
+    """A policy of `dpa.placement.online`, and the section's allocator."""
 
     policy: str
     allocator: str

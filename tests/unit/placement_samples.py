@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dpa.placement.model import Cluster, Counts, GroupEdge, Node, Placement, TaskGraph, TaskGroup
-from dpa.placement.policies import reassigned
+from dpa.placement.online import reassigned
 
 MEGABYTE = 1e6
 

@@ -118,7 +118,6 @@ class Arrivals:
         return sum(records / max(seconds, _LEAST_SECONDS) for records, seconds in self._paces.values())
 
     def look(self) -> None:
-        """Add to the evidence what came since the last look."""
         fresh, self._fresh = KeySample.union(self._fresh), []
         if not fresh.rows:
             return

@@ -61,7 +61,6 @@ class Waiting:
     """
 
     def __init__(self, report_seconds: float) -> None:
-        """`report_seconds` lie between two reports."""
         self._report_seconds = report_seconds
         self._waits: dict[int, _Waits] = {}
         self._reported_at: dict[int, float] = {}
@@ -118,7 +117,6 @@ class KnownLoads:
         measure_seconds: float,
         check_seconds: float,
     ) -> None:
-        """Each of the reducers reports every `measure_seconds`; looks are `check_seconds` apart at least."""
         self._members = members
         self._arrivals = arrivals
         self._check_seconds = check_seconds

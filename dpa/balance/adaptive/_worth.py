@@ -10,9 +10,8 @@ from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.rebalance import Rebalance
 
 _MOVEMENT_COST = 0.25
-"""Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective). A plan that moves a tenth of
-the load must save 2.5 % of the mean: less is within what a table costs in forwarded records, more would refuse to mend
-a hot key, which moves little."""
+"""Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective): a plan that moves a tenth of
+the load must save a fortieth of the mean. What moves is forwarded and merged later, so moving must not be free."""
 
 _NOISE = 3.0
 """A gain of less than the time of this many records may be none: each reducer is somewhere in a record of its own."""
@@ -40,7 +39,6 @@ class Worth:
     stream that stays as it is comes to rest."""
 
     def __init__(self, arrivals: Arrivals, *, max_imbalance: float, min_gain: float) -> None:
-        """By the options of these names in `AdaptiveOptions`."""
         self._max_imbalance, self._min_gain = max_imbalance, min_gain
         self._arrivals = arrivals
         self._changes = self._first = self._version = 0
@@ -75,7 +73,6 @@ class Worth:
         return 1 / (1 + self.rounds / 2)
 
     def why_not(self, proposal: Rebalance, demand: Demand, suspect: int) -> str | None:
-        """Why a rebalance to relieve `suspect` is not worth it, or None."""
         error = self._error(demand, suspect)
         limit = 1 + self._max_imbalance
         if not self._has_learnt:

@@ -168,7 +168,6 @@ def _costs(loads: Mapping[int, Load]) -> dict[int, float]:
 
 
 def _weighed(sample: KeySample, costs: Mapping[int, float]) -> KeySample:
-    """The sample with records weighed by their costs."""
     dear = sorted(costs)
     factors = KeySample(np.array(dear, np.uint32), np.array([costs[key] for key in dear]), 0.0).of(sample.hashes)
     return replace(sample, records=sample.records * np.where(factors, factors, 1.0))

@@ -224,7 +224,6 @@ class AdaptivePolicy(BalancePolicy):
         return self._apply(suspect, now, proposal, verdict.reason)
 
     def _why_no_core_is_free(self, loads: Mapping[int, Load]) -> str | None:
-        """Why moving work between reducers gains nothing now, or None."""
         # One table is made all the same: for these keys or, where no processor is ever free, at all. It prepares for
         # the end, when a single reducer would be left working.
         used = min(load.cores_busy for load in loads.values())
@@ -241,7 +240,6 @@ class AdaptivePolicy(BalancePolicy):
         return next((judged for judged in verdicts if judged[1].overloaded), verdicts[0])
 
     def _doubt(self, loads: Mapping[int, Load], now: float) -> str | None:
-        """Why the numbers say little now, or None."""
         between = self._between_gone + sum(self._between.values())
         queued = sum(load.queue for load in loads.values())
         if between > _BETWEEN * queued and len(loads) == len(self.table.members):

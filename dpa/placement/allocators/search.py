@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from dpa.errors import PlacementError
 from dpa.placement._descent import Budget, Descent
-from dpa.placement._packing import evenly_packed, filled
-from dpa.placement._rooms import refilled
+from dpa.placement._rooms import evenly_packed, filled, refilled
 from dpa.placement.allocators.by_task import EvenAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator

@@ -1,4 +1,4 @@
-"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.policies` decide."""
+"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.online` decide."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpa.placement.online import Deployment, Look, OnlinePlacement
-from dpa.placement.policies import policy_of
+from dpa.placement.online import Deployment, Look, OnlinePlacement, policy_of
 from dpa.placement.scores import Floats
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address

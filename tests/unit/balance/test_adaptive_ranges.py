@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance.adaptive._ranges import HashRange, SortedRanges
+from dpa.balance.adaptive._draft import HashRange, SortedRanges
 from dpa.balance.adaptive.demand import KeyDemand
 
 LAST = 2**32 - 1

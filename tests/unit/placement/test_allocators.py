@@ -23,7 +23,7 @@ from dpa.placement.allocators.search import STARTS, Climb, PairwiseAllocator, To
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import KeptTraffic, Makespan, Nodes, Unevenness
-from dpa.placement.policies import aligned
+from dpa.placement.online import aligned
 from dpa.placement.scores import Floats
 from experiments.placement import elastic
 from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes

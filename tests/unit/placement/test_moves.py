@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from placement_samples import moved, pipeline
 
 from dpa.placement.model import Cluster, Placement
-from dpa.placement.policies import aligned
+from dpa.placement.online import aligned
 
 COUNTS = st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=2)
 
