@@ -43,7 +43,7 @@ class JsonLines(Sink):
             file.writelines(json.dumps(row, default=str) + "\n" for row in rows.to_pylist())
         return str(part)
 
-    def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> None:
+    def commit(self, staged: Sequence[str], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         """Put all parts into one file, and that into its place by renaming."""
         assert self.parts is not None
         whole = self.parts / "whole.json"

@@ -59,7 +59,7 @@ class FoundLetters:
         sink = FORMATS["parquet"].sink(Target(self.path, "overwrite", mark=lambda: mark, private=True))
         sink.begin()
         try:
-            sink.commit((sink.stage(as_table(letters), 0, 0),), 0, 0.0)
+            sink.commit((sink.stage(as_table(letters), 0, 1),), 1, 0.0, is_last=True)
         finally:
             sink.abort()
 

@@ -226,11 +226,11 @@ class _Result:
         whole = self._merged(rows) if self.step.receiver.keeps_states else self._added(rows)
         self._sink = ParquetDirectory(str(self.path), "overwrite", mark=lambda: mark + self._note)
         self._sink.begin()
-        self._staged = (self._sink.stage(whole, 0, 0),)
+        self._staged = (self._sink.stage(whole, 0, 1),)
 
     def write(self) -> None:
         if self._sink is not None:
-            self._sink.commit(self._staged, 0, 0.0)
+            self._sink.commit(self._staged, 1, 0.0, is_last=True)
             self._sink.abort()
 
     def _added(self, rows: pa.Table) -> pa.Table:

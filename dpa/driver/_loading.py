@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -50,6 +51,9 @@ def sink_of(file: JobFile, key: str, section: OutputConfig, given: Any = None) -
     ConfigError if it is neither."""
     made = _used(file, key, section, SINKS) if given is None else given
     if isinstance(made, Sink):
+        if section.publish is not None and not made.takes_last:
+            why = "has no `is_last`, so the last epoch is 0 for it; in the next version that has its number"
+            warnings.warn(f"{key}: {type(made).__name__}.commit {why}: add `*, is_last=False`", stacklevel=2)
         return made
     if callable(made):
         if section.publish is None:

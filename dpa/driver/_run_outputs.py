@@ -98,7 +98,7 @@ class RunOutputs:
 
     def commit(self, commit: Commit) -> None:
         """Commit an epoch to a sink of this process."""
-        self._by_name[commit.stage].output.commit(commit.staged, commit.at, commit.epoch)
+        self._by_name[commit.stage].output.commit(commit.staged, commit.at, commit.epoch, is_last=False)
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the results, which are complete and not yet published."""

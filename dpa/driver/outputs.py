@@ -28,7 +28,7 @@ from dpa.routing.keys import KeyName
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.sink import RESULT, Newest, Sink, SinkContext
+from dpa.sinks.sink import Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of, without_file_scheme
 from dpa.tolerance import Letter
 
@@ -157,15 +157,18 @@ class Publication:
         """Stage rows from this process, in place of the task of that number; JobFailedError if they cannot be
         written."""
         try:
-            return self.outages.bear(lambda: self.sink.stage(rows, number, RESULT), full=False)
+            return self.outages.bear(lambda: self.sink.stage(rows, number, self.sink.number_of_last(1)), full=False)
         except Exception as error:
             raise JobFailedError(f"{self._key}: {_words(error)}") from error
 
-    def commit(self, staged: Sequence[Any], seconds: float = 0.0, epoch: int = RESULT) -> tuple[str, ...]:
+    def commit(
+        self, staged: Sequence[Any], seconds: float = 0.0, epoch: int = 1, *, is_last: bool = True
+    ) -> tuple[str, ...]:
         """Publish the complete result, or that of an epoch, and return the names of its files. JobFailedError if it
         cannot be published: then readers see what they saw before."""
+        commit = self.sink.commit_last if is_last else self.sink.commit
         try:
-            files = self.outages.bear(lambda: self.sink.commit(staged, epoch, seconds), full=epoch != RESULT)
+            files = self.outages.bear(lambda: commit(staged, epoch, seconds), full=not is_last)
         except JobFailedError:
             raise
         except Exception as error:
@@ -353,7 +356,7 @@ class ResultSink:
         return self.output.sink.read(self._staged)
 
     def publish(self, outcome: RunOutcome) -> None:
-        files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
+        files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started, outcome.epoch)
         self.report = OutputReport(self.output.place, self.report.rows, files)
 
     def completed(self, known: StageOutcome) -> StageOutcome:

@@ -213,8 +213,7 @@ class _Result:
         return done(own.num_rows, read, compared)
 
     def _newest(self) -> int:
-        # What a job commits last has the number after the newest there. Epochs of the log may lie between them: those
-        # that have published nothing, and one that was committed together with the last.
+        # Earlier versions gave a job's last epoch the number after the newest at the place, and not that of the log.
         newest = self.log.newest
         before = self.log.published(self.step.name, newest - 1) or 0  # older tables do not say what was last
         has_ended = self.log[newest]["is_last"] and (self.found.is_last or self.found.epoch > before)

@@ -244,7 +244,8 @@ class Times:
 class RunOutcome:
     """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments,
     what each task used, where tasks are processes, the dead letters, by source what polls of its open input have given,
-    where that was to be kept, and by stage what was staged of epochs and is to be committed with the last one."""
+    where that was to be kept, by stage what was staged of epochs and is to be committed with the last one, and the
+    number of that."""
 
     outputs: Mapping[str, tuple[TaskOutput, ...]]
     snapshot: Snapshot
@@ -253,3 +254,4 @@ class RunOutcome:
     letters: Iterable[Letter] = ()
     given: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
     staged: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    epoch: int = 1

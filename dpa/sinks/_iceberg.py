@@ -19,14 +19,14 @@ from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._format import Format
 from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks.reading import TableEpochs
-from dpa.sinks.sink import RESULT, Newest, together
+from dpa.sinks.sink import Newest, together
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table, Transaction
 
 _COMMITTED = "dpa.committed"
-"""The property of a table, and of a snapshot's summary: `JOB/EPOCH`."""
+"""The property of a table, and of a snapshot's summary: `LIFE/EPOCH`, of a job's last epoch `JOB/0`."""
 
 _JOB = "dpa.job"
 """The property of a table that names the job which publishes its epochs."""
@@ -77,7 +77,7 @@ class Iceberg(TableSink):
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
         return conformed(rows, self._columns or storable(rows.schema, self.place), self.place)
 
-    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         rows = together(staged)
@@ -85,10 +85,10 @@ class Iceberg(TableSink):
             catalog = self._catalog()
             for tries_left in reversed(range(_TRIES)):
                 table = self._table(catalog)
-                if table is not None and self._has(table, epoch):
+                if table is not None and self._has(table, epoch, is_last):
                     return
                 self._accept(table)
-                if not staged and (table is None or (self.publishes != "table" and epoch != RESULT)):
+                if not staged and (table is None or (self.publishes != "table" and not is_last)):
                     return
                 if table is not None:
                     columns = table.schema().as_arrow()
@@ -96,14 +96,14 @@ class Iceberg(TableSink):
                 elif of_new_table(rows, self.place) is None:
                     return
                 try:
-                    self._write(catalog, table, rows, epoch, seconds)
+                    self._write(catalog, table, rows, epoch, seconds, is_last)
                     return
                 except (CommitFailedException, TableAlreadyExistsError):
                     if not tries_left:
                         raise
                 except Exception:  # it may be there, and only the answer lost
                     there = self._table(catalog)
-                    if there is None or not self._has(there, epoch):
+                    if there is None or not self._has(there, epoch, is_last):
                         raise
                     return
 
@@ -113,9 +113,8 @@ class Iceberg(TableSink):
             own = [] if table is None else [*self._own(table)]
             if table is None or not own:
                 return None
-            is_last = self._has(table, RESULT)
             line = from_text(next((known[LINE] for known in own if LINE in known), ""))
-            return Newest(int(own[0].get(EPOCH, RESULT)) - is_last, line, is_last)
+            return Newest(int(own[0].get(EPOCH, 0)), line, self._is_over(table))
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         from pyiceberg.expressions import AlwaysTrue
@@ -143,15 +142,14 @@ class Iceberg(TableSink):
     def read(self, staged: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(staged)
 
-    def _write(self, catalog: Catalog, table: Table | None, rows: pa.Table, epoch: int, seconds: float) -> None:
-        committed = {_COMMITTED: f"{self._life}/{epoch}"}
+    def _write(
+        self, catalog: Catalog, table: Table | None, rows: pa.Table, epoch: int, seconds: float, is_last: bool
+    ) -> None:
+        committed = {_COMMITTED: f"{self.job}/0" if is_last else f"{self._life}/{epoch}"}
         has_begun = table is not None and self._has_begun(table)
         if self.publishes is not None:
-            newest = int(table.properties.get(EPOCH, 0)) if table is not None and has_begun else 0
-            number = newest + 1 if epoch == RESULT else epoch
-            committed |= {_JOB: self.job, LIFE: self._life, EPOCH: str(number), SECONDS: str(seconds)}
-            committed |= self._about(epoch) | {LAST: str(epoch == RESULT)}
-            committed |= {_COMMITTED: f"{self.job}/{RESULT}"} if epoch == RESULT else {}
+            committed |= {_JOB: self.job, LIFE: self._life, EPOCH: str(epoch), SECONDS: str(seconds)}
+            committed |= self._about(epoch, is_last=is_last) | {LAST: str(is_last)}
         if table is None:
             catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])
             transaction: Transaction = catalog.create_table_transaction(self._identifier, rows.schema)
@@ -186,7 +184,7 @@ class Iceberg(TableSink):
         from pyiceberg.exceptions import NotInstalledError
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        is_own = table is not None and (self._has(table, RESULT) or table.properties.get(_JOB) == self.job)
+        is_own = table is not None and (self._is_over(table) or table.properties.get(_JOB) == self.job)
         if self._mode == "error" and table is not None and table.current_snapshot() and not is_own:
             raise self._has_rows()
         if table is None:
@@ -207,13 +205,14 @@ class Iceberg(TableSink):
                 what = f"which is {source.field_type}: `pyiceberg` cannot write such partitions"
                 raise TableError(f"{why}, {what}; name another table") from None
 
-    def _has(self, table: Table, epoch: int) -> bool:
-        """Whether an epoch of this job was committed, maybe by a driver that died then."""
-        found = next(self._own(table), None)
-        if found is None:
-            return False
-        life, _, of = found[_COMMITTED].rpartition("/")
-        return (life, of) == (self.job, str(RESULT)) or (epoch != RESULT and int(of) >= epoch)
+    def _is_over(self, table: Table) -> bool:
+        """Whether the job's last epoch was committed, maybe by a driver that died then."""
+        return next(self._own(table), {}).get(_COMMITTED) == f"{self.job}/0"
+
+    def _has(self, table: Table, epoch: int, is_last: bool) -> bool:
+        """Whether an epoch of this job was committed, or its last one."""
+        newest = int(next(self._own(table), {}).get(_COMMITTED, "/0").rpartition("/")[2])
+        return self._is_over(table) or (not is_last and newest >= epoch)
 
     def _own(self, table: Table) -> Iterator[Mapping[str, str]]:
         """The properties of the table, and of its commits that are not taken back, the newest first, as far as they are

@@ -22,7 +22,7 @@ from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
 from dpa.sinks._format import Format
 from dpa.sinks._packages import PackageSink
-from dpa.sinks.sink import RESULT, Newest, together
+from dpa.sinks.sink import Newest, together
 from dpa.sources.kafka import asking_brokers
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 
 class KafkaTopic(PackageSink):
     """A topic, which must be there. A row is a JSON object as the value of a record, with the row's key as its key: a
-    text as it is, anything else as JSON. Headers are `job`, `epoch` (0: what came last), and `number`, of the row in
-    the epoch."""
+    text as it is, anything else as JSON. Headers are `job`, `epoch`, and `number`, of the row in the epoch."""
 
     def __init__(
         self, topic: str, options: Mapping[str, Any], *, section: str = "output", publishes: Publishes | None = None
@@ -85,18 +84,18 @@ class KafkaTopic(PackageSink):
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
         return rows
 
-    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         rows = together(staged)
-        if not rows.num_rows and epoch != RESULT:
+        if not rows.num_rows and not is_last:
             return
         with asking_brokers(self.place):
             producer = self._producing()
-            if self._has(epoch):
+            if self._is_over() or (not is_last and self._marked(self._life)[0] >= epoch):
                 return
             producer.begin_transaction()
             try:
                 self._produce(producer, rows, epoch)
-                self._mark(producer, *((self.job, _OVER) if epoch == RESULT else (self._life, epoch)))
+                self._mark(producer, *((self.job, _OVER) if is_last else (self._life, epoch)))
                 producer.commit_transaction(_ANSWER_SECONDS)
             except BaseException as error:
                 self._forget(producer, error)
@@ -108,7 +107,7 @@ class KafkaTopic(PackageSink):
     def newest(self) -> Newest | None:
         with asking_brokers(self.place):
             epoch, line = self._marked(self._life)
-            is_last = self._has(RESULT)
+            is_last = self._is_over()
         if epoch < 0 and not is_last:
             return None
         return Newest(epoch if 0 <= epoch < _OVER else 0, from_text(line), is_last)
@@ -147,9 +146,9 @@ class KafkaTopic(PackageSink):
             offset = TopicPartition(self._topic, 0, epoch, as_text(until(self.line, epoch)))
             producer.send_offsets_to_transaction([offset], about, _ANSWER_SECONDS)
 
-    def _has(self, epoch: int) -> bool:
-        """Whether an epoch of this job was committed, maybe by a process that has died since."""
-        return self._marked(self.job)[0] >= _OVER or (epoch != RESULT and self._marked(self._life)[0] >= epoch)
+    def _is_over(self) -> bool:
+        """Whether the job's last epoch was committed, maybe by a process that has died since."""
+        return self._marked(self.job)[0] >= _OVER
 
     def _marked(self, group: str) -> tuple[int, str | None]:
         """The epoch of a group, negative if there is none, and the line until that epoch."""

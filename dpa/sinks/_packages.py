@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpa._util import lines
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
-from dpa.sinks.sink import RESULT, Sink, SinkContext
+from dpa.sinks.sink import Sink, SinkContext
 
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
 """Properties of a table: the number of its newest epoch, and the seconds from the stream's beginning to its end."""
@@ -41,9 +41,9 @@ class PackageSink(Sink):
             return self.job
         return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
 
-    def _about(self, epoch: int) -> dict[str, str]:
+    def _about(self, epoch: int, *, is_last: bool) -> dict[str, str]:
         """What identifies an epoch in a later run."""
-        line = {} if epoch == RESULT else {LINE: lines.as_text(lines.until(self.line, epoch))}
+        line = {} if is_last else {LINE: lines.as_text(lines.until(self.line, epoch))}
         return {LIFE: self._life, **line} if self.with_checkpoints else {}
 
     def _first_after(self, epoch: int, commits: Iterable[tuple[int, Mapping[str, str], bool]]) -> tuple[int, str]:

@@ -27,7 +27,6 @@ from pathlib import Path
 from dpa._util import owned
 from dpa._util.disk import sync
 from dpa._util.owned import OwnedDirectory
-from dpa.sinks.sink import RESULT
 
 MARK = "_job.yaml"
 """The resolved configuration beside a result. Readers of Parquet directories ignore names with an underscore."""
@@ -37,9 +36,9 @@ _IN_PLACE = ".dpa-result-"
 PART = re.compile(r"part-\d{5}\.parquet")
 
 
-def part_name(task: int, writer: str = "", epoch: int = RESULT) -> str:
+def part_name(task: int, writer: str = "", epoch: int | None = None) -> str:
     """The name of a task's file, which `PART` matches if there is no `writer`."""
-    of_writer, of_epoch = f"-{writer}" if writer else "", f"-{epoch:06d}" if epoch != RESULT else ""
+    of_writer, of_epoch = f"-{writer}" if writer else "", "" if epoch is None else f"-{epoch:06d}"
     return f"part-{task:05d}{of_writer}{of_epoch}.parquet"
 
 

@@ -33,7 +33,7 @@ from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
 from dpa.sinks.objects import objects_at
 from dpa.sinks.reading import TableEpochs
-from dpa.sinks.sink import RESULT, Newest
+from dpa.sinks.sink import Newest
 from dpa.sources.paths import prefix_of
 
 if TYPE_CHECKING:
@@ -111,14 +111,14 @@ class Delta(TableSink):
                 self._layout = None if table is None else DeltaLayout.of(table)
             return self._written(rows, f"part-{task:05d}", self._layout)
 
-    def commit(self, staged: Sequence[_Part], epoch: int, seconds: float) -> None:
+    def commit(self, staged: Sequence[_Part], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         from deltalake import CommitProperties, Schema
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
         with self.reaching():
             table = self.table()
-            if self._has(table, epoch) or (not staged and self.publishes != "table" and epoch != RESULT):
+            if self._has(table, epoch, is_last) or (not staged and self.publishes != "table" and not is_last):
                 return
             there, has_begun, now = self._accept(table), self._has_begun(table), int(time.time() * 1000)
             known = there or next((part.layout for part in staged if part.layout is not None), None)
@@ -132,12 +132,11 @@ class Delta(TableSink):
                 for add in part.files
             ]
             schema = Schema.from_json(known.metadata["schemaString"])
-            found = self.newest_epoch(table) if table is not None and has_begun else None
-            newest = epoch if epoch != RESULT else 1 if found is None else int(found[EPOCH]) + 1
-            about = {EPOCH: str(newest), SECONDS: str(seconds), LAST: str(epoch == RESULT), **self._about(epoch)}
+            about = {EPOCH: str(epoch), SECONDS: str(seconds), LAST: str(is_last)}
+            about |= self._about(epoch, is_last=is_last)
             properties = CommitProperties(
                 custom_metadata=about if self.publishes else None,
-                app_transactions=self._transactions(epoch),
+                app_transactions=self._transactions(epoch, is_last),
             )
             self._has_tried = True
             try:
@@ -150,7 +149,7 @@ class Delta(TableSink):
                     by = known.partitions
                     table.create_write_transaction(actions, mode, schema, by, commit_properties=properties)
             except (DeltaError, OSError):  # it may be there, and only the answer lost
-                if not self._has(self.table(), epoch):
+                if not self._has(self.table(), epoch, is_last):
                     raise
 
     def abort(self) -> None:
@@ -161,7 +160,7 @@ class Delta(TableSink):
         with self.reaching():
             table = self.table()
             has_tried = self._has_tried or self.publishes is not None  # maybe by a coordinator
-            if not has_tried or self._has(table, RESULT):
+            if not has_tried or self._is_over(table):
                 named = set() if table is None else {*_PART.findall("\n".join(table.file_uris()))}
                 for info in self._files.get_file_info(fs.FileSelector("")):
                     if self._begun in info.base_name and info.base_name not in named:
@@ -179,7 +178,7 @@ class Delta(TableSink):
             epoch = table.transaction_version(self._life) or 0
             own = (each for each in table.history(_LOOK_BACK) if each.get(LIFE) == self._life and LINE in each)
             line = from_text(next((commit[LINE] for commit in own), ""))
-            return Newest(0 if epoch == _OVER else epoch, line, self._has(table, RESULT))
+            return Newest(0 if epoch == _OVER else epoch, line, self._is_over(table))
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         from deltalake import CommitProperties, DeltaTable, Transaction
@@ -323,26 +322,25 @@ class Delta(TableSink):
         except TableNotFoundError:
             return None
 
-    def _transactions(self, epoch: int) -> list[Transaction]:
+    def _transactions(self, epoch: int, is_last: bool) -> list[Transaction]:
         """The versions in the commit of an epoch: of the job, that it has begun or is over; of its life, the epoch."""
         from deltalake import Transaction
 
-        last = epoch == RESULT
         if self.publishes is None:
-            return [Transaction(self.job, epoch)]
-        if last:
             return [Transaction(self.job, _OVER)]
-        return [Transaction(self.job, 0), Transaction(self._life, epoch)]
+        return [Transaction(self.job, _OVER if is_last else 0), Transaction(self._life, epoch)]
 
-    def _has(self, table: DeltaTable | None, epoch: int) -> bool:
-        """Whether an epoch of this job was committed, maybe by a driver that died then."""
-        if table is None:
-            return False
-        committed = table.transaction_version(self.job)
-        if self.publishes is None or committed == _OVER:
-            return committed is not None and committed >= epoch
+    def _is_over(self, table: DeltaTable | None) -> bool:
+        """Whether the job's last epoch was committed, maybe by a driver that died then."""
+        committed = None if table is None else table.transaction_version(self.job)
+        return committed is not None and (self.publishes is None or committed == _OVER)
+
+    def _has(self, table: DeltaTable | None, epoch: int, is_last: bool) -> bool:
+        """Whether an epoch of this job was committed, or its last one."""
+        if table is None or self._is_over(table):
+            return table is not None
         committed = table.transaction_version(self._life)
-        return epoch != RESULT and committed is not None and committed >= epoch
+        return not is_last and committed is not None and committed >= epoch
 
     def _has_begun(self, table: DeltaTable | None) -> bool:
         if table is None or self.publishes is None:

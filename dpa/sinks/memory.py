@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from dpa.executors import name_of
-from dpa.sinks.sink import RESULT, Sink, together
+from dpa.sinks.sink import Sink, together
 
 
 class Memory(Sink):
@@ -20,7 +20,7 @@ class Memory(Sink):
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
         return rows
 
-    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> Sequence[str]:
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> Sequence[str]:
         return ()
 
     def read(self, staged: Sequence[pa.Table]) -> pa.Table:
@@ -36,7 +36,6 @@ class Callback(Sink):
 
     def __init__(self, function: Callable[[pa.Table, int], object]) -> None:
         self._function = function
-        self._newest = 0
 
     def __getstate__(self) -> dict[str, object]:
         return {}
@@ -45,15 +44,10 @@ class Callback(Sink):
     def place(self) -> str:
         return name_of(self._function)
 
-    def begin(self) -> None:
-        self._newest = 0
-
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
         return rows
 
-    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
-        number = self._newest + 1 if epoch == RESULT else epoch
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         rows = together(staged)
         if rows.num_rows or self.publishes == "table":
-            self._function(rows, number)
-        self._newest = number  # not before: what fails is given again with the same number
+            self._function(rows, epoch)

@@ -29,7 +29,7 @@ from dpa.execution.publishing import Publishes, latest
 from dpa.routing.keys import names_of
 from dpa.sinks._part_files import PART, begin_of, table_in, with_epochs
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import RESULT, Newest, Sink, SinkContext, together
+from dpa.sinks.sink import Newest, Sink, SinkContext, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -127,18 +127,18 @@ class ParquetObjects(Sink):
             self._clean(_named(found))
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
-        name = part_name(task, self._writer, epoch)
+        name = part_name(task, self._writer, epoch if self.publishes else None)
         with self._objects.writing(name) as stream:
             pq.write_table(rows, stream)
         return name
 
-    def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> Sequence[str]:
+    def commit(self, staged: Sequence[str], epoch: int, seconds: float, *, is_last: bool = False) -> Sequence[str]:
         found, etag = self._manifest()
-        if found is not None and self._has(found, epoch):
+        if found is not None and (self._is_over(found) or (not is_last and self._has(found, epoch))):
             return found.files or ()
         if found is None or found.writer != self._writer:
             raise self._overtaken()
-        new = self._next(found, staged, epoch, seconds)
+        new = self._next(found, staged, epoch, seconds, is_last)
         etag = self._put(new, etag)
         # A reader of epochs may still read the files of the epoch before this one.
         self._clean(found.before if self.publishes else _named(found))
@@ -146,17 +146,16 @@ class ParquetObjects(Sink):
             new = self._merged(new, etag)
         return new.files or ()
 
-    def _next(self, found: ResultManifest, staged: Sequence[str], epoch: int, seconds: float) -> ResultManifest:
+    def _next(
+        self, found: ResultManifest, staged: Sequence[str], epoch: int, seconds: float, is_last: bool
+    ) -> ResultManifest:
         is_same = found.files is not None and (found.job, found.life) == (self.job, self._life)
-        number = epoch
-        if self.publishes is not None and epoch == RESULT:
-            number = found.epoch + 1 if is_same else 1
         kept = (found.files or ()) if is_same and self._is_log else ()
         gone = tuple(name for name in found.files or () if name not in kept)
         return ResultManifest(
             files=(*kept, *staged),
             job=self.job,
-            epoch=number,
+            epoch=epoch,
             config=self._text(),
             writer=self._writer,
             claimed_by=self.job,
@@ -164,16 +163,16 @@ class ParquetObjects(Sink):
             key=names_of(self.key),
             life=self._life,
             seconds=seconds,
-            is_last=epoch == RESULT,
+            is_last=is_last,
             before=gone if self.publishes else (),
-            line=found.line if is_same and epoch == RESULT else lines.until(self.line, epoch),
+            line=found.line if is_same and is_last else lines.until(self.line, epoch),
         )
 
     def newest(self) -> Newest | None:
         found, _ = self._manifest()
         if found is None or found.files is None or found.job != self.job:
             return None
-        return Newest(found.epoch - found.is_last, found.line, found.is_last)
+        return Newest(found.epoch, found.line, found.is_last)
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         with self._lock:
@@ -248,7 +247,7 @@ class ParquetObjects(Sink):
         left = (name for name in self._parts() if name not in _named(found))
         if not self.with_checkpoints:
             self._objects.delete(name for name in left if self._writer in name)
-        elif self._has(found, RESULT):  # no checkpoint counts any more
+        elif self._is_over(found):  # no checkpoint counts any more
             self._objects.delete(left)
         if found.files is None and not self._in_storage and not self._parts():
             self._objects.delete([MANIFEST])  # no other job can have begun in a directory that is held
@@ -303,12 +302,13 @@ class ParquetObjects(Sink):
         return TableError(f"another job has begun to write to {self.place}: {rule}; name another one")
 
     def _has(self, found: ResultManifest, epoch: int) -> bool:
-        """Whether an epoch of this job was committed, maybe by a driver that died then."""
-        if found.files is None or found.job != self.job:
-            return False
-        if found.is_last:
-            return True
-        return epoch != RESULT and found.life == self._life and found.epoch >= epoch
+        """Whether an epoch of this job was committed."""
+        is_own = found.files is not None and (found.job, found.life) == (self.job, self._life)
+        return is_own and found.epoch >= epoch
+
+    def _is_over(self, found: ResultManifest) -> bool:
+        """Whether the job's last epoch was committed, maybe by a driver that died then."""
+        return found.files is not None and found.job == self.job and found.is_last
 
     def _parts(self) -> list[str]:
         return [name for name in self._objects.names("") if PART.fullmatch(name)]

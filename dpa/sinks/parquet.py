@@ -26,7 +26,7 @@ from dpa.sinks._replacement import (
 )
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.reading import ParquetEpochs
-from dpa.sinks.sink import RESULT, Newest, Sink, SinkContext
+from dpa.sinks.sink import Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of
 
 
@@ -101,7 +101,7 @@ class ParquetDirectory(Sink):
             sync(path)
         return name
 
-    def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> Sequence[str]:
+    def commit(self, staged: Sequence[str], epoch: int, seconds: float, *, is_last: bool = False) -> Sequence[str]:
         assert self._replacement is not None
         try:
             if not self._is_own(self._path):
@@ -118,7 +118,7 @@ class ParquetDirectory(Sink):
         return files
 
     def newest(self) -> Newest | None:
-        return Newest(RESULT, is_last=True) if self._is_own(self._path) else None
+        return Newest(0, is_last=True) if self._is_own(self._path) else None
 
     def abort(self) -> None:
         if self._replacement is None:

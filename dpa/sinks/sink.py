@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -14,9 +15,6 @@ from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.routing.keys import KeyName
 
-RESULT = 0
-"""The epoch of what a job commits last: all of its result, or what no epoch before has published of it."""
-
 _Value = TypeVar("_Value")
 
 
@@ -25,9 +23,9 @@ class Newest:
     """What of a job is at a place.
 
     Attributes:
-        epoch: the newest one that was committed with a checkpoint.
-        line: the sink's `line` when it was committed; empty if unknown.
-        is_last: whether what is last is there too.
+        epoch: the newest one that was committed, maybe without the last one; 0 if it has no number there.
+        line: the sink's `line` when it was committed, or before, if it is the last; empty if unknown.
+        is_last: whether it is the job's last.
     """
 
     epoch: int
@@ -76,17 +74,18 @@ class Sink(ABC):
     - `expect`, if the columns are known by then, maybe more than once, also after what follows;
     - `begin`;
     - `stage`, by each task that has rows, of copies that were pickled after `begin`;
-    - `commit`, when all tasks have staged. The coordinator commits epochs, of a copy too, unless `in_driver`; what is
-      last is committed where the job was started;
+    - `commit`, when all tasks have staged. The coordinator commits epochs, of a copy too, unless `in_driver`; the last
+      one is committed where the job was started;
     - `abort`, in the end, also after a success.
 
     If a process dies, the job begins again: `abort`, `begin`, and new copies. What older copies still stage must not be
     committed.
 
-    What is committed together has one `epoch`, a growing number; what is last has `RESULT`. Rows may be staged for an
-    epoch that is never committed, or by a process that has died since. An epoch may be committed again, by this object
-    or, if a job continues `with_checkpoints`, by another one with the same `job`. That must change nothing. Neither
-    must a commit after that of `RESULT`. If a job starts again at the beginning of its input, so do its epochs.
+    What is committed together has one `epoch`, a growing number. The last one has all of a result, or what no epoch
+    before has published of it. Rows may be staged for an epoch that is never committed, or by a process that has died
+    since. An epoch may be committed again, by this object or, if a job continues `with_checkpoints`, by another one
+    with the same `job`. That must change nothing. Neither must a commit after the last one, whatever its number. If a
+    job starts again at the beginning of its input, so do its epochs.
 
     All methods, and `place`, may raise `TableError`, with what is wrong and what would be right. Any other exception is
     reported with its type.
@@ -137,14 +136,30 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def commit(self, staged: Sequence[Any], epoch: int, seconds: float) -> Sequence[str] | None:
+    def commit(
+        self, staged: Sequence[Any], epoch: int, seconds: float, *, is_last: bool = False
+    ) -> Sequence[str] | None:
         """Show readers what was staged, all of it or, if this raises, none; returns the names of files, if there are.
 
         Args:
             staged: what `stage` returned, in the order of the tasks.
             epoch: of what was staged.
             seconds: since the stream began.
+            is_last: whether the job will commit no more. A sink without this parameter gets 0 as the last epoch, from
+                `stage` on, as it did before there was the parameter. The next version will not do this.
         """
+
+    @property
+    def takes_last(self) -> bool:
+        return "is_last" in signature(self.commit).parameters
+
+    def number_of_last(self, epoch: int) -> int:
+        """The number that this sink gets for the last epoch."""
+        return epoch if self.takes_last else 0
+
+    def commit_last(self, staged: Sequence[Any], epoch: int, seconds: float) -> Sequence[str] | None:
+        how = {"is_last": True} if self.takes_last else {}
+        return self.commit(staged, self.number_of_last(epoch), seconds, **how)
 
     def abort(self) -> None:  # noqa: B027
         """Remove what was staged and not committed. Called also after `begin` has raised: another job may stage to the

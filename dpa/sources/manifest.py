@@ -22,7 +22,7 @@ class ResultManifest:
     Attributes:
         files: the names of its files, in the order of their epochs; None: there is no result yet.
         job: whose it is.
-        epoch: the last one committed; 0 for a result without epochs.
+        epoch: the newest one committed.
         config: that job's resolved configuration, as YAML.
         writer: the last to begin writing there; only it can commit.
         claimed_by: the last job to begin writing there.

@@ -25,9 +25,9 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.instructions import Commit
-from dpa.sinks.sink import RESULT
 from dpa.tolerance import Letter
 from experiments.simulated_jobs._files import KilledError, SimulatedFiles
+from experiments.simulation.checks.published import LEFT
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob, SimulatedRun
 from experiments.simulation.violation import InvariantViolationError
@@ -221,13 +221,13 @@ class SimulatedGenerations:
     def _commit(self, commit: Commit) -> None:
         """A sink is given an epoch, by whichever generation."""
         taken = self.finals.setdefault(commit.stage, {})
-        if commit.epoch > max(taken, default=RESULT):
+        if commit.epoch > max(taken, default=LEFT):
             self.counts["epochs that were published"] += 1
             taken[commit.epoch] = commit.staged
 
     def _with_finals(self, run: SimulatedRun) -> SimulatedRun:
         """A run with what all generations have published."""
-        finals = {name: {**self.finals.get(name, {}), RESULT: of[RESULT]} for name, of in run.finals.items()}
+        finals = {name: {**self.finals.get(name, {}), LEFT: of[LEFT]} for name, of in run.finals.items()}
         return replace(run, finals=finals)
 
     def _require_newest(self, graph: Graph) -> None:

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from dpa.execution.spill.room import Room
 from dpa.protocol.graph import Graph
-from dpa.sinks.sink import RESULT
 from experiments.simulated_jobs.random_changes import (
     again,
     with_open_inputs,
@@ -18,6 +17,7 @@ from experiments.simulated_jobs.random_changes import (
     with_random_cuts,
     with_random_placement,
 )
+from experiments.simulation.checks.published import LEFT
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob, SimulatedRun
 
@@ -87,9 +87,9 @@ def run_made(
 def _with_finals_before(run: SimulatedRun, whole: SimulatedRun, graph: Graph) -> SimulatedRun:
     """A run behind a cut, with what was published before it in the run that was cut. What the checkpoint names may be
     in both, of the same epoch."""
-    last = RESULT if graph.checkpoints is None else graph.checkpoints.epoch
+    last = LEFT if graph.checkpoints is None else graph.checkpoints.epoch
     before = {
-        stage: {epoch: rows for epoch, rows in epochs.items() if RESULT < epoch <= last}
+        stage: {epoch: rows for epoch, rows in epochs.items() if LEFT < epoch <= last}
         for stage, epochs in whole.finals.items()
     }
     return replace(run, finals={stage: {**before[stage], **own} for stage, own in run.finals.items()})

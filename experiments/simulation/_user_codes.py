@@ -15,11 +15,10 @@ from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, PublishDone, StepDone
 from dpa.protocol.wire.instructions import Answer, Commit, Instruction, ProcessBlock, Publish
-from dpa.sinks.sink import RESULT
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import Saving
 from experiments.simulation.checks.invariants import Invariants
-from experiments.simulation.checks.published import PublishedResults, PublishedWindows
+from experiments.simulation.checks.published import LEFT, PublishedResults, PublishedWindows
 from experiments.simulation.checks.require import require
 from experiments.simulation.checks.windows import WindowBook
 from experiments.simulation.job import SimulatedJob, SimulatedRun
@@ -164,7 +163,7 @@ class UserCodes:
         committed = {name: tuple(self.published[name].committed) if name in self.published else () for name in stages}
         late = {name: book.late for name, book in self._windows.items()}
         staged = coordinator.staged
-        finals = {name: {**book.committed, RESULT: staged.get(name, ())} for name, book in self._finals.items()}
+        finals = {name: {**book.committed, LEFT: staged.get(name, ())} for name, book in self._finals.items()}
         return SimulatedRun(shares, coordinator.snapshot(), clock, steps, committed, dict(answers), late, finals)
 
     def _mean_seconds(self, address: Address, instruction: Instruction, event: Event, now: float) -> float:

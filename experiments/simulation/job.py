@@ -187,7 +187,7 @@ class SimulatedRun:
         answers: what became of the requests that somebody waits for, by their numbers.
         late: of each stage with windows, how many records came when theirs were closed.
         finals: of each stage that delivers rows of closed windows by epoch, those of each epoch, with those that
-            checkpoints before the run had; of `RESULT` those that were staged, and that nothing has committed.
+            checkpoints before the run had; of `LEFT` those that were staged, and that nothing has committed.
     """
 
     shares: Mapping[str, tuple[Reduced, ...]]

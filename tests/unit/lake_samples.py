@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import Sink
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6)
 VALUES: dict[pa.DataType, list[Any]] = {
@@ -39,14 +39,15 @@ def staged(sink: Sink, rows: pa.Table, epoch: int, tasks: int = 2) -> list[Any]:
     return [copy.stage(share, task, epoch) for task, (copy, share) in enumerate(zip(copies, shares, strict=True))]
 
 
-def written(sink: Sink, rows: pa.Table, epochs: Sequence[int] = (RESULT,)) -> None:
-    """What a job does with a sink: the rows are spread over some epochs."""
+def written(sink: Sink, rows: pa.Table, epochs: Sequence[int] = ()) -> None:
+    """What a job does with a sink: the rows are spread over some epochs, or are those of the last one alone."""
     sink.check()
     sink.expect(rows.schema)
     sink.begin()
-    size = -(-len(rows) // len(epochs))
-    for number, epoch in enumerate(epochs):
-        sink.commit(staged(sink, rows.slice(number * size, size), epoch), epoch, 1.0)
+    numbers = epochs or (1,)
+    size = -(-len(rows) // len(numbers))
+    for number, epoch in enumerate(numbers):
+        sink.commit(staged(sink, rows.slice(number * size, size), epoch), epoch, 1.0, is_last=not epochs)
     sink.abort()
 
 

@@ -129,6 +129,8 @@ class Cuts(RuledMachine):
         now, is_checkpoint = self._coordinator.now, self._is_checkpoint_due
         publishing = [stage for stage in self._operators if stage.publishes_now(with_checkpoint=is_checkpoint)]
         self._epoch += 1
+        for stage in self._operators:
+            stage.epoch = self._epoch  # no checkpoint is made behind the epoch with which it may then end
         self._changes = self._membership.begun
         slot = self._slot if is_checkpoint else None
         self._at_hand = cut = CutInProgress(self._epoch, now, slot, self._stages.values(), publishing)

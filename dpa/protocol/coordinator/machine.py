@@ -192,6 +192,11 @@ class CoordinatorMachine(Machine):
         return self._cuts.staged
 
     @property
+    def epoch(self) -> int:
+        """The number of the epoch that ends next; once the job is done, of its last one."""
+        return self._cuts.epoch
+
+    @property
     def is_cut(self) -> bool:
         return self._cuts.is_holding
 

@@ -53,6 +53,7 @@ class StageProgress(RuledMachine):
         spec: the stage as the graph has it.
         splits: of a source, its input.
         feeders: the names of the stages that feed it.
+        epoch: the one that the newest cut of the stream has ended, or is to end.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class StageProgress(RuledMachine):
         )
         self.end = StageEnd(stage)
         self.results = EpochResults(stage, epoch)
+        self.epoch = epoch
         self._coordinator = coordinator
         self._feeders = [feeder for feeder, _ in feeders]
         self.feeders = frozenset(feeder.name for feeder in self._feeders)
@@ -307,7 +309,7 @@ class StageProgress(RuledMachine):
         if version is None:
             return None
         moves = self.end.moves_states(version)
-        self._broadcast(BeginExchange(self.results.epoch + 1, version, last=True, transfer=moves))
+        self._broadcast(BeginExchange(self.epoch + 1, version, last=True, transfer=moves))
         return StagePhase.EXCHANGING
 
     def _finished(self, sender: Address, message: Finished) -> None:
@@ -318,9 +320,9 @@ class StageProgress(RuledMachine):
         if not self.end.all_finished(self.members):
             return None
         schema = self.end.schema(self.members)
-        epoch = self.results.epoch + 1
         for address in self.addresses:
-            self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0], epoch=epoch))
+            is_first = address.index == self.members[0]
+            self._coordinator.send(address, Deliver(schema, is_first=is_first, epoch=self.epoch + 1))
         return StagePhase.DELIVERING
 
     def _decided(self, sender: Address, message: DecisionReport) -> None:

@@ -14,7 +14,7 @@ from dpa.execution.failures import USER_ERRORS, executor_error
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.rows import plain
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import Sink
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Delivery:
         if stands_for_all and self.sink is self.partial and not rows.num_columns:
             stands_for_all = False  # epochs before may have had rows
         if self.sink is not None and (rows.num_rows or stands_for_all):
-            staged = (_staged(self.sink, rows, index, RESULT),)
+            staged = (_staged(self.sink, rows, index, self.sink.number_of_last(epoch), is_last=True),)
         counts = pa.table({"key": share.keys, "records": share.records}) if self.counted else None
         return TaskOutput(share.table.num_rows, task.most_keys, staged, task.key_stats(), counts)
 
@@ -81,9 +81,9 @@ class Delivery:
         return _staged(self.partial, rows, index, epoch)
 
 
-def _staged(sink: Sink, rows: pa.Table, task: int, epoch: int) -> Any:
+def _staged(sink: Sink, rows: pa.Table, task: int, epoch: int, *, is_last: bool = False) -> Any:
     try:  # readers see nothing of what is staged once more
-        return HERE.bear(lambda: sink.stage(rows, task, epoch), full=epoch != RESULT)
+        return HERE.bear(lambda: sink.stage(rows, task, epoch), full=not is_last)
     except DpaError:
         raise
     except USER_ERRORS as error:

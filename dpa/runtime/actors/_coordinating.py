@@ -146,7 +146,7 @@ class Coordinating(RelayedTask):
         used = {address: self.handles[address].use.remote() for address in machine.present}
         failed, stored = machine.failed, self._checkpointing
         letters = failed.letters if stored is None else stored.letters.with_rest(failed)
-        return RunOutcome(outputs, snapshot, times, used, letters, machine.given, machine.staged)
+        return RunOutcome(outputs, snapshot, times, used, letters, machine.given, machine.staged, machine.epoch)
 
     def ask(self, request: Request) -> None:
         if isinstance(request, CancelJob):

@@ -139,3 +139,6 @@ class PublishedWindows:
 
 Finals = Mapping[str, Mapping[int, tuple[pa.Table, ...]]]
 """By stage and epoch, what was published of closed windows."""
+
+LEFT = 0
+"""The epoch there of what was staged, and nothing has committed."""

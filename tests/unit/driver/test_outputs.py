@@ -281,7 +281,9 @@ def test_a_job_that_is_resumed_once_its_result_is_there_leaves_it_as_it_is(tmp_p
     for sink, value in zip(sinks, (1, 2), strict=False):
         sink.check()
         sink.begin()
-        assert sink.commit([sink.stage(pa.table({"value": [value]}), 0, 0)], 0, 0.0) == ("part-00000.parquet",)
+        assert sink.commit([sink.stage(pa.table({"value": [value]}), 0, 0)], 1, 0.0, is_last=True) == (
+            "part-00000.parquet",
+        )
         sink.abort()
     assert (value_in(tmp_path / "out"), names(tmp_path)) == (1, ["out", "work"])
     if mode == "error":

@@ -1,12 +1,12 @@
 """What may be published by epoch, and what a job publishes that has only its last epoch."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from dpa import Flow, Job, results, session, tumbling
+from dpa import Flow, Job, Sink, results, session, tumbling
 from dpa.errors import ConfigError
 from dpa.executors import Process
 from dpa.testing import LocalBackend
@@ -100,3 +100,34 @@ def test_a_short_job_publishes_all_as_its_last_epoch(tmp_path: Path) -> None:
     flow.read(TABLE).key_by("word").process(Passing()).results(lambda rows, epoch: given.append((epoch, rows.num_rows)))
     flow.run(backend=LocalBackend())
     assert given == [(1, 3)]
+
+
+class Noting(Sink):
+    """Notes what it is given."""
+
+    given: ClassVar[list[Any]] = []
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> int:
+        return epoch
+
+    def commit(self, staged: Any, epoch: int, seconds: float, *, is_last: bool = False) -> None:
+        self.given.append((staged, epoch, is_last))
+
+
+class Earlier(Noting):
+    """For a version in which the last epoch had no number."""
+
+    def commit(self, staged: Any, epoch: int, seconds: float) -> None:  # type: ignore[override]
+        self.given.append((staged, epoch))
+
+
+def test_the_last_epoch_has_a_number_and_is_0_for_sinks_of_an_earlier_version(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    for sink in (Noting, Earlier):
+        flow = Flow("noted")
+        rows = flow.read(TABLE).key_by("word").process(Passing(), name="passed", parallelism=1)
+        rows.results(sink(), publish="final")
+        flow.run(backend=LocalBackend())
+    assert Noting.given == [([1], 1, True), ([0], 0)]
+    assert {str(warning.message).partition(":")[0] for warning in recwarn} == {"stages.passed.write"}

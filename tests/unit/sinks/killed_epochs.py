@@ -19,7 +19,7 @@ from dpa import results
 from dpa.errors import TableError
 from dpa.sinks import objects
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.sink import RESULT, SinkContext
+from dpa.sinks.sink import SinkContext
 
 EPOCHS = 2
 
@@ -45,7 +45,7 @@ def go_on(place: Path, checkpoint: Path) -> None:
         beside.write_text(json.dumps({"epoch": epoch, "staged": staged}))
         beside.rename(checkpoint)
         sink.commit(staged, epoch, 0.0)
-    sink.commit([], RESULT, 0.0)
+    sink.commit([], EPOCHS + 1, 0.0, is_last=True)
     sink.abort()
 
 

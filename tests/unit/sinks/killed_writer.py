@@ -60,7 +60,7 @@ def write(target: Path, value: int, begun: Callable[[], None]) -> None:
     sink.begin()
     try:
         staged = [sink.stage(SHARES[value], task, 0) for task in range(1 + value)]
-        sink.commit(staged, 0, 0.0)
+        sink.commit(staged, 1, 0.0, is_last=True)
     finally:
         sink.abort()
 

@@ -187,7 +187,7 @@ def test_a_delta_table_that_is_altered_while_a_job_runs_keeps_its_rules(
     parts = staged(sink, pa.table({"p": ["a", "b"], "n": [1, 2]}), 0)
     change(DeltaTable(lake.path))
     with pytest.raises(TableError, match=r"give both the same|break a rule of the table at .*: few: n < 2"):
-        sink.commit(parts, 0, 0.0)
+        sink.commit(parts, 1, 0.0, is_last=True)
     sink.abort()
     assert lake.rows() == []
 
@@ -199,7 +199,7 @@ def test_a_delta_table_that_is_made_while_a_job_runs_takes_its_rows(tmp_path: Pa
     parts = staged(sink, pa.table({"p": ["a", "b"], "n": [1, 2]}), 0)
     assert sink.read(parts).to_pylist() == [{"p": "a", "n": 1}, {"p": "b", "n": 2}]
     write_deltalake(lake.path, pa.table({"p": ["c"], "n": pa.array([0], pa.int32())}), partition_by=["p"])
-    sink.commit(parts, 0, 0.0)
+    sink.commit(parts, 1, 0.0, is_last=True)
     sink.abort()
     assert lake.rows() == [{"p": "c", "n": 0}, {"p": "a", "n": 1}, {"p": "b", "n": 2}]
     assert {*pl.read_delta(lake.path)["p"]} == {"a", "b", "c"}

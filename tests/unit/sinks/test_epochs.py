@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import BucketTransform
 
@@ -23,7 +23,7 @@ from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
 from dpa.sinks.memory import Callback
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.sink import RESULT, Sink
+from dpa.sinks.sink import Sink
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import uri_of
 
@@ -69,8 +69,8 @@ class Job:
         self.coordinator.commit(staged, epoch, epoch / 2)
         return staged
 
-    def end(self, *values: int) -> None:
-        self.sink.commit(self.staged(RESULT, *values), RESULT, 9.0)
+    def end(self, epoch: int, *values: int) -> None:
+        self.sink.commit(self.staged(epoch, *values), epoch, 9.0, is_last=True)
         self.sink.abort()
 
 
@@ -114,7 +114,7 @@ def test_each_epoch_adds_its_rows_and_the_last_one_the_rest(place: Place) -> Non
     job.publish(3, 3)
     found = before.wait(timeout=5)
     assert (found.epoch, sorted(found.polars()["value"])) == (3, [1, 2, 3])
-    job.end(4)
+    job.end(4, 4)
     last = place.read()
     assert (last.epoch, last.is_last, place.values()) == (4, True, [1, 2, 3, 4])
     with pytest.raises(TableError, match="epoch 4 is the newest after 0"):
@@ -126,7 +126,7 @@ def test_a_table_is_replaced_as_a_whole_at_every_epoch(place: Place) -> None:
     for epoch, values in ((1, [1, 2]), (2, [3]), (4, [3, 4])):
         job.publish(epoch, *values)
         assert (place.read().epoch, place.values()) == (epoch, values)
-    job.end(5, 6)
+    job.end(5, 5, 6)
     assert (place.read().epoch, place.values()) == (5, [5, 6])
 
 
@@ -141,10 +141,10 @@ def test_an_epoch_that_is_committed_again_changes_nothing(place: Place) -> None:
     job.sink.abort()
     resumed = place.job("final", name="me", with_checkpoints=True)
     resumed.coordinator.commit(pending, 2, 1.0)
-    resumed.end(4)
+    resumed.end(4, 4)
     again = place.job("final", name="me", with_checkpoints=True)
     again.publish(4, 4)
-    again.end(5)
+    again.end(5, 5)
     assert place.values() == [1, 2, 3, 4], "what is over stays as it is"
 
 
@@ -157,7 +157,7 @@ def test_a_job_that_is_begun_anew_publishes_all_again_in_place_of_what_it_had(pl
     assert place.values() == [1, 2], "until there is something else"
     job.publish(1, 1, 2)
     assert place.values() == [1, 2]
-    job.end(3)
+    job.end(2, 3)
     assert place.values() == [1, 2, 3]
 
 
@@ -170,8 +170,23 @@ def test_a_job_that_appends_and_is_begun_anew_has_rows_twice(tmp_path: Path) -> 
     assert sorted(results(path).table["value"].to_pylist()) == [1, 1, 2]
 
 
+@pytest.mark.parametrize(("publishes", "version"), [(None, 0), ("final", 2**62)])
+def test_a_last_epoch_of_an_earlier_version_which_had_no_number_is_known(
+    publishes: Publishes | None, version: int, tmp_path: Path
+) -> None:
+    properties = CommitProperties(app_transactions=[Transaction("me", version)])
+    write_deltalake(tmp_path, pa.table({"key": ["k1"], "value": [1]}), commit_properties=properties)
+    job = Job(Delta(str(tmp_path), publishes=publishes), "me", with_checkpoints=publishes is not None)
+    newest = job.sink.newest()
+    assert newest is not None and newest.is_last
+    if publishes is not None:
+        job.publish(3, 3)
+    job.end(4, 4)
+    assert DeltaTable(tmp_path).to_pyarrow_table()["value"].to_pylist() == [1]
+
+
 def test_what_another_job_has_published_is_replaced_only_if_that_is_asked_for(place: Place) -> None:
-    place.job("final").end(1)
+    place.job("final").end(1, 1)
     with pytest.raises(TableError, match=r"set output.mode to"):
         place.job("final")
     job = place.job("final", mode="overwrite")
@@ -184,7 +199,7 @@ def test_an_epoch_without_rows_may_be_the_last(place: Place) -> None:
     job = place.job("final")
     job.publish(1, 1)
     job.publish(2)
-    job.end()
+    job.end(3)
     assert place.values() == [1]
 
 
@@ -209,7 +224,7 @@ def test_a_function_is_given_the_rows_of_each_epoch_that_has_any() -> None:
     given: list[tuple[int, list[int]]] = []
     sink = Callback(lambda rows, epoch: given.append((epoch, rows["value"].to_pylist())))
     sink.begin()
-    for epoch, tables in ((1, [[1], [2, 3]]), (2, []), (3, [[4]]), (RESULT, [[5]])):
+    for epoch, tables in ((1, [[1], [2, 3]]), (2, []), (3, [[4]]), (4, [[5]])):
         task = pickle.loads(pickle.dumps(sink))
         sink.commit([task.stage(pa.table({"value": rows}), 0, epoch) for rows in tables], epoch, 0.0)
     assert given == [(1, [1, 2, 3]), (3, [4]), (4, [5])]
@@ -229,6 +244,6 @@ def test_a_function_that_has_failed_is_given_the_last_rows_again_with_the_same_n
     sink.commit(rows, 1, 0.0)
     for _ in range(2):
         with pytest.raises(ConnectionError):
-            sink.commit(rows, RESULT, 0.0)
-    sink.commit(rows, RESULT, 0.0)
+            sink.commit(rows, 2, 0.0, is_last=True)
+    sink.commit(rows, 2, 0.0, is_last=True)
     assert given == [1, 2, 2, 2]

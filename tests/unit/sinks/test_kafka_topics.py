@@ -17,7 +17,7 @@ from kafka_broker import make_topic
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks._kafka import KafkaTopic
-from dpa.sinks.sink import RESULT, SinkContext
+from dpa.sinks.sink import SinkContext
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 
@@ -46,10 +46,10 @@ class Job:
         self.sink.begin()
         self.coordinator: KafkaTopic = pickle.loads(pickle.dumps(self.sink))
 
-    def publish(self, epoch: int, *values: int) -> list[pa.Table]:
+    def publish(self, epoch: int, *values: int, is_last: bool = False) -> list[pa.Table]:
         task = pickle.loads(pickle.dumps(self.sink))
         staged = [task.stage(pa.table({"key": [f"k{value}"], "value": [value]}), 0, epoch) for value in values]
-        (self.sink if epoch == RESULT else self.coordinator).commit(staged, epoch, 1.0)
+        (self.sink if is_last else self.coordinator).commit(staged, epoch, 1.0, is_last=is_last)
         return staged
 
     def records(self) -> list[dict[str, Any]]:
@@ -65,14 +65,14 @@ def test_rows_are_records_that_say_where_they_are_from(kafka: str) -> None:
     job = Job(kafka)
     staged = job.publish(1, 1, 2)
     job.coordinator.commit([], 2, 1.0)
-    job.publish(RESULT, 3)
+    job.publish(3, 3, is_last=True)
     found = {record["key"]: record for record in job.records()}
     assert {key: json.loads(record["value"]) for key, record in found.items()} == {
         f"k{value}": {"key": f"k{value}", "value": value} for value in (1, 2, 3)
     }
     headers = {key: {each["key"]: each["value"].decode() for each in found[key]["headers"]} for key in found}
     assert headers["k2"] == {"job": job.sink.job, "epoch": "1", "number": "1"}
-    assert headers["k3"]["epoch"] == "0"
+    assert headers["k3"]["epoch"] == "3"
     assert job.sink.read(staged)["value"].to_pylist() == [1, 2]
 
 
@@ -90,10 +90,10 @@ def test_an_epoch_is_there_once_whoever_commits_it_again(kafka: str) -> None:
     with pytest.raises(TableError, match="fence"):  # a coordinator that is thought to be dead
         job.publish(4, 44)
     resumed.publish(4, 4)
-    resumed.publish(RESULT, 5)
+    resumed.publish(5, 5, is_last=True)
     again = Job(kafka, job.topic, saved=True, name=job.sink.job)
     again.publish(5, 6)
-    again.publish(RESULT, 7)
+    again.publish(6, 7, is_last=True)
     assert job.values() == [1, 2, 3, 4, 5]
 
 
@@ -103,15 +103,15 @@ def test_without_checkpoints_a_job_that_is_begun_anew_publishes_all_again(kafka:
     job.sink.abort()
     job.begin()
     job.publish(1, 1, 2)
-    job.publish(RESULT)
-    job.publish(RESULT, 9)
+    job.publish(2, is_last=True)
+    job.publish(2, 9, is_last=True)
     assert job.values() == [1, 1, 2]
 
 
 def test_a_result_without_epochs_is_there_once(kafka: str) -> None:
     job = Job(kafka, publishes=None)
     for _ in range(2):
-        job.publish(RESULT, 1, 2)
+        job.publish(1, 1, 2, is_last=True)
     assert job.values() == [1, 2]
 
 
@@ -120,7 +120,7 @@ def test_values_that_json_does_not_have_are_texts(kafka: str) -> None:
     job.sink.know(replace(job.sink.context, key=("day", "n")))
     day = datetime.date(2024, 5, 1)
     row = {"day": day, "n": 1, "raw": b"\x00\xff", "price": decimal.Decimal("1.50"), "none": None, "list": [1.5]}
-    job.sink.commit([pa.Table.from_pylist([row])], RESULT, 0.0)
+    job.sink.commit([pa.Table.from_pylist([row])], 1, 0.0, is_last=True)
     [record] = job.records()
     assert record["key"] == '["2024-05-01", 1]'
     assert json.loads(record["value"]) == {

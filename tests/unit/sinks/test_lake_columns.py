@@ -179,7 +179,7 @@ def test_a_table_is_not_made_of_types_that_nobody_knows(lake: Lake) -> None:
     nobody = pa.schema([("n", pa.int64()), ("v", pa.null())])
     sink = lake.sink()
     sink.begin()
-    sink.commit([sink.stage(nobody.empty_table(), 0, 0)], 0, 0.0)
+    sink.commit([sink.stage(nobody.empty_table(), 0, 0)], 1, 0.0, is_last=True)
     sink.abort()
     with pytest.raises(
         TableError, match=r"column 'v' has only nulls so far, so the new table at .*: declare the result"
@@ -190,6 +190,6 @@ def test_a_table_is_not_made_of_types_that_nobody_knows(lake: Lake) -> None:
     sink = lake.sink("overwrite")
     assert lake.rows() == [{"n": 1, "v": "x"}, {"n": 2, "v": None}]
     sink.begin()
-    sink.commit([sink.stage(nobody.empty_table(), 0, 0)], 0, 0.0)
+    sink.commit([sink.stage(nobody.empty_table(), 0, 0)], 1, 0.0, is_last=True)
     sink.abort()
     assert lake.rows() == []

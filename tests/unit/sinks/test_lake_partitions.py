@@ -144,7 +144,7 @@ def test_a_relative_path_is_where_the_job_began(tmp_path: Path, monkeypatch: pyt
     sink = Delta("lake", "append")
     sink.begin()
     monkeypatch.chdir(tmp_path)
-    sink.commit(staged(sink, pa.table({"n": [1, 2]}), 0), 0, 0.0)
+    sink.commit(staged(sink, pa.table({"n": [1, 2]}), 0), 1, 0.0, is_last=True)
     assert pl.read_delta(str(tmp_path / "here" / "lake")).height == 2
 
 

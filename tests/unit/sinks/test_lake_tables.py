@@ -46,7 +46,7 @@ class Lake:
         sink.check()
         sink.begin()
         staged = [sink.stage(pa.table({"value": [value]}), task, 0) for task, value in enumerate(values)]
-        sink.commit(staged, 0, 0.0)
+        sink.commit(staged, 1, 0.0, is_last=True)
         sink.abort()
 
     def read(self) -> pl.DataFrame:
@@ -178,7 +178,7 @@ def test_types_that_a_table_has_not_are_brought_into_its_own_or_refused(tmp_path
     sink = lake.sink()
     sink.begin()
     rows = {"at": pa.array([at], pa.timestamp("ns", "UTC")), "word": pa.array(["a"], pa.large_string())}
-    sink.commit([sink.stage(pa.table(rows), 0, 0)], 0, 0.0)
+    sink.commit([sink.stage(pa.table(rows), 0, 0)], 1, 0.0, is_last=True)
     sink.abort()
     assert lake.read().rows() == [(at, "a")]
     sink.begin()
@@ -212,7 +212,7 @@ def test_a_delta_table_may_be_in_object_storage(s3_port: int) -> None:
         sink = Delta(where, "append", options)
         sink.begin()
         sink.stage(pa.table({"value": [0]}), 1, 0)
-        sink.commit([pickle.loads(pickle.dumps(sink)).stage(pa.table({"value": [value]}), 0, 0)], 0, 0.0)
+        sink.commit([pickle.loads(pickle.dumps(sink)).stage(pa.table({"value": [value]}), 0, 0)], 1, 0.0, is_last=True)
         sink.abort()
     assert sorted(pl.read_delta(where, storage_options=options)["value"].to_list()) == [1, 2]
     assert len([key for key in keys(s3_port, "results", "lake/") if "_delta_log" not in key]) == 2

@@ -52,7 +52,7 @@ def write(uri: str, value: int, mode: str = "overwrite", tasks: int = 2) -> tupl
     sink.begin()
     try:
         staged = [sink.stage(pa.table({"value": [value]}), task, 0) for task in range(tasks)]
-        return tuple(sink.commit(staged, 0, 0.0))
+        return tuple(sink.commit(staged, 1, 0.0, is_last=True))
     finally:
         sink.abort()
 
@@ -143,10 +143,10 @@ def test_a_commit_of_which_nothing_is_heard_is_looked_for(s3_port: int, place: s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(S3Files, "put", failing)
         if lost == "the answer":
-            assert sink.commit(staged, 0, 0.0) == tuple(staged)
+            assert sink.commit(staged, 1, 0.0, is_last=True) == tuple(staged)
         else:
             with pytest.raises(TableError, match="was closed"):
-                sink.commit(staged, 0, 0.0)
+                sink.commit(staged, 1, 0.0, is_last=True)
     sink.abort()
     assert values(place) == ([2] if lost == "the answer" else [1, 1])
     assert len(names(s3_port, place)) == 1 + len(values(place))
@@ -160,7 +160,7 @@ def test_a_commit_that_arrives_after_its_job_has_given_up_is_refused(s3_port: in
     vars(late).update(vars(sink))
     sink.abort()
     with pytest.raises(TableError, match="another job has begun to write to"):
-        late.commit(staged, 0, 0.0)
+        late.commit(staged, 1, 0.0, is_last=True)
     assert (values(place), len(names(s3_port, place))) == ([1, 1], 3)
 
 
@@ -171,10 +171,10 @@ def test_of_two_jobs_the_last_to_begin_publishes_and_neither_harms_the_other(s3_
     last.begin()
     of_last = [last.stage(pa.table({"value": [2]}), 0, 0)]
     with pytest.raises(TableError, match=r"to s3://results/\S+: of two jobs .* the last one to begin publishes"):
-        first.commit(of_first, 0, 0.0)
+        first.commit(of_first, 1, 0.0, is_last=True)
     late = first.stage(pa.table({"value": [1]}), 1, 0)
     first.abort()
-    last.commit(of_last, 0, 0.0)
+    last.commit(of_last, 1, 0.0, is_last=True)
     last.abort()
     assert values(place) == [2]
     assert names(s3_port, place) == {MANIFEST, *of_last, late}, "a task that was late leaves a file that nobody reads"

@@ -23,7 +23,7 @@ from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks.delta import Delta
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
-from dpa.sinks.sink import RESULT, Newest, Sink
+from dpa.sinks.sink import Newest, Sink
 from experiments.s3_server import uri_of
 
 LINE: Line = ((0, "one"), (4, "other"))
@@ -49,12 +49,12 @@ class Job:
         sink.know(replace(sink.context, job=self.name, with_checkpoints=True, key="value"))
         return sink
 
-    def publish(self, epoch: int, *values: int, line: Line = LINE) -> list[Any]:
-        sink = self.sink if epoch == RESULT else self.coordinator
-        sink.know(replace(sink.context, line=line if epoch != RESULT else ()))
+    def publish(self, epoch: int, *values: int, line: Line = LINE, is_last: bool = False) -> list[Any]:
+        sink = self.sink if is_last else self.coordinator
+        sink.know(replace(sink.context, line=() if is_last else line))
         tables = [pa.table({"value": [each]}) for each in values]
         staged = [pickle.loads(pickle.dumps(sink)).stage(rows, task, epoch) for task, rows in enumerate(tables)]
-        sink.commit(staged, epoch, epoch / 2)
+        sink.commit(staged, epoch, epoch / 2, is_last=is_last)
         return staged
 
     def values(self) -> list[int]:
@@ -88,9 +88,9 @@ def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_row
     job = make()
     assert job.known().newest() is None
     pending = [job.publish(epoch, epoch, epoch * 10) for epoch in (1, 2, 3, 5, 6)]
-    job.publish(RESULT, 7)
+    job.publish(7, 7, is_last=True)
     job.sink.abort()
-    assert job.known().newest() == Newest(6, LINE, is_last=True)
+    assert job.known().newest() == Newest(7, LINE, is_last=True)
 
     job.known().take_back(3, is_trial=True)
     assert job.values() == [1, 2, 3, 5, 6, 7, 10, 20, 30, 50, 60]
@@ -104,7 +104,7 @@ def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_row
     job.publish(4, 4, line=other)
     assert job.known().newest() == Newest(4, other)
     job.publish(5, 50, line=other)
-    job.publish(RESULT, 60)
+    job.publish(7, 60, is_last=True)
     assert job.values() == [1, 2, 3, 4, 10, 20, 30, 50, 60]
     job.sink.abort()
 
@@ -117,7 +117,7 @@ def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_row
     assert (job.values(), job.known().newest()) == ([], Newest(0, LINE[:1]))
     job.begin()
     job.publish(1, 1)
-    job.publish(RESULT, 2)
+    job.publish(2, 2, is_last=True)
     assert job.values() == [1, 2]
 
 
@@ -232,8 +232,8 @@ def test_a_job_that_runs_keeps_its_directory(tmp_path: Path) -> None:
 def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
     job = Job(lambda: ParquetDirectory(str(tmp_path / "out")))
     assert job.known().newest() is None
-    job.publish(RESULT, 1)
-    assert job.known().newest() == Newest(RESULT, is_last=True)
+    job.publish(1, 1, is_last=True)
+    assert job.known().newest() == Newest(0, is_last=True)
     with pytest.raises(TableError, match=r"what was published at .*out cannot be taken back"):
         job.known().take_back(1, is_trial=True)
 
@@ -248,7 +248,7 @@ def test_records_of_a_topic_stay(kafka: str) -> None:
     newest = job.known().newest()
     assert newest is not None and newest.epoch == 5
     assert newest.line in (LINE, ()), "what is beside an offset this broker does not keep"
-    job.publish(RESULT, 3)
+    job.publish(6, 3, is_last=True)
     assert job.known().newest() == Newest(5, newest.line, is_last=True)
     with pytest.raises(TableError, match=r"what was published at t\w+ at .* cannot be taken back"):
         job.known().take_back(3, is_trial=True)
