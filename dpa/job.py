@@ -17,7 +17,7 @@ from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.forecast_stages import Forecast
 from dpa.driver.inputs import Inputs, lazy_session
-from dpa.driver.outputs import published, written
+from dpa.driver.outputs import written
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
 from dpa.driver.spec import JobSpec
@@ -88,9 +88,7 @@ class Job:
     @property
     def directories(self) -> dict[str, str]:
         """The directories of its results and partial results, by the key path that names each."""
-        results = [(key, section.path) for key, section in written(self.spec.file)]
-        partial = [(key, section.path) for key, section in published(self.spec.file)]
-        return {f"{key}.path": path for key, path in (*results, *partial) if path is not None}
+        return {f"{key}.path": section.path for key, section in written(self.spec.file) if section.path is not None}
 
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
 from dpa._util.outages import Outages
-from dpa.config import JobFile
-from dpa.driver.outputs import DEAD_LETTERS, PartialPublication, ResultSink, publish, published
+from dpa.driver.outputs import DEAD_LETTERS, ResultSink, publish
 from dpa.driver.spec import JobSpec
 from dpa.protocol.graph import Graph
 from dpa.protocol.plan import RunOutcome
@@ -16,11 +14,6 @@ from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.wire.instructions import Commit
 from dpa.result import Report, Result, when_written
 from dpa.sinks.objects import ParquetObjects
-
-
-def partial_outputs(file: JobFile) -> dict[str, PartialPublication]:
-    """By the key path of the section that asks for each. ConfigError if a directory cannot be used."""
-    return {key: PartialPublication(file, given.path, key) for key, given in published(file) if given.path is not None}
 
 
 class RunOutputs:
@@ -31,8 +24,8 @@ class RunOutputs:
         outages: how all sinks bear outages of their places.
     """
 
-    def __init__(self, spec: JobSpec, partial: Mapping[str, PartialPublication], *, is_saved: bool) -> None:
-        """`partial`: as from `partial_outputs`; `is_saved`: the job makes checkpoints."""
+    def __init__(self, spec: JobSpec, *, is_saved: bool) -> None:
+        """`is_saved`: the job makes checkpoints."""
         self.results = [
             ResultSink(spec.file, step, spec.outputs.get(step.at("write")), is_saved=is_saved) for step in spec.results
         ]
@@ -40,7 +33,7 @@ class RunOutputs:
         self.outages = Outages()
         self._letters = spec.outputs.get(DEAD_LETTERS)
         self._partial = {
-            step.name: partial[step.at("aggregation")]
+            step.name: spec.outputs[step.at("aggregation")]
             for step in spec.steps
             if step.config.aggregation is not None and step.config.aggregation.path is not None
         }

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpa._util.as_yaml import as_yaml
 from dpa._util.outages import Outages
-from dpa.config import AggregationConfig, JobFile, OutputConfig
+from dpa.config import JobFile, OutputConfig, PublishConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import sink_of
 from dpa.driver.summary import StageOutcome
@@ -119,6 +119,12 @@ class Publication:
             if holds(here, there) or holds(there, here):
                 relation = "are one directory" if here.resolve() == there.resolve() else "lie one in the other"
                 raise self._error(f"{self._path} and {path}, of {key}.path, {relation}; name two directories")
+
+    def clear(self) -> None:
+        """Have readers see no partial results of an older run."""
+        assert isinstance(self.sink, ParquetObjects)
+        with self._refusing():
+            self.sink.clear()
 
     def __enter__(self) -> Publication:
         """Begin. ConfigError if rows cannot be staged there, or what is there must not be overwritten."""
@@ -226,57 +232,28 @@ def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
     """ConfigError if a result may not be published where it is to go, or two directories lie one in the other."""
     before: dict[str, str | None] = {}
     for key, output in written(file):
-        outputs[key].check()
         for other, path in before.items():
             outputs[key].check_apart(other, path)
+        outputs[key].check()
         before[key] = output.path
 
 
 def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
-    """The sections that say where results and dead letters go, each with its key path."""
+    """The sections that say where results, dead letters and partial results go, each with its key path."""
     for name, step in file.stages.items():
         if step.write is not None:
             yield file.at(name, "write"), step.write
     if file.config.dead_letters is not None:
         yield DEAD_LETTERS, file.config.dead_letters
+    for name, step in file.stages.items():
+        if step.aggregation is not None and step.aggregation.path is not None:
+            table = PublishConfig(mode="table", every=step.aggregation.seconds)
+            partial = OutputConfig(path=step.aggregation.path, mode="overwrite", publish=table)
+            yield file.at(name, "aggregation"), partial
 
 
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:
     return Memory().read([share for part in outcome.outputs[stage] for share in part.staged])
-
-
-class PartialPublication(Publication):
-    """A context in which a directory of partial results belongs to this job alone: a table that each epoch replaces.
-    Those of an older run are replaced, too."""
-
-    def __init__(self, file: JobFile, path: str, key: str) -> None:
-        with file.blaming(f"{key}.path", TableError):
-            sink = FORMATS["parquet"].sink(Target(path, "overwrite", section=key, publishes="table"))
-        super().__init__(file, sink, f"{key}.path", path, "table")
-
-    def clear(self) -> None:
-        """Have readers see no epoch of an older run."""
-        assert isinstance(self.sink, ParquetObjects)
-        with self._refusing():
-            self.sink.clear()
-
-
-def check_partial_results(file: JobFile) -> None:
-    """ConfigError if partial results may not be published where they are to go, or beside a result. Nothing is
-    written."""
-    for key, given in published(file):
-        if given.path is not None:
-            partial = PartialPublication(file, given.path, key)
-            for other, output in written(file):
-                partial.check_apart(other, output.path)
-            partial.check()
-
-
-def published(file: JobFile) -> Iterator[tuple[str, AggregationConfig]]:
-    """The sections that ask for partial results, each with its key path."""
-    for name, step in file.stages.items():
-        if step.aggregation is not None:
-            yield file.at(name, "aggregation"), step.aggregation
 
 
 _NUMBERS = ("split", "offset", "rows", "edge", "block", "epoch", "generation")

@@ -16,7 +16,7 @@ from dpa._util.as_yaml import as_yaml
 from dpa._util.streams import chosen_level
 from dpa.driver._first_tables import with_first_tables
 from dpa.driver._progress import RunProgress
-from dpa.driver._run_outputs import RunOutputs, partial_outputs
+from dpa.driver._run_outputs import RunOutputs
 from dpa.driver._saved_run import SavedRun
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
@@ -56,13 +56,12 @@ class Run:
         self._is_closed = False
         self._progress = RunProgress(Observers(RunLog(_log, config.name), observer or Unobserved()))
         # All relative paths come first: `for_one_run` imports executors, which may change the working directory.
-        partial = partial_outputs(spec.file)
         log, self._directory = config.epoch_log, spec.file.directory
         self._log_path = log if log is None or "://" in log else str(Path(log).absolute())
         self._saved = _saved(spec, resume)
         self._spec = spec = spec.for_one_run()
         self._inputs = Inputs(spec)
-        self._outputs = RunOutputs(spec, partial, is_saved=self._saved is not None)
+        self._outputs = RunOutputs(spec, is_saved=self._saved is not None)
         self._know_job(uuid.uuid4().hex)
         self._first_tables: dict[str, str] = {}
         self._outcome: RunOutcome | None = None

@@ -17,7 +17,7 @@ from dpa.driver._directories import check_place, check_prefix
 from dpa.driver._loading import actors_path, reference_of
 from dpa.driver._steps import Objects, steps_of
 from dpa.driver._windows import with_event_time
-from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, check_partial_results, outputs_of, written
+from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, outputs_of, written
 from dpa.errors import ConfigError
 from dpa.execution.publishing import CHANGE, EPOCH
 from dpa.executors import name_of
@@ -156,7 +156,6 @@ class JobSpec:
     def check(self) -> None:
         """ConfigError if executors are wrong, or sections do not go together."""
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
-        check_partial_results(self.file)
         self.check_references()
         for is_wrong, key, message in (*self._faults_of_log(), *self._faults_of_letters()):
             if is_wrong:

@@ -1,14 +1,11 @@
 """A result and partial results go nowhere where they would destroy what the job needs: code, inputs, stages."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from output_samples import check_outputs, job, of, write
 
 from dpa import config
-from dpa.config import JobFile
-from dpa.driver.outputs import check_partial_results
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 
@@ -55,7 +52,6 @@ def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output
     file = config.load(path)
     with pytest.raises(ConfigError, match=rf"job.yaml:[12]: \w+.path: .*{which}"):
         check_outputs(file)
-        check_partial_results(file)
 
 
 def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
@@ -95,16 +91,14 @@ def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, give
         write(file)
 
 
-@pytest.mark.parametrize("check", [check_outputs, check_partial_results])
-def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: Callable[[JobFile], None]) -> None:
+def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path) -> None:
     """Rounds of an older run are removed when a job begins, and it may read them."""
     (tmp_path / "old" / f"run-{0:032x}" / "epoch-000001").mkdir(parents=True)
     sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / f"run-{0:032x}" / "epoch-000001")}}
     where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
     for section, given in where.items():
-        if check is (check_partial_results if section == "aggregation" else check_outputs):
-            with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
-                check(of({**sections, section: given}))
+        with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
+            check_outputs(of({**sections, section: given}))
 
 
 def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_rows_go_to_the_partitions_of_a_table(lake: Lake, kind: pa.DataType, how
     values = VALUES[kind] * 2
     rows = pa.table({"n": range(len(values)), "p": pa.array(values, kind)})
     publishes = "final" if how == "final" else None
-    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else (0,))
+    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else ())
     expected = [*(before.to_pylist() if how != "overwrite" else []), *rows.select(["p", "n"]).to_pylist()]
     assert lake.rows() == expected
     if lake.kind == "delta":
@@ -199,7 +199,7 @@ def test_rows_go_to_partitions_that_iceberg_computes(
     table = lake.catalog.create_table("some.table", columns, partition_spec=spec)
     rows = pa.table({"n": range(len(values)), "p": pa.array(values, table.schema().as_arrow().field("p").type)})
     publishes = "final" if how == "final" else None
-    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else (0,))
+    written(lake.sink("overwrite" if how == "overwrite" else "append", publishes), rows, (1, 2) if publishes else ())
     assert lake.rows() == rows.select(["p", "n"]).to_pylist()
     assert lake.catalog.load_table("some.table").spec().fields[0].transform == transform
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from output_samples import of
+from output_samples import check_outputs, of
 
 import dpa
 from dpa import results
 from dpa.config import JobFile
-from dpa.driver.outputs import PartialPublication, check_partial_results
+from dpa.driver.outputs import Publication, outputs_of
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import reading
 from dpa.sinks.objects import ParquetObjects
@@ -46,10 +46,8 @@ def job(directory: Path, **sections: object) -> JobFile:
     return of({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections})
 
 
-def publication_of(file: JobFile) -> PartialPublication:
-    assert file.config.aggregation is not None
-    assert file.config.aggregation.path is not None
-    return PartialPublication(file, file.config.aggregation.path, "aggregation")
+def publication_of(file: JobFile) -> Publication:
+    return outputs_of(file)["aggregation"]
 
 
 def test_the_newest_complete_epoch_is_read(tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ def test_a_reader_says_that_shares_are_of_different_types(tmp_path: Path) -> Non
 def test_epochs_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         publish(tmp_path, number, share("a"))
-    check_partial_results(job(tmp_path))
+    check_outputs(job(tmp_path))
     with publication_of(job(tmp_path)) as directory:
         assert results(tmp_path).epoch == 3
         directory.clear()
@@ -164,14 +162,14 @@ def test_what_a_dead_generation_still_publishes_is_not_seen(tmp_path: Path) -> N
 
 def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     place = tmp_path / "some" / "where"
-    check_partial_results(job(place))
+    check_outputs(job(place))
     with publication_of(job(place)) as directory:
         directory.clear()
     assert list(place.iterdir()) == []
 
 
 def test_without_a_path_nothing_is_looked_at() -> None:
-    check_partial_results(of({"key": "word", "aggregation": {"seconds": 1}}))
+    check_outputs(of({"key": "word", "aggregation": {"seconds": 1}}))
 
 
 @pytest.mark.parametrize("stranger", ["data.csv", "epoch-1", "run-1", "LATEST.old", ".unseen"])
@@ -179,13 +177,13 @@ def test_a_directory_that_holds_anything_else_is_refused(tmp_path: Path, strange
     publish(tmp_path, 1, share("a"))
     (tmp_path / stranger).touch()
     with pytest.raises(ConfigError, match=f"aggregation.path: .* holds {stranger}, no file of a result"):
-        check_partial_results(job(tmp_path))
+        check_outputs(job(tmp_path))
 
 
 def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
     with publication_of(job(tmp_path)):
         publish(tmp_path, 1, share("a"))
-        check_partial_results(job(tmp_path))
+        check_outputs(job(tmp_path))
         with (
             pytest.raises(ConfigError, match=r"aggregation.path: another job publishes .* now; wait for its end"),
             publication_of(job(tmp_path)),
@@ -208,14 +206,14 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"aggregation.path: .*/file is a file; name a directory"):
-        check_partial_results(job(tmp_path / "file"))
+        check_outputs(job(tmp_path / "file"))
     with pytest.raises(ConfigError, match="gs://bucket/x is a URI"):
-        check_partial_results(of({"aggregation": {"seconds": 1, "path": "gs://bucket/x"}}))
+        check_outputs(of({"aggregation": {"seconds": 1, "path": "gs://bucket/x"}}))
 
 
 @pytest.mark.parametrize(("output", "path"), [("out", "out"), ("out", "out/so-far"), ("out/result", "out")])
 def test_epochs_and_the_result_may_not_lie_one_in_the_other(tmp_path: Path, output: str, path: str) -> None:
     file = job(tmp_path / path, output={"path": str(tmp_path / output)})
     with pytest.raises(ConfigError, match=r"aggregation.path: .* (lie one in the other|are one directory); name two"):
-        check_partial_results(file)
-    check_partial_results(job(tmp_path / "out" / "so-far", output={"path": str(tmp_path / "out" / "result")}))
+        check_outputs(file)
+    check_outputs(job(tmp_path / "out" / "so-far", output={"path": str(tmp_path / "out" / "result")}))
