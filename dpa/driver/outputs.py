@@ -51,7 +51,7 @@ class Publication:
         place."""
         self.sink = sink
         self.publishes = publishes
-        sink.know(replace(sink.context, publishes=publishes))
+        sink.know(replace(sink.job_context, publishes=publishes))
         self.outages = Outages()
         self._file = file
         self._key = key

@@ -102,7 +102,7 @@ class Checkpointing:
 
     def _know_line(self, checkpoint: Manifest | None) -> None:
         for sink in self._sinks:
-            sink.know(replace(sink.context, line=() if checkpoint is None else checkpoint.line))
+            sink.know(replace(sink.job_context, line=() if checkpoint is None else checkpoint.line))
 
     @property
     def _data(self) -> DataFiles:

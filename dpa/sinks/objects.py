@@ -74,7 +74,7 @@ class ParquetObjects(Sink):
     def __getstate__(self) -> dict[str, Any]:
         """What tasks need, and what commits epochs."""
         known = {"_text": partial(str, self._text()), "_large": set()}
-        return {**known, **{name: getattr(self, name) for name in ("context", "_objects", "_writer")}}
+        return {**known, **{name: getattr(self, name) for name in ("job_context", "_objects", "_writer")}}
 
     @property
     def place(self) -> str:

@@ -61,7 +61,7 @@ class _Known(Generic[_Value]):
         self._of = of
 
     def __get__(self, sink: Sink, kind: type[Sink]) -> _Value:
-        return self._of(sink.context)
+        return self._of(sink.job_context)
 
 
 class Sink(ABC):
@@ -91,11 +91,11 @@ class Sink(ABC):
     reported with its type.
 
     Attributes:
-        context: the job. Its fields can be read as `self.job`, `self.key` and so on.
+        job_context: what `know` was given last. Its fields can be read as `self.job`, `self.key` and so on.
         in_driver: whether epochs are committed in the process that runs the job, by the object that was made there.
     """
 
-    context = SinkContext()
+    job_context = SinkContext()
     in_driver = False
     job = _Known(lambda context: context.job)
     key = _Known(lambda context: context.key)
@@ -105,7 +105,7 @@ class Sink(ABC):
 
     def know(self, context: SinkContext) -> None:
         """Write for this job. Its `line` is complete only before an epoch is committed."""
-        self.context = context
+        self.job_context = context
 
     @property
     def place(self) -> str | None:

@@ -45,7 +45,7 @@ class Job:
     """What a driver and its coordinators do with a sink."""
 
     def __init__(self, sink: Sink, name: str, *, with_checkpoints: bool) -> None:
-        sink.know(replace(sink.context, job=name or sink.job, with_checkpoints=with_checkpoints))
+        sink.know(replace(sink.job_context, job=name or sink.job, with_checkpoints=with_checkpoints))
         self.sink = sink
         sink.check()
         self.begin()

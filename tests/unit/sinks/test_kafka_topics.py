@@ -117,7 +117,7 @@ def test_a_result_without_epochs_is_there_once(kafka: str) -> None:
 
 def test_values_that_json_does_not_have_are_texts(kafka: str) -> None:
     job = Job(kafka)
-    job.sink.know(replace(job.sink.context, key=("day", "n")))
+    job.sink.know(replace(job.sink.job_context, key=("day", "n")))
     day = datetime.date(2024, 5, 1)
     row = {"day": day, "n": 1, "raw": b"\x00\xff", "price": decimal.Decimal("1.50"), "none": None, "list": [1.5]}
     job.sink.commit([pa.Table.from_pylist([row])], 1, 0.0, is_last=True)

@@ -37,7 +37,7 @@ class Lake:
 
     def sink(self, mode: str = "append", job: str = "") -> Delta | Iceberg:
         sink = {"delta": Delta, "iceberg": Iceberg}[self.kind](self.path, mode, self.args)
-        sink.know(replace(sink.context, job=job or sink.job))
+        sink.know(replace(sink.job_context, job=job or sink.job))
         return sink
 
     def write(self, *values: int, mode: str = "append", job: str = "") -> None:

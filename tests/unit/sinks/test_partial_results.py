@@ -28,7 +28,7 @@ def run_of(directory: Path) -> ParquetObjects:
     sink = ParquetObjects(str(directory), "overwrite", publishes="table")
     found, _ = sink._manifest()
     if found is not None and found.writer:
-        sink.know(replace(sink.context, job=found.claimed_by))
+        sink.know(replace(sink.job_context, job=found.claimed_by))
         sink._writer = found.writer
     else:
         sink.begin()

@@ -177,7 +177,7 @@ def test_what_is_committed_twice_is_there_once(case: Case) -> None:
     case.sink.abort()
     assert case.found() == seen
     resumed = case.again()
-    resumed.sink.know(case.sink.context)
+    resumed.sink.know(case.sink.job_context)
     resumed.sink.check()
     resumed.sink.begin()
     resumed.sink.commit(resumed.staged(), 1, 0.5)

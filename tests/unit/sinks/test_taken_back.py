@@ -46,12 +46,12 @@ class Job:
     def known(self) -> Sink:
         """The sink as whoever wants to know what is there has it."""
         sink = self._make()
-        sink.know(replace(sink.context, job=self.name, with_checkpoints=True, key="value"))
+        sink.know(replace(sink.job_context, job=self.name, with_checkpoints=True, key="value"))
         return sink
 
     def publish(self, epoch: int, *values: int, line: Line = LINE, is_last: bool = False) -> list[Any]:
         sink = self.sink if is_last else self.coordinator
-        sink.know(replace(sink.context, line=() if is_last else line))
+        sink.know(replace(sink.job_context, line=() if is_last else line))
         tables = [pa.table({"value": [each]}) for each in values]
         staged = [pickle.loads(pickle.dumps(sink)).stage(rows, task, epoch) for task, rows in enumerate(tables)]
         sink.commit(staged, epoch, epoch / 2, is_last=is_last)
@@ -184,7 +184,7 @@ def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypa
     monkeypatch.setattr(objects, "_FANOUT", 3)
     job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"))
     # It merges as a version did that did not know of this.
-    job.coordinator.know(replace(job.coordinator.context, with_checkpoints=False))
+    job.coordinator.know(replace(job.coordinator.job_context, with_checkpoints=False))
     life = type(job.coordinator)._life
     monkeypatch.setattr(ParquetObjects, "_life", "")
     for epoch in range(1, 20):
