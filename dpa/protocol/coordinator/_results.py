@@ -18,21 +18,20 @@ from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.messages.members import Left
 from dpa.protocol.wire.metrics import AggregationStats
 
-_NOT_ALL = -1
-
 
 class EpochResults:
     """Every time at the end of an epoch: all shares are of the same rows of the input.
 
     Attributes:
         epoch: the newest epoch of which they are published, or are to be; 0 before the first.
-        processed: records that the stage had processed by then; -1: windows that have been closed are not published.
         newest_rows: that were published of it.
+        has_closed: whether windows that have been closed may not be published.
     """
 
     def __init__(self, stage: Stage, epoch: int = 0) -> None:
         self.epoch, self.newest_rows = epoch, 0
-        self.processed = 0 if stage.reached.closed is None else _NOT_ALL
+        self.has_closed = stage.reached.closed is not None
+        self._processed = 0
         self._stage = stage.name
         self._seconds = stage.aggregate_seconds
         self._with_checkpoints = stage.commits_with_checkpoints
@@ -72,20 +71,19 @@ class EpochResults:
             return False
         return with_checkpoint if self._with_checkpoints else now >= self._due_at
 
-    @property
-    def has_closed(self) -> bool:
-        """Whether windows that have been closed may not be published."""
-        return self.processed == _NOT_ALL
+    def lack(self, processed: int) -> bool:
+        """Whether there is more to publish once this number of records is processed."""
+        return self.has_closed or processed > self._processed
 
     def begin(self, epoch: int, at: float, tasks: Sequence[int], processed: int) -> None:
         """These tasks are to publish what comes of the rows read by `at`, in seconds since the stream began."""
         self.close(epoch, at, tasks, are_some=False)
-        self.processed = processed
+        self._processed, self.has_closed = processed, False
 
     def close(self, epoch: int, at: float, tasks: Sequence[int], *, are_some: bool) -> None:
         """These tasks are to close their windows, if `are_some` that end, and to publish nothing."""
         self.epoch, self._at, self._tasks, self._shares = epoch, at, tasks, {}
-        self.processed = _NOT_ALL if are_some else self.processed
+        self.has_closed |= are_some
 
     def note(self, sender: Address, share: Published) -> None:
         """A task's share is staged; ProtocolError if it cannot come."""

@@ -140,12 +140,12 @@ class StageProgress(RuledMachine):
         is_due = self.results.are_due(self._coordinator.now, with_checkpoint=with_checkpoint)
         if not is_due or not self.is_running or self.has_nothing_left:
             return False
-        return self.spec.publishes_closed or self.ledger.processed > self.results.processed
+        return self.spec.publishes_closed or self.results.lack(self.ledger.processed)
 
     @property
     def has_unpublished(self) -> bool:
         """Whether it has processed records of which nothing is published, as is to be by the time of a checkpoint."""
-        return self.spec.is_named and self.ledger.processed > self.results.processed
+        return self.spec.is_named and self.results.lack(self.ledger.processed)
 
     @property
     def is_emitting(self) -> bool:
