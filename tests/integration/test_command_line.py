@@ -62,7 +62,7 @@ def job(tmp_path: Path) -> Path:
 def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     # Ray's log monitor passes lines of the tasks on when it comes to them: the job goes on when one was there.
-    of_a_task = re.compile(r"INFO    [a-z]+ 0 dpa\.runtime\._shell: state: [a-z]+ -> [a-z]+")
+    of_a_task = re.compile(r"INFO    [a-z]+ 0 dpa\.runtime\.actors\._shell: state: [a-z]+ -> [a-z]+")
     seen, lines = tmp_path / "seen", []
     reducer = f"reducer={{use: executors_for_tests:Waiting, args: {{until: {seen}}}}}"
     options = ["--json", "--report", "report", "--progress", "plain", "--log", "info", "--set", reducer]
