@@ -16,9 +16,8 @@ import pyarrow as pa
 from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
-from dpa.sinks._format import Format
 from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
-from dpa.sinks.reading import TableEpochs
+from dpa.sinks.reading import Format, TableEpochs
 from dpa.sinks.sink import Newest, together
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from dpa._util.lines import as_text, from_text, until
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
-from dpa.sinks._format import Format
 from dpa.sinks._packages import PackageSink
+from dpa.sinks.reading import Format
 from dpa.sinks.sink import Newest, together
 from dpa.sources.kafka import asking_brokers
 

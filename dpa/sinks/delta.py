@@ -28,11 +28,10 @@ from dpa._util.lines import from_text
 from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._delta_layout import DeltaLayout
-from dpa.sinks._format import Format
 from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
 from dpa.sinks.objects import objects_at
-from dpa.sinks.reading import TableEpochs
+from dpa.sinks.reading import Format, TableEpochs
 from dpa.sinks.sink import Newest
 from dpa.sources.paths import prefix_of
 
@@ -301,7 +300,6 @@ class Delta(TableSink):
         return fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
 
     def _log(self, name: str, version: int, *entries: Mapping[str, Any]) -> None:
-        """Write a version of the log of a part."""
         text = "".join(f"{json.dumps(entry)}\n" for entry in entries).encode()
         path = f"{name}/{_LOG}/{version:020d}.json"
         with self._files.open_output_stream(path, buffer_size=len(text) + 1) as stream:

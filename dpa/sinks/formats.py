@@ -9,8 +9,7 @@ from typing import Any
 from dpa._util.words import alternatives
 from dpa.errors import TableError
 from dpa.sinks import _iceberg, _kafka, delta, parquet
-from dpa.sinks._format import Format, Target
-from dpa.sinks.reading import Results
+from dpa.sinks.reading import Format, Results, Target
 from dpa.sources.paths import without_file_scheme
 
 FORMATS: dict[str, Format] = {

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from dpa._util.disk import is_of_file_system, sync, why, writing
 from dpa._util.signals import interrupts_held
 from dpa.errors import PlaceTakenError, TableError
-from dpa.sinks._format import Format, Target
 from dpa.sinks._replacement import (
     MARK,
     Replacement,
@@ -25,7 +24,7 @@ from dpa.sinks._replacement import (
     shown,
 )
 from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.reading import ParquetEpochs
+from dpa.sinks.reading import Format, ParquetEpochs, Target
 from dpa.sinks.sink import Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of
 

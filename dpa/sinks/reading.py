@@ -1,22 +1,23 @@
-"""Reads results that a job publishes by epoch, while it runs and afterwards."""
+"""Reads results that a job publishes by epoch, while it runs and afterwards; and what a format of results is, which has
+a sink and such a reader."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dpa.errors import TableError
-from dpa.execution.publishing import CHANGE, latest
+from dpa.execution.publishing import CHANGE, Publishes, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks._packages import EPOCH, LAST, SECONDS, TableSink
 from dpa.sinks._part_files import table_in
 from dpa.sinks.objects import manifest_at, objects_at
-from dpa.sinks.sink import together
+from dpa.sinks.sink import Sink, together
 from dpa.sources.manifest import ResultManifest
 
 if TYPE_CHECKING:
@@ -177,3 +178,55 @@ class TableEpochs(Epochs):
     def _newest(self) -> tuple[Any, Mapping[str, Any] | None]:
         table = self._sink.table()
         return table, None if table is None else self._sink.newest_epoch(table)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a job file says of where rows go in a format.
+
+    Attributes:
+        path: a directory, a URI, or a name that the format knows.
+        mode: what becomes of rows that are there: `error`, `overwrite` or `append`.
+        args: the format's own options.
+        section: the key path of all this, for messages.
+        mark: returns the job's configuration, as text to be kept beside the rows.
+        publishes: what each epoch publishes; None: there is one result, at the end.
+        private: whether others may not read what this process stages.
+    """
+
+    path: str
+    mode: str = "error"
+    args: Mapping[str, Any] = field(default_factory=dict)
+    section: str = "output"
+    mark: Callable[[], str] = str
+    publishes: Publishes | None = None
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of results: `dpa.sinks.formats` lists them.
+
+    Attributes:
+        name: in a job file.
+        sink: makes the sink of a target. Raises TableError if there can be none.
+        modes: what `mode` may be.
+        noun: what its path names.
+        takes_args: whether it has options.
+        is_directory: whether a path is a directory or a URI, and no name.
+        epochs: finds what was published by epoch at a path, with the format's options; None: it is not read back.
+        unread: what that is then, before the path in a message.
+        is_at: whether a path that is given without a format is of this one.
+        reads_back: whether rows that were published before the end can be read at the end.
+    """
+
+    name: str
+    sink: Callable[[Target], Sink]
+    modes: tuple[str, ...] = ("error", "overwrite", "append")
+    noun: str = "a table"
+    takes_args: bool = True
+    is_directory: bool = True
+    epochs: Callable[[str, Mapping[str, Any]], Epochs] | None = None
+    unread: str = ""
+    is_at: Callable[[str], bool] = lambda path: False
+    reads_back: bool = False
