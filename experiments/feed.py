@@ -41,7 +41,7 @@ class _Watch(Unobserved):
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         """Look."""
-        if self.first_read is None and snapshot.totals.read:
+        if self.first_read is None and snapshot.records.read:
             self.first_read, self.knew_all = time.monotonic(), snapshot.rows > 0
 
 

@@ -90,7 +90,7 @@ class RunProgress:
         saved = (self._snapshot and self._snapshot.checkpoints) or self._no_checkpoint
         if self._snapshot is not None and self._snapshot.generation < death.generation:  # which has said nothing yet
             saved = CheckpointStats(read=saved.read, read_before=saved.read)
-        behind, rows = saved.read, max(0, self._tracker.totals.read - (saved.read - saved.read_before))
+        behind, rows = saved.read, max(0, self._tracker.newest.records.read - (saved.read - saved.read_before))
         self._dead_checkpoints.append(saved)
         self._tracker = RunTracker()
         at = max(0.0, death.at - self._stopwatch.began)
@@ -148,7 +148,7 @@ class RunProgress:
             last = replace(last, begun=seconds - snapshot.at)
         if last.restored is None and snapshot.at > 0:
             last = replace(last, restored=seconds - snapshot.at)
-        if self._tracker.totals.handled:
+        if self._tracker.newest.records.handled:
             last = replace(last, seconds=seconds)
             since = "the start of this driver" if last.rows is None else f"the death of {last.task} was noticed"
             self.show(f"records flow again, {seconds:.1f} s after {since}")

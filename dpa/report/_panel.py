@@ -24,12 +24,12 @@ from rich.style import Style
 from rich.table import Table as Grid
 from rich.text import Text
 
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.report._screens import happened
 from dpa.report._terminal import FAINT, table
 from dpa.result.content import Table
 from dpa.result.text import bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short
-from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
+from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
@@ -63,8 +63,7 @@ class PanelState:
     phase: str = ""
     detail: str = ""
     phase_began: float = 0.0
-    totals: Totals = field(default_factory=Totals)
-    snapshot: Snapshot | None = None
+    snapshot: TrackedSnapshot | None = None
     latest: tuple[News, ...] = ()
     rounds: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
@@ -121,7 +120,6 @@ class RichProgress:
                 whose = (found.stage, found.decision.reducer)
                 state.rounds = {**state.rounds, whose: state.rounds.get(whose, 0) + 1}
             state.latest = (*state.latest, found)[-REASON_LINES:]
-        state.totals = snapshot.totals
         state.snapshot = snapshot
 
     def ended(self, status: str) -> None:
@@ -149,32 +147,26 @@ class Panel:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         state, width = self._state, max(options.max_width - 4, 20)
         parts: list[RenderableType] = [self._phases()]
-        if state.snapshot is not None:
-            parts += [self._input(), self._records()]
-            if state.totals.latency_p99 is not None:
-                parts.append(line("latency  ", f"p99 {latency(state.totals.latency_p99)}"))
-            parts += _windows(state.snapshot, console, width)
+        if (now := state.snapshot) is not None:
+            parts += [_input(now), _records(now)]
+            if now.latency_p99 is not None:
+                parts.append(line("latency  ", f"p99 {latency(now.latency_p99)}"))
+            parts += _windows(now, console, width)
             # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
-            if state.totals.is_graph:
+            if now.is_graph:
                 height = max(free // 2 - 2, 1)
-                parts += [Text(), *table(_stages(state.totals, height), console)]
-                free -= min(len(state.totals.stages), height) + 2
-            tasks = self._tasks_in_focus(state.snapshot)
+                parts += [Text(), *table(_stages(now, height), console)]
+                free -= min(len(now.stages), height) + 2
+            tasks = _tasks_in_focus(now)
             crowded = len(tasks) > free - REASON_LINES
             reasons = self._reasons(console, width, REASON_LINES // 2 if crowded else REASON_LINES)
             rounds = {task.index: state.rounds.get((task.stage, task.index), 0) for task in tasks}
-            name = state.totals.focus if state.totals.is_graph else None
+            name = now.focus if now.is_graph else None
             queues = Queues(tasks, rounds, width, height=max(free - len(reasons), 3), name=name or "task")
-            parts += [Text(), queues.render(), Text(), self._counts(), *reasons]
+            parts += [Text(), queues.render(), Text(), _counts(now), *reasons]
         title = Text.assemble((state.name, "bold"), f" {clock(self._now - state.began)}")
         yield Frame(Group(*parts), title=title, title_align="left", border_style=FAINT, padding=(0, 1))
-
-    def _tasks_in_focus(self, snapshot: Snapshot) -> Sequence[TaskStats]:
-        focus = self._state.totals.focus
-        if focus is None:
-            return ()
-        return [task for task in snapshot[focus].tasks if task.index in snapshot[focus].present]
 
     def _phases(self) -> Text:
         state = self._state
@@ -186,42 +178,6 @@ class Panel:
         if state.detail:
             words.append(f"  {state.detail}", FAINT)
         return words
-
-    def _input(self) -> RenderableType:
-        totals = self._state.totals
-        share = totals.share_read
-        if share is None or totals.all_read:
-            return line("input    ", f"{'all ' if totals.all_read else ''}{plural(totals.read, 'row')} read")
-        return self._bar("input", share, f"{percent(share)} of {short(totals.rows)} rows")
-
-    def _records(self) -> RenderableType:
-        totals = self._state.totals
-        if totals.all_read:
-            words = f"{short(totals.handled)} of {short(totals.emitted)} processed ({short(totals.processed_rate)}/s)"
-            return self._bar("records", totals.share_processed, words)
-        return line(
-            "records  ",
-            f"{short(totals.mapped)} mapped ({short(totals.mapped_rate)}/s), "
-            f"{short(totals.handled)} processed ({short(totals.processed_rate)}/s), "
-            f"{short(totals.in_flight)} in flight",
-        )
-
-    def _bar(self, name: str, share: float, words: str) -> RenderableType:
-        row = Grid.grid(padding=(0, 2, 0, 0), expand=True, pad_edge=False)
-        row.add_column(min_width=7)
-        row.add_column(ratio=1)
-        row.add_column(justify="right", no_wrap=True)
-        if left := self._state.totals.seconds_left:
-            words += f", about {clock(math.ceil(left))} left"
-        row.add_row(Text(name), QueueBar(share, PROGRESS), Text(words))
-        return row
-
-    def _counts(self) -> Text:
-        refused = refusals(self._state.totals.decisions)
-        words = plural(self._state.totals.redistributions, "redistribution")
-        if self._state.totals.left_out:
-            words += f", {plural(self._state.totals.left_out, 'record')} left out"
-        return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
 
     def _reasons(self, console: Console, width: int, height: int) -> list[Text]:
         """The newest redistributions and changes of tasks in at most `height` lines, the oldest first."""
@@ -235,6 +191,48 @@ class Panel:
         return shown
 
 
+def _tasks_in_focus(now: TrackedSnapshot) -> Sequence[TaskStats]:
+    if now.focus is None:
+        return ()
+    stage = now[now.focus]
+    return [task for task in stage.tasks if task.index in stage.present]
+
+
+def _input(now: TrackedSnapshot) -> RenderableType:
+    share, read = now.share_read, now.records.read
+    if share is None or now.all_read:
+        return line("input    ", f"{'all ' if now.all_read else ''}{plural(read, 'row')} read")
+    return _bar("input", share, f"{percent(share)} of {short(now.rows)} rows", now.seconds_left)
+
+
+def _records(now: TrackedSnapshot) -> RenderableType:
+    records, rate = now.records, f"{short(now.processed_rate)}/s"
+    if now.all_read:
+        words = f"{short(records.handled)} of {short(records.emitted)} processed ({rate})"
+        return _bar("records", now.share_processed, words, now.seconds_left)
+    mapped = f"{short(records.mapped)} mapped ({short(now.mapped_rate)}/s)"
+    return line("records  ", f"{mapped}, {short(records.handled)} processed ({rate}), {short(now.in_flight)} in flight")
+
+
+def _bar(name: str, share: float, words: str, seconds_left: float | None) -> RenderableType:
+    row = Grid.grid(padding=(0, 2, 0, 0), expand=True, pad_edge=False)
+    row.add_column(min_width=7)
+    row.add_column(ratio=1)
+    row.add_column(justify="right", no_wrap=True)
+    if seconds_left:
+        words += f", about {clock(math.ceil(seconds_left))} left"
+    row.add_row(Text(name), QueueBar(share, PROGRESS), Text(words))
+    return row
+
+
+def _counts(now: TrackedSnapshot) -> Text:
+    refused = refusals(now.decisions)
+    words = plural(now.redistributions, "redistribution")
+    if now.left_out:
+        words += f", {plural(now.left_out, 'record')} left out"
+    return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
+
+
 def _wrapped(head: Text, words: str, console: Console, width: int, height: int) -> list[Text]:
     """Words beside a head in at most `height` lines; an ellipsis follows the last whole word of more."""
     text, room = one_line(words, 300), max(width - len(head), 20)
@@ -245,17 +243,17 @@ def _wrapped(head: Text, words: str, console: Console, width: int, height: int) 
     return [(Text(" " * len(head)) if number else head) + line for number, line in enumerate(lines[:height])]
 
 
-def _stages(totals: Totals, height: int) -> Table:
+def _stages(now: TrackedSnapshot, height: int) -> Table:
     """The stages in at most `height` lines below a heading: of more, the one that limits the run and the busiest."""
-    stages, limit = list(totals.stages), totals.bottleneck.stage
+    stages, limit = list(now.stages), now.bottleneck.stage
     is_cut = len(stages) > height
     if is_cut:
         stages.sort(key=lambda stage: (stage.name != limit, -stage.load.busy - stage.load.blocked))
     rows = [
         (
             one_line(stage.name, 20),
-            str(stage.tasks),
-            short(stage.records),
+            str(len(stage.present)),
+            short(stage.counted),
             f"{short(stage.rate)}/s",
             "" if stage.is_source else short(stage.queue),
             f"{stage.load.busy:.0%}",
@@ -269,21 +267,16 @@ def _stages(totals: Totals, height: int) -> Table:
     return Table("", head, rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
 
 
-def _windows(snapshot: Snapshot, console: Console, width: int) -> list[Text]:
+def _windows(now: TrackedSnapshot, console: Console, width: int) -> list[Text]:
     """What holds the windows of the stage that has been open for longest; empty where none is open."""
-    found = [stage for stage in snapshot.stages if stage.event_time is not None and stage.event_time.opens is not None]
-    first = min(found, key=_opens, default=None)
-    if first is None or first.event_time is None:
+    stages = [(stage.name, stage.event_time) for stage in now.stages if stage.event_time is not None]
+    opened = [(reached.opens, name, reached) for name, reached in stages if reached.opens is not None]
+    if not opened:
         return []
-    reached = first.event_time.watermark
-    at = "not known yet" if reached is None else instant(reached)
-    words = f"{first.name} waits for {instant(_opens(first))}, event time is {at}, {first.event_time.holder}"
+    opens, name, reached = min(opened, key=lambda each: each[0])
+    at = "not known yet" if reached.watermark is None else instant(reached.watermark)
+    words = f"{name} waits for {instant(opens)}, event time is {at}, {reached.holder}"
     return _wrapped(Text("windows  "), words, console, width, REASON_LINES)
-
-
-def _opens(stage: StageSnapshot) -> int:
-    assert stage.event_time is not None and stage.event_time.opens is not None
-    return stage.event_time.opens
 
 
 def _told(found: News) -> tuple[Text, str]:

@@ -20,7 +20,7 @@ from dpa.errors import ConfigError
 from dpa.result import Report
 from dpa.result.text import one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer, Unobserved
-from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
+from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -106,7 +106,7 @@ class PlainProgress:
         self._phase = ""
         self._tenth = 0
         self._named = 0
-        self._totals = Totals()
+        self._newest = TrackedSnapshot("", 0.0, 0, ())
         self._status = "ok"
 
     def __enter__(self) -> PlainProgress:
@@ -140,13 +140,13 @@ class PlainProgress:
                 self._write(line)
             elif self._named == REDISTRIBUTION_LINES + 1:
                 self._write("more redistributions follow; from here on they are only counted")
-        totals = self._totals = snapshot.totals
+        self._newest = snapshot
         waited = self._clock() - self._last_line
-        tenth = 10 + int(10 * totals.share_processed) if totals.all_read else int(10 * (totals.share_read or 0.0))
+        tenth = 10 + int(10 * snapshot.share_processed) if snapshot.all_read else int(10 * (snapshot.share_read or 0.0))
         if waited >= MAX_LINE_SECONDS or (tenth > self._tenth and waited >= MIN_LINE_SECONDS):
             self._tenth = tenth
             self._last_line = self._clock()
-            self._write(f"{self._phase or 'stream'}: {_progress(totals)}")
+            self._write(f"{self._phase or 'stream'}: {_progress(snapshot)}")
 
     def ended(self, status: str) -> None:
         self._status = status
@@ -157,13 +157,13 @@ class PlainProgress:
     def _end_phase(self) -> None:
         if self._phase != "stream":
             return
-        totals = self._totals
+        newest = self._newest
+        rows, records = plural(newest.records.read, "row"), plural(newest.records.handled, "record")
         # No duration and no rate: this clock sees the end one poll late, and the table has the exact ones.
         self._write(
-            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.handled, 'record')} processed, "
-            f"{plural(totals.redistributions, 'redistribution')}"
+            f"stream ended: {rows} read, {records} processed, {plural(newest.redistributions, 'redistribution')}"
         )
-        if decided := outcomes(totals.decisions):
+        if decided := outcomes(newest.decisions):
             self._write(f"decisions: {decided}")
         self._phase = ""
 
@@ -187,18 +187,18 @@ def happened(found: News, limit: int = 500) -> tuple[float, str, str]:
     return found.at, whose, f"{found.who}: {found.reason}"
 
 
-def _progress(totals: Totals) -> str:
-    share = totals.share_read
-    read = f"{short(totals.read)} rows" if share is None else f"{percent(share)} of {plural(totals.rows, 'row')}"
-    processed = f"{short(totals.handled)} of {short(totals.emitted)} emitted records processed"
-    parts = [f"{read} read", f"{processed} ({short(totals.processed_rate)}/s)"]
-    if totals.longest is not None:
-        parts.append(f"longest queue {short(totals.longest.queue)} ({totals.longest.stage} {totals.longest.index})")
-    parts.append(plural(totals.redistributions, "redistribution"))
-    if totals.left_out:
-        parts.append(f"{plural(totals.left_out, 'record')} left out")
-    if totals.is_graph and totals.bottleneck.stage is not None:
-        parts.append(f"{totals.bottleneck.stage} limits the run")
+def _progress(now: TrackedSnapshot) -> str:
+    share = now.share_read
+    read = f"{short(now.records.read)} rows" if share is None else f"{percent(share)} of {plural(now.rows, 'row')}"
+    processed = f"{short(now.records.handled)} of {short(now.records.emitted)} emitted records processed"
+    parts = [f"{read} read", f"{processed} ({short(now.processed_rate)}/s)"]
+    if now.longest is not None:
+        parts.append(f"longest queue {short(now.longest.queue)} ({now.longest.stage} {now.longest.index})")
+    parts.append(plural(now.redistributions, "redistribution"))
+    if now.left_out:
+        parts.append(f"{plural(now.left_out, 'record')} left out")
+    if now.is_graph and now.bottleneck.stage is not None:
+        parts.append(f"{now.bottleneck.stage} limits the run")
     return ", ".join(parts)
 
 

@@ -53,9 +53,8 @@ class Status:
             return ProcessStatus() if found is None else ProcessStatus(names.get(found.node, found.node), found.pid)
 
         def stage(found: StageSnapshot) -> StageStatus:
-            queued = sum(task.queue for task in found.tasks)
             where = tuple(process(Address(found.name, task)) for task in found.present)
-            return StageStatus(found.name, found.phase, found.present, queued, where)
+            return StageStatus(found.name, found.phase, found.present, found.queue, where)
 
         processors = sum(node.processors for node in nodes)
         return Status(

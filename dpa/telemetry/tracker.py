@@ -1,4 +1,4 @@
-"""Derives from the snapshots of a run what its observers look at: totals, rates, loads, and what is new; and for the
+"""Derives from the snapshots of a run what its observers look at: rates, loads, sums, and what is new; and for the
 report, what tasks did with all of their time.
 
 No clock and no output: times are those of the snapshots.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
 from dpa.measure.skew import mean_part, part_of
-from dpa.protocol.wire.metrics import RecordCounts, Snapshot, StageSnapshot, TaskChange, TaskStats
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
 
 RATE_SECONDS = 3.0
 """Rates are means over about this many seconds of the stream."""
@@ -28,38 +29,77 @@ class Redistribution:
     decision: Decision
 
 
-@dataclass(frozen=True)
-class StageTotals:
-    """One stage so far, summed over its tasks; the rate (records/s) and the load are of the last few seconds. A source
-    processes nothing: its records are the rows that it has read."""
+News: TypeAlias = "Redistribution | TaskChange"
+"""What is shown as it happens: keys go to other tasks, or tasks come, go or move."""
 
-    name: str
-    load: StageLoad
-    tasks: int = 0
+
+@dataclass(frozen=True)
+class TrackedStage(StageSnapshot):
+    """A stage with what follows from its snapshot and earlier ones.
+
+    Attributes:
+        is_source: whether no stage feeds it.
+        load: of the last few seconds.
+        rate: `counted` records a second, likewise.
+        redistributions: all that there were, with those that its snapshots no longer hold.
+    """
+
     is_source: bool = False
-    records: int = 0
+    load: StageLoad = field(kw_only=True)
     rate: float = 0.0
-    queue: int = 0
     redistributions: int = 0
 
+    @property
+    def counted(self) -> int:
+        """Records that are done with. A source processes nothing: of it, the rows that it has read."""
+        return self.records.read if self.is_source else self.records.handled
+
 
 @dataclass(frozen=True)
-class Totals(RecordCounts):
-    """The counts of a run so far, as its report will have them, and what is shown only while it runs. Rates are in
-    records/s over the last few seconds, `at` is in seconds of the stream, decisions are counted by outcome. The
-    latency, in seconds from source to processed, is that of the slowest task."""
+class TrackedSnapshot(Snapshot):
+    """A snapshot with what follows from it and those before it.
 
-    at: float = 0.0
-    rows: int = 0
-    left_out: int = 0
+    Attributes:
+        mapped_rate, processed_rate: records a second over the last few seconds.
+        news: what no earlier snapshot held: redistributions, stage by stage in order, and changes of tasks.
+    """
+
+    stages: tuple[TrackedStage, ...]
     mapped_rate: float = 0.0
     processed_rate: float = 0.0
-    redistributions: int = 0
-    decisions: Mapping[str, int] = field(default_factory=dict)
-    latency_p99: float | None = None
-    longest: TaskStats | None = None
-    stages: tuple[StageTotals, ...] = ()
-    bottleneck: Bottleneck = field(default_factory=Bottleneck)
+    news: tuple[News, ...] = ()
+
+    @property
+    def tasks(self) -> list[TaskStats]:
+        return [task for stage in self.stages for task in stage.every_task]
+
+    @property
+    def left_out(self) -> int:
+        return sum(found.records for found in self.errors)
+
+    @property
+    def redistributions(self) -> int:
+        return sum(stage.redistributions for stage in self.stages)
+
+    @property
+    def decisions(self) -> Mapping[str, int]:
+        """How many there were, by outcome."""
+        return sum((Counter(stage.decision_counts) for stage in self.stages), Counter())
+
+    @property
+    def latency_p99(self) -> float | None:
+        """Of the slowest task, in seconds from source to processed; None before the first record."""
+        return max((task.latency_p99 for task in self.tasks if task.latency_p99 is not None), default=None)
+
+    @property
+    def longest(self) -> TaskStats | None:
+        """The task with the longest queue; None if all are empty."""
+        found = max(self.tasks, key=lambda task: task.queue, default=None)
+        return found if found is not None and found.queue else None
+
+    @cached_property
+    def bottleneck(self) -> Bottleneck:
+        return bottleneck([stage.load for stage in self.stages], self.edges)
 
     @property
     def is_graph(self) -> bool:
@@ -77,17 +117,17 @@ class Totals(RecordCounts):
     @property
     def share_read(self) -> float | None:
         """Of the input rows (0 to 1); None while their number is unknown."""
-        return min(self.read / self.rows, 1.0) if self.rows else None
+        return min(self.records.read / self.rows, 1.0) if self.rows else None
 
     @property
     def all_read(self) -> bool:
         """False while the number of input rows is unknown."""
-        return 0 < self.rows <= self.read
+        return 0 < self.rows <= self.records.read
 
     @property
     def share_processed(self) -> float:
         """Of the records emitted so far (0 to 1)."""
-        return min(self.handled / self.emitted, 1.0) if self.emitted else 0.0
+        return min(self.records.handled / self.records.emitted, 1.0) if self.records.emitted else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -103,36 +143,19 @@ class Totals(RecordCounts):
         reading = self.at * (1 / share - 1)
         if self.is_graph:
             return reading or None
-        processing = (self.emitted / share - self.handled) / self.processed_rate
+        processing = (self.records.emitted / share - self.records.handled) / self.processed_rate
         return max(reading, processing)
 
     @property
     def in_flight(self) -> int:
-        return max(self.emitted - self.handled, 0)
-
-
-News: TypeAlias = "Redistribution | TaskChange"
-"""What is shown as it happens: keys go to other tasks, or tasks come, go or move."""
-
-
-@dataclass(frozen=True)
-class TrackedSnapshot(Snapshot):
-    """A snapshot with what follows from it and those before it.
-
-    Attributes:
-        totals: the sums, and rates of the last seconds.
-        news: what no earlier snapshot held: redistributions, stage by stage in order, and changes of tasks.
-    """
-
-    totals: Totals = field(default_factory=Totals)
-    news: tuple[News, ...] = ()
+        return max(self.records.emitted - self.records.handled, 0)
 
 
 class RunTracker:
-    """Follows a run through its snapshots, oldest first; `totals` are the sums and rates of the newest."""
+    """Follows a run through its snapshots, oldest first. `newest` is the last one, and empty before the first."""
 
     def __init__(self) -> None:
-        self.totals = Totals()
+        self.newest = TrackedSnapshot("", 0.0, 0, ())
         self._steps = 0
         self._versions: dict[str, int] = {}
         self._seen: Counter[str] = Counter()
@@ -143,13 +166,20 @@ class RunTracker:
         news += [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
         news += [step for step in snapshot.steps if step.number > self._steps]
         self._steps = max((step.number for step in snapshot.steps), default=self._steps)
-        self.totals = self._sum(snapshot)
-        tracked = TrackedSnapshot(**vars(snapshot), totals=self.totals, news=tuple(news))
-        self._history.append(tracked)
+        last, before = self.newest, self._history[0] if self._history else self.newest
+        records, since, elapsed = snapshot.records, before.records, snapshot.at - before.at
+        known = {
+            **_fields(Snapshot, snapshot),
+            "stages": tuple(self._stage(snapshot, stage, before) for stage in snapshot.stages),
+            "mapped_rate": _rate(records.mapped - since.mapped, elapsed, last.mapped_rate),
+            "processed_rate": _rate(records.handled - since.handled, elapsed, last.processed_rate),
+        }
+        self.newest = TrackedSnapshot(**known, news=tuple(news))
+        self._history.append(self.newest)
         # The oldest that stays is RATE_SECONDS old or older, so that rates are over no less; only a young run has less.
-        while len(self._history) > 2 and self.totals.at - self._history[1].at >= RATE_SECONDS:
+        while len(self._history) > 2 and snapshot.at - self._history[1].at >= RATE_SECONDS:
             self._history.popleft()
-        return tracked
+        return self.newest
 
     def _new(self, stage: StageSnapshot) -> list[Decision]:
         # A snapshot repeats decisions that earlier ones held, and may have dropped some that they held.
@@ -163,44 +193,26 @@ class RunTracker:
         self._versions[stage.name] = max([last, *(decision.version or 0 for decision in applied)])
         return applied
 
-    def _sum(self, snapshot: Snapshot) -> Totals:
-        before = self._history[0] if self._history else TrackedSnapshot("", 0.0, 0, ())
-        stages = tuple(self._stage(snapshot, stage, before) for stage in snapshot.stages)
-        tasks = [task for stage in snapshot.stages for task in stage.every_task]
-        longest = max(tasks, key=lambda task: task.queue, default=None)
-        records, since, elapsed = snapshot.records, before.totals, snapshot.at - before.at
-        return Totals(
-            **vars(records),
-            at=snapshot.at,
-            rows=snapshot.rows,
-            left_out=sum(found.records for found in snapshot.errors),
-            mapped_rate=_rate(records.mapped - since.mapped, elapsed, self.totals.mapped_rate),
-            processed_rate=_rate(records.handled - since.handled, elapsed, self.totals.processed_rate),
-            redistributions=sum(stage.redistributions for stage in stages),
-            decisions=sum((Counter(stage.decision_counts) for stage in snapshot.stages), Counter()),
-            latency_p99=max((task.latency_p99 for task in tasks if task.latency_p99 is not None), default=None),
-            longest=longest if longest is not None and longest.queue > 0 else None,
-            stages=stages,
-            bottleneck=bottleneck([stage.load for stage in stages], snapshot.edges),
-        )
-
-    def _stage(self, snapshot: Snapshot, stage: StageSnapshot, before: TrackedSnapshot) -> StageTotals:
-        none = StageTotals(stage.name, StageLoad(stage.name, 0.0, 0.0, 0.0))
-        last = next((found for found in self.totals.stages if found.name == stage.name), none)
-        earlier = next((found for found in before.totals.stages if found.name == stage.name), none)
-        known = next((found for found in before.stages if found.name == stage.name), None)
-        elapsed, is_source = snapshot.at - before.at, stage in snapshot.sources
-        records = stage.records.read if is_source else stage.records.handled
-        return StageTotals(
-            name=stage.name,
-            tasks=len(stage.present),
-            is_source=is_source,
-            records=records,
-            rate=_rate(records - earlier.records, elapsed, last.rate),
-            queue=sum(task.queue for task in stage.tasks),
+    def _stage(self, snapshot: Snapshot, stage: StageSnapshot, before: TrackedSnapshot) -> TrackedStage:
+        none = TrackedStage(stage.name, "", (), load=StageLoad(stage.name, 0.0, 0.0, 0.0))
+        last = next((found for found in self.newest.stages if found.name == stage.name), none)
+        earlier = next((found for found in before.stages if found.name == stage.name), none)
+        now = TrackedStage(
+            **_fields(StageSnapshot, stage),
+            is_source=stage in snapshot.sources,
+            load=last.load,
+            rate=last.rate,
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
-            load=load_since(stage, known, snapshot.at, elapsed) if elapsed > 0 else last.load,
         )
+        elapsed = snapshot.at - before.at
+        if elapsed <= 0:
+            return now
+        rate = _rate(now.counted - earlier.counted, elapsed, last.rate)
+        return replace(now, rate=rate, load=load_since(stage, earlier, snapshot.at, elapsed))
+
+
+def _fields(kind: type, record: Any) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(kind)}
 
 
 def _rate(more: int, elapsed: float, last: float) -> float:

@@ -22,4 +22,4 @@ class Awaiting(Unobserved):
 
 def has_redistributed(snapshot: TrackedSnapshot) -> bool:
     """Whether a stage has another routing table, and records that had come to a task by the one before went on."""
-    return snapshot.totals.redistributions > 0 and snapshot.totals.forwarded > 0
+    return snapshot.redistributions > 0 and snapshot.records.forwarded > 0

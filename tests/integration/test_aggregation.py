@@ -66,7 +66,7 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
     with Reader(tmp_path / "so-far") as reader:
 
         def are_seen(snapshot: TrackedSnapshot) -> bool:
-            return len(reader.found) >= 3 and snapshot.totals.redistributions > 0
+            return len(reader.found) >= 3 and snapshot.redistributions > 0
 
         result = Job(
             input=pa.table({"key": keys}),

@@ -29,7 +29,7 @@ ORDERS, CUSTOMERS = 600, 350
 def rows_read(snapshot: TrackedSnapshot) -> int:
     """Those of all generations."""
     before = 0 if snapshot.checkpoints is None else snapshot.checkpoints.read_before
-    return before + snapshot.totals.read
+    return before + snapshot.records.read
 
 
 class Producer(Unobserved):

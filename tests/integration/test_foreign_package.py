@@ -39,7 +39,7 @@ class Writer(Unobserved):
                 self.redis.xadd(stream, {"page": page, "seconds": 1})
                 self.added[stream, page] += 1
         elif snapshot.checkpoints is not None:
-            self.is_done = snapshot.checkpoints.read_before + snapshot.totals.read >= self.added.total()
+            self.is_done = snapshot.checkpoints.read_before + snapshot.records.read >= self.added.total()
         written = snapshot.checkpoints is not None and snapshot.checkpoints.written
         if written and self.victims and snapshot.generation == 0:
             os.kill(pid_of("streams", self.victims.pop(), snapshot.generation), signal.SIGKILL)

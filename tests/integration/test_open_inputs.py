@@ -79,7 +79,7 @@ class TimersKiller(Unobserved):
         if snapshot.checkpoints is None:
             return
         if self.killed:
-            read = snapshot.checkpoints.read_before + snapshot.totals.read
+            read = snapshot.checkpoints.read_before + snapshot.records.read
             self.has_enough = snapshot.generation == 1 and snapshot.checkpoints.written > 0 and read >= 6_000
         elif snapshot.checkpoints.written > 1:
             self.killed = True

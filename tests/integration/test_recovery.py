@@ -76,7 +76,7 @@ class Killer(Unobserved):
             self.answers.append(str(error))
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.generation < self.killed or snapshot.phase != "stream" or snapshot.totals.processed < 100:
+        if snapshot.generation < self.killed or snapshot.phase != "stream" or snapshot.records.processed < 100:
             return
         running = RunningJob.find(self.job)
         if self.killed == len(self.victims):

@@ -186,7 +186,7 @@ def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was(tmp
     numbers = pa.table({"word": ["x"] * 101, "n": [1] * 100 + [13]})
     few, slow = {"mappers": 1, "reducers": 1}, executors.SlowUntilThirteen(0.1, str(tmp_path / "go"))
     job = Job(input=numbers, key="word", value="n", reducer=slow, parallelism=few)
-    are_mapped = Awaiting(tmp_path / "go", lambda snapshot: snapshot.totals.mapped == 101)
+    are_mapped = Awaiting(tmp_path / "go", lambda snapshot: snapshot.records.mapped == 101)
     report = job.run(are_mapped, check=False).report
     assert (report.status, report.records.mapped) == ("failed", 101)
     assert report.seconds.startup > 0 and report.seconds.stream > 0

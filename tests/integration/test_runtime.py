@@ -127,7 +127,7 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once(first_table: st
         parallelism={"mappers": 1, "reducers": 3},
         balance={"strategy": "adaptive", "check_seconds": 0.25, "first_table": first_table},
         limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
-    ).run(Awaiting(go, lambda snapshot: first_table == "sample" or snapshot.totals.redistributions))
+    ).run(Awaiting(go, lambda snapshot: first_table == "sample" or snapshot.redistributions))
     report = result.report
     assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
     if first_table == "ring":

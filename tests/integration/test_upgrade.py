@@ -46,7 +46,7 @@ class Ended(Unobserved):
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         written = snapshot.checkpoints is not None and snapshot.checkpoints.written
-        if written and snapshot.totals.read and not self.asked:
+        if written and snapshot.records.read and not self.asked:
             self.asked = True
             threading.Thread(target=getattr(RunningJob.find("upgraded"), self.how)).start()
 

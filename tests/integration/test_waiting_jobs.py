@@ -37,7 +37,7 @@ class SilentBroker(Unobserved):
         self.produced.update(keys)
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        read = snapshot.totals.read
+        read = snapshot.records.read
         if not self.is_stopped and 0 < read == self.produced.total():
             self.is_stopped = True
             self.broker.suspend()

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,10 @@ class _Recorder(Unobserved):
         middle = next(found for found in self.snapshots if 2 * found.at >= self.snapshots[-1].at)
         kept = [asdict(found) for found in (self.snapshots[0], middle)]
         for found in kept:
-            del found["totals"], found["news"]
+            for name in ("mapped_rate", "processed_rate", "news"):
+                del found[name]
+            for stage, name in product(found["stages"], ("is_source", "load", "rate", "redistributions")):
+                del stage[name]
         return {"name": "first_letter", "phases": self.phases[: until + 1], "snapshots": jsonable(kept)}
 
 

@@ -330,6 +330,10 @@ class StageSnapshot:
         return sum((task.records for task in self.every_task), RecordCounts())
 
     @property
+    def queue(self) -> int:
+        return sum(task.queue for task in self.tasks)
+
+    @property
     def present(self) -> tuple[int, ...]:
         return self.members or tuple(task.index for task in self.tasks)
 
@@ -382,7 +386,7 @@ class Snapshot:
         fed = {target for _, target in self.edges}
         return tuple(stage for stage in self.stages if stage.name not in fed)
 
-    @property
+    @cached_property
     def records(self) -> RecordCounts:
         """Rows read and records mapped by the sources; all other counts are of all stages."""
         made = sum((stage.records for stage in self.sources), RecordCounts())

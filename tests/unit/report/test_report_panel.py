@@ -17,6 +17,7 @@ from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import EventTimeStats, TaskChange, TaskStats
 from dpa.report._panel import Panel, PanelState, RichProgress
 from dpa.report._screens import PlainProgress
+from dpa.telemetry.tracker import RunTracker
 
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
 
@@ -129,7 +130,8 @@ def test_every_reducer_is_shown_if_there_is_room() -> None:
 
 @pytest.mark.parametrize("tasks", [(), (TaskStats(REDUCER, 0),)])
 def test_a_run_that_has_hardly_begun_can_be_drawn(tasks: tuple[TaskStats, ...]) -> None:
-    state = PanelState("job", 0.0, phase="stream", snapshot=samples.snapshot(0.0, tasks=tasks))
+    snapshot = RunTracker().update(samples.snapshot(0.0, tasks=tasks))
+    state = PanelState("job", 0.0, phase="stream", snapshot=snapshot)
     console = Console(file=io.StringIO(), width=80, height=24, record=True)
     console.print(Panel(state, 0.1))
     assert "0 mapped (0/s), 0 processed (0/s), 0 in flight" in console.export_text()

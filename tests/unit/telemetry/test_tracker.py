@@ -21,37 +21,37 @@ def test_rates_are_of_the_last_seconds() -> None:
         mapped = 1_000 * min(second, 10) + 10 * max(second - 10, 0)
         mapper = replace(samples.snapshot(0)[MAPPER].tasks[0], mapped=mapped)
         tracker.update(replace(samples.with_stage(samples.snapshot(1.0), MAPPER, tasks=(mapper,)), at=float(second)))
-    assert tracker.totals.mapped_rate == pytest.approx(10)
+    assert tracker.newest.mapped_rate == pytest.approx(10)
 
 
 def test_a_recovery_that_rolls_counts_back_gives_no_rate_below_zero() -> None:
     tracker = RunTracker()
     tracker.update(samples.snapshot(4.0))
     tracker.update(replace(samples.snapshot(2.0), at=4.5))
-    assert tracker.totals.mapped_rate == 0
-    assert tracker.totals.processed_rate == 0
+    assert tracker.newest.mapped_rate == 0
+    assert tracker.newest.processed_rate == 0
 
 
 def test_redistributions_that_were_dropped_from_the_snapshot_still_count() -> None:
     tracker = RunTracker()
     tracker.update(samples.snapshot(4.9, rounds=3))
     assert tracker.update(samples.snapshot(4.9, rounds=3, decisions=(samples.decision(version=9),), decision_counts={}))
-    assert tracker.totals.redistributions == 4
+    assert tracker.newest.redistributions == 4
 
 
 def test_no_time_left_is_estimated_before_the_first_second() -> None:
     tracker = RunTracker()
     tracker.update(samples.snapshot(0.5))
-    assert tracker.totals.seconds_left is None
+    assert tracker.newest.seconds_left is None
     tracker.update(samples.snapshot(2.5))
-    assert tracker.totals.seconds_left == pytest.approx(2.5, rel=0.05)
+    assert tracker.newest.seconds_left == pytest.approx(2.5, rel=0.05)
 
 
 def test_the_time_left_counts_what_is_queued() -> None:
     tracker = RunTracker()
     tracker.update(working_off(10.0, 12_000_000))
     tracker.update(working_off(14.0, 16_000_000))
-    assert tracker.totals.seconds_left == pytest.approx(8.0)
+    assert tracker.newest.seconds_left == pytest.approx(8.0)
 
 
 def test_the_time_left_counts_the_records_of_rows_that_are_not_read_yet() -> None:
@@ -63,7 +63,7 @@ def test_the_time_left_counts_the_records_of_rows_that_are_not_read_yet() -> Non
     tracker = RunTracker()
     for snapshot in slow:
         tracker.update(snapshot)
-    assert tracker.totals.seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
+    assert tracker.newest.seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
 
 
 def test_a_task_that_came_in_the_last_seconds_is_judged_by_the_time_since_then() -> None:
@@ -72,7 +72,7 @@ def test_a_task_that_came_in_the_last_seconds_is_judged_by_the_time_since_then()
         tasks = (TaskStats(REDUCER, 0, busy_seconds=at), TaskStats(REDUCER, 1, busy_seconds=busy))
         lives = (Life(), Life(11.0))
         tracker.update(samples.with_stage(samples.snapshot(at), REDUCER, tasks=tasks, lives=lives))
-    load = tracker.totals.stages[-1].load
+    load = tracker.newest.stages[-1].load
     assert (load.busy, load.busiest) == (1.0, 1.0)
 
 
@@ -83,8 +83,8 @@ def test_the_load_of_a_stage_is_of_the_last_seconds() -> None:
     idle = samples.graph_snapshot(at=10.0)
     for second in range(11, 20):
         tracker.update(replace(idle, at=float(second)))
-    assert all(stage.load.busy == stage.load.blocked == stage.rate == 0 for stage in tracker.totals.stages)
-    assert tracker.totals.bottleneck.kind == "none"
+    assert all(stage.load.busy == stage.load.blocked == stage.rate == 0 for stage in tracker.newest.stages)
+    assert tracker.newest.bottleneck.kind == "none"
 
 
 def test_a_run_that_is_followed_is_seen_as_its_driver_sees_it() -> None:
@@ -95,7 +95,7 @@ def test_a_run_that_is_followed_is_seen_as_its_driver_sees_it() -> None:
             said.append(name)
 
         def update(self, snapshot: TrackedSnapshot) -> None:
-            said.append(f"{snapshot.totals.processed > 0}")
+            said.append(f"{snapshot.records.processed > 0}")
 
         def warn(self, message: str) -> None:
             said.append(message.partition(" of ")[0])
