@@ -20,7 +20,7 @@ from dpa._util.streams import exiting, printing, say
 from dpa.driver.control import RunningJob, connected
 from dpa.report import MODES, make_progress
 from dpa.routing.members import MOST_TASKS
-from dpa.telemetry.status import StageStatus
+from dpa.telemetry.tracker import StageStatus
 
 _INTERRUPTED = 130
 

@@ -16,7 +16,7 @@ from dpa.routing.members import MOST_TASKS
 from dpa.runtime.cluster import ray_session
 from dpa.telemetry.mailbox import JobByFiles
 from dpa.telemetry.observers import Observer
-from dpa.telemetry.status import Status
+from dpa.telemetry.tracker import Status
 
 if TYPE_CHECKING:
     from dpa.runtime.named_jobs import NamedJob

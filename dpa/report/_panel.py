@@ -25,7 +25,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.report._screens import happened
+from dpa.report._screens import happened, is_terminal
 from dpa.report._terminal import FAINT, table
 from dpa.result.content import Table
 from dpa.result.text import bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short
@@ -94,7 +94,7 @@ class RichProgress:
             transient=True,
             vertical_overflow="crop",
             # Prints of the program go above the panel, unless stdout is a pipe and the panel is on stderr.
-            redirect_stdout=_is_terminal(sys.stdout),
+            redirect_stdout=is_terminal(sys.stdout),
         )
 
     def __enter__(self) -> RichProgress:
@@ -128,13 +128,6 @@ class RichProgress:
     def warn(self, message: str) -> None:
         """Print a line above the panel, where it stays."""
         self._console.print(Text(f"warning: {one_line(message)}", NOTICE))
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # closed
-        return False
 
 
 class Panel:
@@ -183,7 +176,8 @@ class Panel:
         """The newest redistributions and changes of tasks in at most `height` lines, the oldest first."""
         shown: list[Text] = []
         for found in reversed(self._state.latest):
-            head, reason = _told(found)
+            at, whose, reason = happened(found, 20)
+            head = Text.assemble((f"{at:6.1f} s  ", FAINT), (f"{whose}  ", NOTICE))
             wrapped = _wrapped(head, reason, console, width, height)
             if shown and len(shown) + len(wrapped) > height:
                 break
@@ -268,7 +262,7 @@ def _stages(now: TrackedSnapshot, height: int) -> Table:
 
 
 def _windows(now: TrackedSnapshot, console: Console, width: int) -> list[Text]:
-    """What holds the windows of the stage that has been open for longest; empty where none is open."""
+    """What holds the window that is the first to close; empty if no window is open."""
     stages = [(stage.name, stage.event_time) for stage in now.stages if stage.event_time is not None]
     opened = [(reached.opens, name, reached) for name, reached in stages if reached.opens is not None]
     if not opened:
@@ -277,11 +271,6 @@ def _windows(now: TrackedSnapshot, console: Console, width: int) -> list[Text]:
     at = "not known yet" if reached.watermark is None else instant(reached.watermark)
     words = f"{name} waits for {instant(opens)}, event time is {at}, {reached.holder}"
     return _wrapped(Text("windows  "), words, console, width, REASON_LINES)
-
-
-def _told(found: News) -> tuple[Text, str]:
-    at, whose, reason = happened(found, 20)
-    return Text.assemble((f"{at:6.1f} s  ", FAINT), (f"{whose}  ", NOTICE)), reason
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def picture(report: Report) -> Figure:
 def _box(stage: StageReport, *, limits: bool) -> Box:
     load, blocked = stage.load, f"blocked {stage.load.blocked:.0%}"
     warned = [blocked] if load.blocked >= BLOCKED else []
-    lines = wrapped([one_line(stage.name)], 26) + list(_facts(stage, blocked))
+    lines = wrapped([one_line(stage.name)], _BOX_CHARACTERS) + list(_facts(stage, blocked))
     return Box(lines, _WARNING if limits else COLOURS[0], load.busy, 3.0 if limits else 1.0, warned)
 
 

@@ -72,13 +72,16 @@ def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = 
     return PlainProgress(sys.stderr if stream is None else stream, name)
 
 
-def _can_draw(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     try:
-        terminal = stream.isatty()
+        return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
+
+
+def _can_draw(stream: TextIO) -> bool:
     utf = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
-    return terminal and utf and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    return is_terminal(stream) and utf and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 class NoProgress(Unobserved):

@@ -25,7 +25,7 @@ from dpa.runtime.actors.answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
 from dpa.telemetry.mailbox import run_names
 from dpa.telemetry.observers import Followed, Observer
-from dpa.telemetry.status import Status
+from dpa.telemetry.tracker import Status
 
 _NAMESPACE = "dpa"
 """Ray's namespace of named coordinators."""

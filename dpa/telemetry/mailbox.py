@@ -30,7 +30,7 @@ from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescal
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
-from dpa.telemetry.status import Status
+from dpa.telemetry.tracker import Status
 
 _STATUS, _REQUEST, _ANSWER, _LOCK = "status.json", ".request", ".answer", "lock"
 
@@ -45,14 +45,14 @@ _STATUS_SECONDS = 0.5
 """Between two writings of a job's status."""
 
 _LOOK_SECONDS = 0.05
-"""Between two looks for an answer, or for one that nobody has read."""
+"""Between two looks for an answer, or for an unread one."""
 
 _LOOKS = 10
-"""Looks of a job that has ended for answers that nobody has read, before it leaves them there."""
+"""How often a job that has ended looks for unread answers, before it leaves them there."""
 
 
 def runs_directory() -> Path:
-    """Where running jobs of this user have their directories.
+    """The directory of this user's running jobs.
 
     Raises:
         OSError: it cannot be made, or is another user's.
@@ -72,20 +72,20 @@ class Mailbox:
         self._nodes: Sequence[BackendNode] = ()
 
     def __enter__(self) -> Mailbox:
-        """Begin to listen. A job that cannot make its directory runs on without being asked."""
+        """Begin to listen. A job that cannot make its directory runs, but cannot be asked."""
         with contextlib.suppress(OSError):
             runs = runs_directory()
             made = Path(mkdtemp(prefix=".", dir=runs))
             self._lock = (made / _LOCK).open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            JobByFiles.all()  # removes what is left of a process that had this number before
+            JobByFiles.all()  # removes what an earlier process of this number has left
             name = next(name for name in run_names(self._name) if not (runs / name).exists())
             self._directory = made.rename(runs / name)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Refuse what still waits, and remove the directory once all answers are read: here if that is soon, else the
-        reader of the last answer removes it, or whoever looks for jobs later."""
+        """Refuse what still waits, and remove the directory once all answers are read. If that takes longer, the reader
+        of the last answer removes it, or the next process that looks for jobs."""
         if self._directory is not None:
             self.requests()
             for number in self.waiting:
@@ -100,7 +100,7 @@ class Mailbox:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """The numbers of the requests that are not answered yet."""
+        """The numbers of requests without an answer."""
         return tuple(self._asked)
 
     def tell(

@@ -14,29 +14,23 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Receives the progress of a run, in the thread that runs it."""
+    """Receives the progress of a run, in the thread that runs it. What a subclass does not define does nothing."""
 
     def phase(self, name: str, detail: str = "") -> None:
         """A phase begins: `load`, `startup`, `stream`, `merge` or `reference`."""
+        return None
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         """Statistics, a few times a second while records flow."""
+        return None
 
     def warn(self, message: str) -> None:
         """What the user should know while the job is running."""
+        return None
 
 
-class Unobserved:
-    """An observer that ignores everything, and a base class for observers of some of it."""
-
-    def phase(self, name: str, detail: str = "") -> None:
-        pass
-
-    def update(self, snapshot: TrackedSnapshot) -> None:
-        pass
-
-    def warn(self, message: str) -> None:
-        pass
+class Unobserved(Observer):
+    """Ignores everything: a base class for observers of a part."""
 
 
 class Observers:
@@ -89,7 +83,7 @@ class RunLog:
 
 
 class Followed:
-    """Shows an observer in another process the snapshots of a run, generation after generation."""
+    """Shows an observer the snapshots of a run of another process, one generation after the other."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer

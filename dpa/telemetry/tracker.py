@@ -1,5 +1,5 @@
-"""Derives from the snapshots of a run what its observers look at: rates, loads, sums, and what is new; and for the
-report, what tasks did with all of their time.
+"""Derives from the snapshots of a run what its observers look at: rates, loads, sums, and what is new; for the report,
+what tasks did with all of their time; and the answer to `status`, with the nodes and processes of tasks.
 
 No clock and no output: times are those of the snapshots.
 """
@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
 from dpa.measure.skew import mean_part, part_of
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
+from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 
 RATE_SECONDS = 3.0
 """Rates are means over about this many seconds of the stream."""
@@ -258,3 +260,55 @@ def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], second
         busiest=max(parts, default=0.0),
         task=tasks[max(range(named), key=parts.__getitem__)].index if named else 0,
     )
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """The process of a task: the name of its node, and its number there; empty and None if the task is not up."""
+
+    node: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """A stage of a running job: its tasks by number, the records in their queues, and the processes of these tasks."""
+
+    name: str
+    phase: str
+    tasks: tuple[int, ...]
+    queued: int
+    processes: tuple[ProcessStatus, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """A running job, `at` seconds after its stream began, on nodes with `processors` processors in all. `generation`
+    counts how often the job was restarted after the death of a process."""
+
+    job: str
+    phase: str
+    at: float
+    stages: tuple[StageStatus, ...]
+    processors: float
+    generation: int = 0
+
+    @staticmethod
+    def of(
+        job: str, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Sequence[BackendNode]
+    ) -> Status:
+        """`processes` may hold those of tasks that have gone; `nodes` are all of the cluster."""
+        names = {node.id: node.name for node in nodes}
+
+        def process(address: Address) -> ProcessStatus:
+            found = processes.get(address)
+            return ProcessStatus() if found is None else ProcessStatus(names.get(found.node, found.node), found.pid)
+
+        def stage(found: StageSnapshot) -> StageStatus:
+            where = tuple(process(Address(found.name, task)) for task in found.present)
+            return StageStatus(found.name, found.phase, found.present, found.queue, where)
+
+        processors = sum(node.processors for node in nodes)
+        return Status(
+            job, snapshot.phase, snapshot.at, tuple(map(stage, snapshot.stages)), processors, snapshot.generation
+        )
