@@ -8,7 +8,7 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
@@ -54,8 +54,8 @@ N = TypeVar("N", int, Fraction)
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What is known of a stage besides its statistics: `shares` of the result, one a task, are empty if the job failed
-    before it had them; `grouping` is its kind. All else is as in `dpa.result.StageReport`."""
+    """What is known of a stage besides its statistics: its kind of `grouping`, and `shares` of the result, one a task,
+    which are empty if the job failed before it had them. The rest is as in `dpa.result.StageReport`."""
 
     grouping: str = RING
     shares: Sequence[TaskOutput] = ()
@@ -80,47 +80,45 @@ def build_report(
     error: str | None = None,
 ) -> Report:
     """`snapshot`: the last statistics, or None if no task had started; `outcomes`: by stage; `use`: of each task."""
+    found = Report(
+        status,
+        config.name,
+        seconds,
+        config=without_secrets(config.resolved()),
+        versions=versions(),
+        warnings=tuple(warnings),
+        recoveries=tuple(recoveries),
+        checkpoints=checkpoints,
+        dead_letters=dead_letters,
+        error=error,
+    )
     known, used = outcomes or {}, use or {}
-    if snapshot is None:
-        seen: dict[str, Any] = {}
-        stages = tuple(
-            StageReport(name, "operator", reference=outcome.reference, output=outcome.output)
-            for name, outcome in known.items()
-        )
+    if snapshot is None:  # no task has reported: only where results went, or would have gone, is known
+        stages = [StageReport(name, "operator", reference=of.reference, output=of.output) for name, of in known.items()]
     else:
-        loads = [load_of(stage, seconds.stream) for stage in snapshot.stages]
-        stages = tuple(
+        stages = [
             stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream, used)
             for stage in snapshot.stages
-        )
-        seen = {
-            **_shared(Report, snapshot),
-            "records_per_second": snapshot.records.mapped / seconds.stream if seconds.stream else 0.0,
-            "bottleneck": bottleneck(loads, snapshot.edges),
-            "edges": _edges(snapshot, held_up(loads, snapshot.edges)),
-            "traffic": traffic_between(used, snapshot),
-        }
-    seen |= {
-        "status": status,
-        "name": config.name,
-        "seconds": seconds,
-        "stages": stages,
-        "reference": _verdict(stages),
-        "config": without_secrets(config.resolved()),
-        "versions": versions(),
-        "warnings": tuple(warnings),
-        "recoveries": tuple(recoveries),
-        "checkpoints": checkpoints,
-        "dead_letters": dead_letters,
-        "error": error,
+        ]
+        found = replace(found, **_of_all_stages(snapshot, seconds.stream, used))
+    return replace(found, stages=tuple(stages), reference=_verdict(stages))
+
+
+def _of_all_stages(snapshot: Snapshot, seconds: float, use: Mapping[Address, TaskUse]) -> dict[str, Any]:
+    loads = [load_of(stage, seconds) for stage in snapshot.stages]
+    return {
+        **_shared(Report, snapshot, but=("stages", "checkpoints")),  # its checkpoints are of the last generation alone
+        "records_per_second": snapshot.records.mapped / seconds if seconds else 0.0,
+        "bottleneck": bottleneck(loads, snapshot.edges),
+        "edges": _edges(snapshot, held_up(loads, snapshot.edges)),
+        "traffic": traffic_between(use, snapshot),
     }
-    return Report(**seen)
 
 
 def stage_report(
     name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float, use: Mapping[Address, TaskUse]
 ) -> StageReport:
-    """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, as far as it is known."""
+    """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, where it is known."""
     stage = snapshot[name]
     senders = [source for source, target in snapshot.edges if target == name]
     even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
@@ -136,7 +134,7 @@ def stage_report(
     if not senders:
         return StageReport(kind="source", **seen)
     stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
-    # Several edges may join a sender and this stage: it counts once.
+    # A sender counts once, though several edges may join it to this stage.
     moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
     processed = [task.processed for task in stage.tasks]
     seen |= {
@@ -154,14 +152,15 @@ def stage_report(
     return StageReport(kind="operator", **seen)
 
 
-def _shared(kind: type, *records: Any) -> dict[str, Any]:
+def _shared(kind: type, *records: Any, but: Sequence[str] = ()) -> dict[str, Any]:
     """What records know by the names of the fields of a class: a figure keeps its name from the task to the report."""
-    names = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind) if field.name not in but]
     return {name: getattr(record, name) for record in records for name in names if hasattr(record, name)}
 
 
 def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequence[N]) -> list[N]:
-    """A number of each task, such as its records; a task that moved is one with the task it was before."""
+    """A number of each task, such as its records. Where a task moved, its number and that of the task that took over
+    are added up."""
     found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
     for step in steps:
         if step.stage == stage.name:
@@ -224,7 +223,7 @@ def latency(sketch: LatencySketch | None) -> LatencyReport | None:
 
 
 def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:
-    """`credit_seconds`: for which senders of its records waited, all together."""
+    """`credit_seconds`: for how long its records waited at their senders, summed over the records."""
     whole, own = stage.latency, stage.stage_latency
     if whole is None or own is None or not whole.records:
         return None
@@ -234,7 +233,7 @@ def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | 
 
 
 def _credit_seconds(name: str, snapshot: Snapshot) -> float:
-    """For which records emitted to a stage waited at their senders, all together."""
+    """For how long records to a stage waited at their senders, summed over the records."""
     seconds = 0.0
     for sender in dict.fromkeys(source for source, target in snapshot.edges if target == name):
         targets = [target for source, target in snapshot.edges if source == sender]
@@ -245,15 +244,16 @@ def _credit_seconds(name: str, snapshot: Snapshot) -> float:
 
 def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:
     """The mean number of tasks that held a key; None where it is unknown."""
-    # Partial results move states between tasks, and closed windows are gone: states left say nothing about a key.
+    # Partial results have moved states between tasks, and closed windows are gone: counting the states that are left
+    # would give too few.
     epochs = stage.aggregation.epochs if stage.aggregation else 0
     moved = epochs or (stage.event_time is not None and stage.event_time.closed is not None)
     return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not moved else None
 
 
 def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple[TrafficReport, ...]:
-    """What the tasks of each pair of stages sent, in the order of stages. Forgotten tasks, which the snapshot has no
-    statistics of, are only in the sums."""
+    """What the tasks of each pair of stages sent, in the order of stages. Forgotten tasks, which have no statistics of
+    their own in the snapshot, count in the sums alone."""
     tasks = {stage.name: [task.index for task in stage.tasks] for stage in snapshot.stages}
     totals: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
     for address, used in use.items():
@@ -291,17 +291,15 @@ def _edges(snapshot: Snapshot, blocked: Sequence[bool]) -> tuple[EdgeReport, ...
 
 
 def _verdict(stages: Sequence[StageReport]) -> ReferenceReport:
-    """The comparisons of all stages as one; of several, each difference names its stage."""
+    """The comparisons of all stages as one. If there are several, each difference names its stage."""
     checked = [stage for stage in stages if stage.reference.checked]
     if len(checked) < 2:
         others = (stage.reference for stage in stages if stage.reference.why_not)
         return checked[0].reference if checked else next(others, ReferenceReport())
     differences = [f"{stage.name}: {found}" for stage in checked for found in stage.reference.differences]
     matches = all(stage.reference.matches for stage in checked)
-    rows, left_out = (
-        sum(found or 0 for found in each)
-        for each in zip(*((stage.reference.rows, stage.reference.left_out) for stage in checked), strict=True)
-    )
+    rows = sum(stage.reference.rows or 0 for stage in checked)
+    left_out = sum(stage.reference.left_out for stage in checked)
     return ReferenceReport(True, matches, rows, tuple(differences), left_out)
 
 
@@ -315,15 +313,14 @@ class Stopwatch:
         self._spent = dict.fromkeys(("startup", "load", "stream", "merge", "reference"), 0.0)
 
     def enter(self, phase: str | None, ago: float = 0.0) -> None:
-        """Record that a phase began `ago` seconds before now, but not before the last one; with None, that the last
-        one ended."""
+        """Record that a phase began `ago` seconds before now, but not before the last one. None: the last one ended."""
         moment = max(self._since, self._clock() - ago)
         if self.phase is not None:
             self._spent[self.phase] += moment - self._since
         self.phase, self._since = phase, moment
 
     def correct(self, **seconds: float) -> None:
-        """Replace what was measured from outside by what is known exactly."""
+        """Replace what was measured here by what tasks measured exactly."""
         self._spent.update(seconds)
 
     @property

@@ -38,7 +38,7 @@ class KeySample:
 
     @staticmethod
     def union(samples: Iterable[KeySample]) -> KeySample:
-        """The rows are those that an even sample of the same accuracy would have."""
+        """`rows` of the union are those of an even sample with the same accuracy."""
         parts = [sample for sample in samples if len(sample.hashes)]
         if len(parts) <= 1:
             return parts[0] if parts else KeySample.empty()
@@ -53,7 +53,7 @@ class KeySample:
         return float(self.records.sum())
 
     def of(self, hashes: Hashes) -> Records:
-        """The records of each hash, 0 of one that the sample has not; shape of `hashes`."""
+        """The records of each hash, 0 for a hash that is not in the sample; shape of `hashes`."""
         if not len(self.hashes):
             return np.zeros(len(hashes))
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -96,10 +96,10 @@ class Load:
         service_seconds: measured time to process one record; None before the first.
         usual_seconds: the same of a record whose key is not among `costs`; None where that is not distinguished.
         error: the standard error of that time, in seconds; infinite before there are two measurements.
-        evidence: the number of records that it rests on, older ones counting less.
+        evidence: the number of records that it rests on, where older ones count less.
         busy: the part of the time since the last report in which user code worked, 0 to 1.
         waited: the part of that in which it waited for a processor, 0 to 1.
-        cores_busy: the part of its node's processor time that was used of late, by whomever, 0 to 1.
+        cores_busy: the part of its node's processor time that any process used of late, 0 to 1.
         forwarded_out, forwarded_in: records forwarded to other reducers so far, and accepted from them. The difference
             of the sums over all reducers is on its way between two of them.
         queued: the keys of the queue; None unless the strategy needs them.

@@ -63,7 +63,7 @@ class Life:
 
 
 def part_of(spent: float, lived: float) -> float:
-    """0 to 1: user code may run on after its task's end, and counts as no more than all of `lived`. In seconds."""
+    """The part (0 to 1) of `lived` seconds. User code may outlast its task, so `spent` counts as `lived` at most."""
     return min(spent / lived, 1.0) if lived > 0 else 0.0
 
 
@@ -101,8 +101,8 @@ def even_shares(lives: Sequence[Life], processed: int) -> list[Fraction]:
 
 
 def settled(lives: Sequence[Life], processed: int) -> list[Life]:
-    """The same lives with the even share of the first `processed` records of their stage. Whoever took part in these
-    alone can be forgotten."""
+    """The same lives with the even share of the first `processed` records of their stage. A task that took part in
+    these records alone can be forgotten."""
     shares = even_shares(lives, processed)
     return [
         replace(life, processed_before=max(life.processed_before, processed), even=share)

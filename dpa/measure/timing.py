@@ -18,9 +18,9 @@ _NET = 0.125
 """At least this part of a quantum is taken to be of its records."""
 
 _LONG = 4.0
-"""A quantum whose records take more than this many times the usual is long. A single one may do what many earlier
-records have caused, such as the folding of states: what is above is shared by all records of a while. The next long one
-counts in full."""
+"""A quantum whose records take more than this many times the usual is long. A single long one may do what many earlier
+records have caused, such as the folding of states: its excess is spread over the records of the last quanta. A second
+long one in a row counts in full."""
 
 HALF_LIFE = 1.0
 """Seconds of work after which a measurement of a record's time counts half: four reports of a busy reducer at the
@@ -104,7 +104,7 @@ class ServiceTime:
 
     @property
     def evidence(self) -> float:
-        """The number of records that the mean rests on, older ones counting less."""
+        """The number of records that the mean rests on, where older ones count less."""
         return self._records
 
     @property
@@ -221,8 +221,8 @@ class Waited:
 
 
 class RowWaits:
-    """How long rows that a source has read wait for the end of their epoch, in bounded memory: a step of reading is one
-    addition."""
+    """How long rows that a source has read wait for the end of their epoch, in bounded memory. A step of reading costs
+    one addition."""
 
     def __init__(self) -> None:
         self._first_at: float | None = None

@@ -118,7 +118,7 @@ def schema() -> dict[str, Any]:
 
 
 def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
-    """Leave these files of events in a directory, and no others. Without any, no empty directory is left."""
+    """Make a directory's files of events these and no others. An empty directory is removed."""
     for old in directory.glob("*.events"):
         old.unlink()
     if events:
@@ -173,7 +173,7 @@ def _dumped(value: Any, indent: str = "") -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """`value` in JSON's types alone: docs/report.md, "How values are written", states the rule for each other type."""
+    """`value` in JSON's types alone. docs/report.md, "How values are written", states the rule for each other type."""
     if isinstance(value, Enum):
         return jsonable(value.value)
     if value is None or isinstance(value, (bool, int)):

@@ -117,7 +117,6 @@ def _order(columns: list[list[str | Pass]], chains: Sequence[Sequence[str | Pass
         neighbours, ordered = (before, columns) if sweep % 2 == 0 else (after, columns[::-1])
         for column in ordered:
             places = {slot: place / max(len(each), 1) for each in columns for place, slot in enumerate(each)}
-
             means = {slot: _mean([places[other] for other in neighbours.get(slot, [slot])]) for slot in column}
             column.sort(key=means.__getitem__)
 
@@ -166,7 +165,7 @@ def _port(number: int, ordered: Sequence[tuple[float, int]], sizes: Sizes) -> fl
 
 
 def _labels(paths: Sequence[Sequence[Point]], height: float) -> tuple[Point, ...]:
-    """In the middle of the first gap of each edge. Labels of one gap are moved apart, each as little as can be."""
+    """In the middle of the first gap of each edge. Labels of one gap are moved apart, as little as possible."""
     middles = [((path[0][0] + path[1][0]) / 2, (path[0][1] + path[1][1]) / 2) for path in paths]
     found = list(middles)
     for gap in {x for x, _ in middles}:

@@ -33,7 +33,7 @@ from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
-"""Lines of the panel kept for redistributions and changes of tasks, the newest at the bottom, and for open windows."""
+"""Lines for redistributions and changes of tasks, the newest at the bottom, and as many for open windows."""
 
 PROGRESS = "green"
 WIDE = 92
@@ -55,7 +55,7 @@ class PanelState:
     `rounds` the number of redistributions by stage and task.
     """
 
-    # A refresh thread reads while the driver writes, so values are replaced and never changed.
+    # A refresh thread reads while the driver writes: values are replaced, never changed.
 
     name: str
     began: float
@@ -145,7 +145,7 @@ class Panel:
             if now.latency_p99 is not None:
                 parts.append(line("latency  ", f"p99 {latency(now.latency_p99)}"))
             parts += _windows(now, console, width)
-            # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
+            # One line is the cursor's, two are the frame's, two are blank, one is the heading, and one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
             if now.is_graph:
                 height = max(free // 2 - 2, 1)

@@ -45,10 +45,11 @@ def _read(output: OutputReport, sink: Sink | None) -> pa.Table:
 @dataclass(frozen=True)
 class Result:
     """A finished job: `table()` is a result, `report` says how it came about, and `events` are those of a failed job,
-    as `JobFailedError` has them. By stage: `_tables` stayed in memory, `_written` is what `when_written` returned at
-    the end, `_keys` name the key that says where a result goes, and `_sinks` are those of object storage."""
+    as `JobFailedError` has them."""
 
     report: Report
+    # By stage: results in memory; `when_written` of the others at the end; the key that says where a result goes; and
+    # the sinks of results in object storage.
     _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     _written: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
     events: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -57,7 +58,7 @@ class Result:
 
     @property
     def unsaved(self) -> tuple[str, pa.Table] | None:
-        """The last result that is written nowhere, so is lost with this object, with the key of the job that would have
+        """The last result that is written nowhere and is lost with this object, and the key of the job that would have
         it written. None if all are written."""
         if self.report.status == "failed" or not self._tables:
             return None
@@ -65,8 +66,8 @@ class Result:
         return self._keys[stage], table
 
     def table(self, stage: str | None = None) -> pa.Table:
-        """The result of a stage as one Arrow table, read from its directory if it was written there. Without a name, of
-        the only stage that has a result.
+        """The result of a stage as one Arrow table, read from its directory if it was written there. Without a name: of
+        the only stage that has one.
 
         Raises:
             JobFailedError: the job failed, so there is no result.

@@ -118,13 +118,13 @@ class LatencyReport:
 
 @dataclass(frozen=True)
 class RecordTimes:
-    """Where the time of a stage's records went from source to processed, in the mean of all of them: the four are
-    `latency.mean` together, but where clocks of machines differ.
+    """The mean time of a stage's records from source to processed, in four parts. Their sum is `latency.mean`, unless
+    the machines' clocks differ.
 
     Attributes:
         made: seconds from the source until the sender had made it: reading, mapping, and all stages before.
         credit: seconds that it waited at the sender for credit.
-        queued: seconds on its way and in queues, where it may have been forwarded.
+        queued: seconds on its way and in queues, forwards included.
         work: seconds of the quantum in which it was processed.
     """
 
@@ -208,18 +208,18 @@ class HotKey:
 
 
 _ALONE = 1.0
-"""A key with more than this part of a task's even share is hot, however many keys there are."""
+"""A key with more than this part of a task's even share is hot for any number of keys."""
 _NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
-"""So is one with this part of it and this many times the records of the mean key."""
+"""A key with this part of a task's even share is hot if it also has this many times the records of the mean key."""
 
 
 def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...]:
-    """Those of the most frequent `keys` that make a task uneven. There are `distinct` keys in all; `even` is a task's
-    even share of the records, 0 to 1.
+    """Those of the most frequent `keys` that make a task uneven, where there are `distinct` keys in all. `even` is a
+    task's even share of the records, 0 to 1.
 
     A key is hot if it has more records than a task's even share, so that no routing of whole keys is even; or if it has
     a tenth of that share and three times the records of the mean key. Keys of equal frequency are not hot, unless there
-    are fewer of them than tasks.
+    are fewer keys than tasks.
     """
     mean = 1 / distinct if distinct else 0.0
     return tuple(
@@ -338,7 +338,7 @@ class StageReport:
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
-        """Those of `hot_keys` that make a task uneven, by the rule of `hot`: what screens show."""
+        """Those of `hot_keys` that make a task uneven, by the rule of `hot`. Screens show these."""
         # The greatest even share is that of a task that took part throughout, if there is one.
         even = max((task.even_share for task in self.tasks), default=0.0) or 1.0
         return hot(self.hot_keys, self.key_distribution.distinct, even)

@@ -44,7 +44,7 @@ _LEAST_PART = 0.005
 
 
 def facts(report: Report) -> Iterator[Fact]:
-    """Of the run; and of the smallest graph, those of its only operator stage."""
+    """Of the run, and for the smallest graph those of its only operator stage."""
     records = report.records
     stages = () if report.is_graph else report.operators
     found = {fact.name: fact for stage in stages for fact in stage_content.facts(stage, report.status)}

@@ -104,17 +104,14 @@ def per_record(number: int, processed: int) -> str:
 
 def outcomes(decision_counts: Mapping[str, int]) -> str:
     """Decisions by outcome, the most frequent first: `120 below threshold, 4 applied`."""
-    # `str(Outcome.APPLIED)` names the class; its value is the text for people.
-    named = [(str(getattr(outcome, "value", outcome)), number) for outcome, number in decision_counts.items() if number]
-    named.sort(key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{number:,} {one_line(outcome.replace('_', ' '))}" for outcome, number in named)
+    named = sorted(decision_counts.items(), key=lambda counted: (-counted[1], counted[0]))
+    return ", ".join(f"{number:,} {one_line(outcome.replace('_', ' '))}" for outcome, number in named if number)
 
 
 def refusals(decision_counts: Mapping[str, int]) -> str:
-    """Like `outcomes`, of the decisions not to act."""
-    return outcomes(
-        {outcome: number for outcome, number in decision_counts.items() if outcome != Outcome.APPLIED.value}
-    )
+    """As `outcomes`, of the decisions not to act."""
+    refused = {outcome: number for outcome, number in decision_counts.items() if outcome != Outcome.APPLIED.value}
+    return outcomes(refused)
 
 
 def bar(share: float, width: int, *, ascii_only: bool = False) -> str:

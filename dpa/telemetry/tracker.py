@@ -53,7 +53,7 @@ class TrackedStage(StageSnapshot):
 
     @property
     def counted(self) -> int:
-        """Records that are done with. A source processes nothing: of it, the rows that it has read."""
+        """Records processed or left out. A source processes nothing: of a source, the rows read."""
         return self.records.read if self.is_source else self.records.handled
 
 
@@ -218,24 +218,24 @@ def _fields(kind: type, record: Any) -> dict[str, Any]:
 
 
 def _rate(more: int, elapsed: float, last: float) -> float:
-    """Records/s; the `last` if no time has passed. Counts may go back from one snapshot to the next; a rate is never
-    below zero."""
+    """Records/s; the `last` rate if no time has passed."""
+    # A recovery may roll counts back from one snapshot to the next.
     return max(more, 0) / elapsed if elapsed > 0 else last
 
 
 def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
-    """The load in a stream of `seconds` seconds, of all tasks that there have been. Forgotten tasks count as one, which
-    is not named as the busiest."""
+    """The load in a stream of `seconds` seconds, of present and former tasks. Forgotten tasks count as one, which is
+    never named as the busiest."""
     lived = [stage.life(task.index).seconds(seconds) for task in stage.tasks]
     if stage.forgotten is not None:
         lived.append(stage.forgotten.seconds)
     return _load(stage.name, stage.every_task, lived, seconds, len(stage.tasks))
 
 
-def load_since(stage: StageSnapshot, before: StageSnapshot | None, at: float, elapsed: float) -> StageLoad:
-    """The load in the last `elapsed` seconds of the tasks that there are, `at` seconds after the stream began. `before`
-    is the stage `elapsed` seconds earlier; None: nothing had been done."""
-    known = {} if before is None else {task.index: task for task in before.tasks}
+def load_since(stage: StageSnapshot, before: StageSnapshot, at: float, elapsed: float) -> StageLoad:
+    """The load of the present tasks in the last `elapsed` seconds, `at` seconds after the stream began. `before` is the
+    stage `elapsed` seconds earlier, without tasks if it had not begun."""
+    known = {task.index: task for task in before.tasks}
     tasks = [_since(task, known.get(task.index)) for task in stage.tasks if task.index in stage.present]
     lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
     return _load(stage.name, tasks, lived, elapsed, len(tasks))

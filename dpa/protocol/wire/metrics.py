@@ -39,7 +39,6 @@ class RecordCounts:
 
     @property
     def handled(self) -> int:
-        """Records that are done with: processed, or left out."""
         return self.processed + self.dead
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
@@ -54,19 +53,19 @@ class TaskStats:
     Attributes:
         stage, index: which task.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
-        credit_seconds: for which these waited for credit, on each edge, all records together.
+        credit_seconds: for how long these waited for credit, on each edge, summed over the records.
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
-        processed: records processed here, including those that were left out.
+        processed: records processed here, with those that were left out.
         dead: records that were left out, as user code raised on them.
-        work_seconds: of the quanta in which records were processed, for each record those of its own, all together.
-        ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
+        work_seconds: for each record the time of the quantum that processed it, summed over the records.
+        ready_seconds: time in which the task worked on records, with the time between two pieces of work.
         running_seconds: time of user code on a processor.
-        supply: records a second that it makes of rows while nothing holds it back; None before that is known.
+        supply: records a second that it makes of rows while nothing holds it back; None before a measurement.
         version: of the routing table held.
-        event_time: the greatest of the rows that a source has read of its split, in microseconds since 1970; None:
-            there is none.
-        opens: the end of its first open window, in microseconds since 1970; None: none is open.
+        event_time: the greatest of the rows that a source has read of its split, in microseconds since 1970; None
+            before the first.
+        opens: the end of its first open window, in microseconds since 1970; None if no window is open.
     """
 
     stage: str
@@ -122,8 +121,8 @@ _SUMMED = (
 
 @dataclass(frozen=True)
 class Forgotten:
-    """Tasks that went long ago, and are no longer kept one by one: how many they were, their statistics as those of one
-    task, and the seconds in which they took part, all together."""
+    """Tasks that went long ago, and are no longer kept one by one: their number, their statistics as one task's, and
+    the sum of the seconds in which each took part."""
 
     tasks: int
     stats: TaskStats
@@ -213,14 +212,8 @@ class CheckpointStats:
 
     def __add__(self, later: CheckpointStats) -> CheckpointStats:
         """With those of the next generation."""
-        return CheckpointStats(
-            self.written + later.written,
-            self.failed + later.failed,
-            self.waited + later.waited,
-            self.size + later.size,
-            later.read,
-            self.read_before,
-        )
+        summed = {name: getattr(self, name) + getattr(later, name) for name in ("written", "failed", "waited", "size")}
+        return CheckpointStats(**summed, read=later.read, read_before=self.read_before)
 
 
 @dataclass(frozen=True)
@@ -248,7 +241,7 @@ class TaskChange:
     reason: str
 
     def in_words(self, tasks: int) -> str:
-        """One sentence; `tasks`: how many the stage has now."""
+        """One sentence; `tasks`: the number that the stage has now."""
         return f"{self.stage} has {plural(tasks, 'task')} ({self.who}), after {self.seconds:.2f} s"
 
     @property
@@ -288,17 +281,17 @@ class StageSnapshot:
 
     Attributes:
         phase: of the stage, by the name of a `StagePhase`.
-        tasks: statistics of each task that there is or has been, by number; not of those that are forgotten.
-        members: the numbers of the tasks that there are, or will be after the change that runs; empty: all.
+        tasks: statistics of each task, by number, with those that have gone but not those that are forgotten.
+        members: the numbers of present tasks, during a change of those after it; empty: all of `tasks` are present.
         lives: when each of `tasks` took part; empty: all of them throughout.
-        forgotten: of the tasks that went before the oldest change that is kept; None: there are none.
+        forgotten: the tasks that went before the oldest change that is kept; None: there are none.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
         latency: seconds from source to processed of all records of the tasks that have finished; None if it was left
             out.
         stage_latency: the same from emitted to processed.
-        initial_load: how many of the processed records each task would have had by the plain ring; empty until the
-            stage has finished.
+        initial_load: the number of the processed records that the plain ring would have given to each task; empty
+            until the stage has finished.
     """
 
     name: str
@@ -322,7 +315,7 @@ class StageSnapshot:
 
     @property
     def every_task(self) -> tuple[TaskStats, ...]:
-        """Statistics that add up to those of all tasks that there have been."""
+        """Statistics whose sums are those of all tasks, the forgotten ones as one."""
         return self.tasks if self.forgotten is None else (*self.tasks, self.forgotten.stats)
 
     @cached_property
@@ -353,10 +346,10 @@ class Snapshot:
     Attributes:
         phase: `startup`, `stream`, `merge` (all records are processed), `done` or `failed`.
         at: seconds since the stream began.
-        rows: input rows in all; 0 if that is not known, as more may come, or might have.
+        rows: input rows in all; 0 if that is not known, as more may come, or might have come.
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
-        use: what tasks have last reported of their use of machines; empty if it was left out.
+        use: the last reports of tasks on their use of machines; empty if it was left out.
         steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         generation: which life of the graph this is; all numbers begin again with it.
