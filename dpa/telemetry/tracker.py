@@ -41,20 +41,17 @@ class TrackedStage(StageSnapshot):
 
     Attributes:
         is_source: whether no stage feeds it.
+        counted: records processed or left out; of a source, which processes nothing, rows read.
         load: of the last few seconds.
         rate: `counted` records a second, likewise.
-        redistributions: all that there were, with those that its snapshots no longer hold.
+        redistributions: how many there were, with those that snapshots no longer hold.
     """
 
     is_source: bool = False
+    counted: int = 0
     load: StageLoad = field(kw_only=True)
     rate: float = 0.0
     redistributions: int = 0
-
-    @property
-    def counted(self) -> int:
-        """Records processed or left out. A source processes nothing: of a source, the rows read."""
-        return self.records.read if self.is_source else self.records.handled
 
 
 @dataclass(frozen=True)
@@ -199,18 +196,16 @@ class RunTracker:
         none = TrackedStage(stage.name, "", (), load=StageLoad(stage.name, 0.0, 0.0, 0.0))
         last = next((found for found in self.newest.stages if found.name == stage.name), none)
         earlier = next((found for found in before.stages if found.name == stage.name), none)
-        now = TrackedStage(
+        elapsed, is_source = snapshot.at - before.at, stage in snapshot.sources
+        counted = stage.records.read if is_source else stage.records.handled
+        return TrackedStage(
             **_fields(StageSnapshot, stage),
-            is_source=stage in snapshot.sources,
-            load=last.load,
-            rate=last.rate,
+            is_source=is_source,
+            counted=counted,
+            load=load_since(stage, earlier, snapshot.at, elapsed) if elapsed > 0 else last.load,
+            rate=_rate(counted - earlier.counted, elapsed, last.rate),
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
         )
-        elapsed = snapshot.at - before.at
-        if elapsed <= 0:
-            return now
-        rate = _rate(now.counted - earlier.counted, elapsed, last.rate)
-        return replace(now, rate=rate, load=load_since(stage, earlier, snapshot.at, elapsed))
 
 
 def _fields(kind: type, record: Any) -> dict[str, Any]:

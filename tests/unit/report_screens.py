@@ -115,7 +115,7 @@ class _Recorder(Unobserved):
         for found in kept:
             for name in ("mapped_rate", "processed_rate", "news"):
                 del found[name]
-            for stage, name in product(found["stages"], ("is_source", "load", "rate", "redistributions")):
+            for stage, name in product(found["stages"], ("is_source", "counted", "load", "rate", "redistributions")):
                 del stage[name]
         return {"name": "first_letter", "phases": self.phases[: until + 1], "snapshots": jsonable(kept)}
 
