@@ -13,8 +13,7 @@ from dpa._util.as_yaml import as_yaml
 from dpa.report import plots
 from dpa.report._pictures import picture
 from dpa.result import Report, StageReport, run_content, stage_content
-from dpa.result.content import Cell, Fact, Table
-from dpa.result.text import lines, one_line, seconds
+from dpa.result.text import Cell, Fact, Table, lines, one_line, seconds
 
 MAX_ROWS = 500
 """Rows of the longest table on the page; `report.json` has all."""

@@ -27,8 +27,7 @@ from rich.text import Text
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.report._screens import happened, is_terminal
 from dpa.report._terminal import FAINT, table
-from dpa.result.content import Table
-from dpa.result.text import bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short
+from dpa.result.text import Table, bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8

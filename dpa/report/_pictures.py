@@ -28,8 +28,7 @@ from dpa.report._layout import Point, Sizes, bends, layout
 from dpa.report._plan_content import Level, facts, level, placement, verdict, volume
 from dpa.report.plots import COLOURS, GRID, INK, PAPER, settings
 from dpa.result import Report, StageReport
-from dpa.result.content import Bar, Table
-from dpa.result.text import one_line, plural, short, skew
+from dpa.result.text import Bar, Table, one_line, plural, short, skew
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

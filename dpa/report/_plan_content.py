@@ -11,8 +11,7 @@ from enum import Enum
 from dpa.driver.forecast_stages import Basis, Estimate, Forecast, StageForecast
 from dpa.driver.placing import PlacementForecast
 from dpa.result import HotKey
-from dpa.result.content import Bar, Table
-from dpa.result.text import count, key_text, megabytes, one_line, percent, plural, short, skew
+from dpa.result.text import Bar, Table, count, key_text, megabytes, one_line, percent, plural, short, skew
 from dpa.routing.groupings.options import RING
 
 MAX_TASKS = 64

@@ -1,4 +1,4 @@
-"""What the terminal shows of a plan, and at the end of a run, drawn with rich: facts and tables (`dpa.result.content`),
+"""What the terminal shows of a plan, and at the end of a run, drawn with rich: facts and tables (`dpa.result.text`),
 and the stages of a plan as trees.
 
 The last line of a run is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that
@@ -27,8 +27,7 @@ from dpa.driver.forecast_stages import Forecast, StageForecast
 from dpa.report import _plan_content as plan_content
 from dpa.report._plan_content import Level, level, verdict, volume
 from dpa.result import Report, StageReport, run_content, stage_content
-from dpa.result.content import WIDE, Bar, Cell, Fact, Table
-from dpa.result.text import bar, key_text, lines, one_line, plural, span
+from dpa.result.text import WIDE, Bar, Cell, Fact, Table, bar, key_text, lines, one_line, plural, span
 
 FAINT, FILLED, BAD = "dim", "cyan", "bold red"
 _BAR_COLUMNS = 10

@@ -12,9 +12,8 @@ import pyarrow as pa
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
 from dpa.result._stage import OutputReport
-from dpa.result.content import Fact
 from dpa.result.run_content import brief, facts, stages
-from dpa.result.text import key_text, percent
+from dpa.result.text import Fact, key_text, percent
 from dpa.sinks.sink import Sink
 
 

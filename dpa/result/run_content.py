@@ -9,8 +9,11 @@ from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
 from dpa.result._report import Report
 from dpa.result._stage import StageReport
-from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
+    Bar,
+    Cell,
+    Fact,
+    Table,
     count,
     latency,
     mebibytes,

@@ -12,8 +12,11 @@ from typing import NamedTuple
 from dpa.balance.decision import Decision
 from dpa.protocol.wire.metrics import RecordCounts
 from dpa.result._stage import LatencyReport, OutputReport, ReferenceReport, StageReport, TaskReport
-from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
+    Bar,
+    Cell,
+    Fact,
+    Table,
     count,
     instant,
     key_text,

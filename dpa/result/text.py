@@ -1,4 +1,5 @@
-"""Numbers, durations and arbitrary keys as plain text for people.
+"""What people are shown of a run, a stage or a plan: facts and tables as plain data, and numbers, durations and keys as
+plain text. `dpa.report` draws them on the terminal, on the page and in pictures.
 
 Every screen, page and picture of `dpa.report` shows foreign text (keys, reasons, errors) through `one_line`, `lines` or
 `key_text` and nothing else, so no control character of the data ever reaches a terminal. The page escapes HTML.
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,6 +25,60 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
 
 plural = words.plural
+
+WIDE = 100
+"""From this many columns on, a terminal is wide."""
+
+
+class Fact(NamedTuple):
+    """A name, a value, what the value is or is made of, and a part of 1 to be drawn as a bar."""
+
+    name: str
+    value: str
+    remark: str = ""
+    share: float | None = None
+
+
+class Bar(NamedTuple):
+    """A cell: a bar that is filled up to the part `last` (0 to 1) of it, from the part `first` on if that is given."""
+
+    last: float
+    first: float | None = None
+
+
+Cell: TypeAlias = "str | Bar"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows below a heading.
+
+    Attributes:
+        title: what the rows are.
+        head: the titles of the columns; one that begins with `#` is of numbers, an empty one of bars.
+        rows: a cell for each column.
+        narrow: the columns that a narrow terminal has, from the left; None: all.
+        wide: those of a wide one; None: as many as a narrow one. The page has all.
+        most: rows that a terminal shows; None: all. Of more it says how many there are, followed by `more`.
+        total: a last row.
+        marked: the place of a row that stands out.
+        wraps: whether words of the last column of a terminal break lines; else they are cut, as others are.
+        absent: what the page says where there are no rows.
+        open_up_to: rows up to which the page does not fold the table away.
+    """
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[Sequence[Cell]]
+    narrow: int | None = None
+    wide: int | None = None
+    most: int | None = None
+    more: str = ", in the report"
+    total: Sequence[Cell] = ()
+    marked: int | None = None
+    wraps: bool = True
+    absent: str = ""
+    open_up_to: int = 16
 
 
 def count(number: float) -> str:
