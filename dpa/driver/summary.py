@@ -172,13 +172,12 @@ def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequen
 def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
     load = load_of(stage, seconds)
     queues = [queue for sample in stage.samples for queue in sample.queues]
-    seen = {
+    return LoadShares(
         **_shared(LoadShares, load),
-        "idle": max(0.0, 1 - load.busy - load.blocked - load.waiting) if stage.every_task else 0.0,
-        "mean_queue": sum(queues) / len(queues) if queues else 0.0,
-        "peak_queue": max((task.peak_queue for task in stage.every_task), default=0),
-    }
-    return LoadShares(**seen)
+        idle=max(0.0, 1 - load.busy - load.blocked - load.waiting) if stage.every_task else 0.0,
+        mean_queue=sum(queues) / len(queues) if queues else 0.0,
+        peak_queue=max((task.peak_queue for task in stage.every_task), default=0),
+    )
 
 
 def _tasks(
@@ -194,18 +193,18 @@ def _tasks(
     made = []
     for task, own in zip(stage.tasks, even, strict=True):
         share, lived = shares.get(task.index), stage.life(task.index).seconds(seconds)
-        seen = {
-            **_shared(TaskReport, task, use.get(Address(stage.name, task.index), TaskUse())),
-            "id": task.index,
-            "emitted": sum(task.emitted),
-            "share": task.processed / whole if whole else 0.0,
-            "even_share": float(own / whole) if whole else 0.0,
-            "keys": share.rows if share else 0,
-            "states": share.states if share else 0,
-            "lived_seconds": lived,
-            "idle_seconds": max(0.0, lived - task.busy_seconds - task.blocked_seconds - task.waiting_seconds),
-        }
-        made.append(TaskReport(**seen))
+        report = TaskReport(
+            **_shared(TaskReport, task, use.get(Address(stage.name, task.index), TaskUse()), but=("emitted",)),
+            id=task.index,
+            emitted=sum(task.emitted),
+            share=task.processed / whole if whole else 0.0,
+            even_share=float(own / whole) if whole else 0.0,
+            keys=share.rows if share else 0,
+            states=share.states if share else 0,
+            lived_seconds=lived,
+            idle_seconds=max(0.0, lived - task.busy_seconds - task.blocked_seconds - task.waiting_seconds),
+        )
+        made.append(report)
     return tuple(made)
 
 

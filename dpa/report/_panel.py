@@ -204,7 +204,8 @@ def _records(now: TrackedSnapshot) -> RenderableType:
         words = f"{short(records.handled)} of {short(records.emitted)} processed ({rate})"
         return _bar("records", now.share_processed, words, now.seconds_left)
     mapped = f"{short(records.mapped)} mapped ({short(now.mapped_rate)}/s)"
-    return line("records  ", f"{mapped}, {short(records.handled)} processed ({rate}), {short(now.in_flight)} in flight")
+    in_flight = max(records.emitted - records.handled, 0)
+    return line("records  ", f"{mapped}, {short(records.handled)} processed ({rate}), {short(in_flight)} in flight")
 
 
 def _bar(name: str, share: float, words: str, seconds_left: float | None) -> RenderableType:

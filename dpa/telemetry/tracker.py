@@ -145,10 +145,6 @@ class TrackedSnapshot(Snapshot):
         processing = (self.records.emitted / share - self.records.handled) / self.processed_rate
         return max(reading, processing)
 
-    @property
-    def in_flight(self) -> int:
-        return max(self.records.emitted - self.records.handled, 0)
-
 
 class RunTracker:
     """Follows a run through its snapshots, oldest first. `newest` is the last one, and empty before the first."""
@@ -294,16 +290,13 @@ class Status:
     ) -> Status:
         """`processes` may hold those of tasks that have gone; `nodes` are all of the cluster."""
         names = {node.id: node.name for node in nodes}
-
-        def process(address: Address) -> ProcessStatus:
-            found = processes.get(address)
-            return ProcessStatus() if found is None else ProcessStatus(names.get(found.node, found.node), found.pid)
+        where = {
+            address: ProcessStatus(names.get(found.node, found.node), found.pid) for address, found in processes.items()
+        }
 
         def stage(found: StageSnapshot) -> StageStatus:
-            where = tuple(process(Address(found.name, task)) for task in found.present)
-            return StageStatus(found.name, found.phase, found.present, found.queue, where)
+            of_tasks = tuple(where.get(Address(found.name, task), ProcessStatus()) for task in found.present)
+            return StageStatus(found.name, found.phase, found.present, found.queue, of_tasks)
 
-        processors = sum(node.processors for node in nodes)
-        return Status(
-            job, snapshot.phase, snapshot.at, tuple(map(stage, snapshot.stages)), processors, snapshot.generation
-        )
+        stages, processors = tuple(map(stage, snapshot.stages)), sum(node.processors for node in nodes)
+        return Status(job, snapshot.phase, snapshot.at, stages, processors, snapshot.generation)
