@@ -84,9 +84,15 @@ class UserCode:
         trial: Trial | None = None,
         room: Room | None = None,
     ) -> None:
-        """Of task `index`; `clock` gives seconds, `delivery` says where its shares of results go, None: nowhere;
-        `archive` writes its snapshots; `trial` tries what is to be processed, None: nothing is tried; `room` is what
-        it has for its states, None: as much as they need."""
+        """The user code of task `index`.
+
+        Args:
+            clock: gives seconds.
+            delivery: where its shares of results go; None: nowhere.
+            archive: writes its snapshots.
+            trial: tries each block before it is processed; None: nothing is tried.
+            room: memory for its states; None: as much as they need.
+        """
         self.output: TaskOutput | None = None
         self.emission = task if isinstance(task, Emission) else task.emission
         self._time = task.time if isinstance(task, Emission) else None
@@ -109,7 +115,6 @@ class UserCode:
 
     @property
     def reduce_task(self) -> ReduceTask:
-        """The states, and in the end the share, of an operator."""
         assert self._reduce_task is not None
         return self._reduce_task
 
@@ -144,15 +149,8 @@ class UserCode:
                 before, blocks = self.reduce_task.dead, self._processed(block)
                 dead, opens = self.reduce_task.dead - before, self.reduce_task.first_open
                 return ProcessDone(0.0, blocks, dead=dead, failed=self._failed(), opens=opens)
-            case Extract(table):
-                return ExtractDone(self.reduce_task.extract(table))
-            case ExtractRanges(table, most):
-                return RangesExtracted(self.reduce_task.extract_piece(table, most))
-            case InstallStates(parts, rows, merges):
-                self.reduce_task.keep(rows)
-                take_in = self.reduce_task.merge if merges else self.reduce_task.install
-                take_in(parts)
-                return StatesInstalled(self.reduce_task.first_open)
+            case Extract() | ExtractRanges() | InstallStates():
+                return self._move_states(instruction)
             case Publish(parts, epoch, closes, publishes):
                 self.reduce_task.merge(parts)
                 blocks = self._close(closes)
@@ -162,11 +160,8 @@ class UserCode:
             case WriteSnapshot(slot):
                 self._writes = self._archive(slot, self.reduce_task)
                 return SnapshotMarked()
-            case Finish(parts, ring_table):
-                schema = self.reduce_task.finish(parts)
-                if ring_table is None or not self.reduce_task.receiver.keeps_states:  # which counts no keys
-                    return FinishDone(schema)
-                return FinishDone(schema, tuple(self.reduce_task.loads(ring_table).tolist()))
+            case Finish():
+                return self._finish(instruction)
             case Write(schema, is_first, epoch):
                 self._deliver(schema, is_first, epoch)
                 return WriteDone()
@@ -176,17 +171,36 @@ class UserCode:
         """Write what was marked; on any thread, while other user code runs."""
         return SnapshotDone(self._writes())
 
+    def _move_states(self, instruction: Extract | ExtractRanges | InstallStates) -> Event:
+        match instruction:
+            case Extract(table):
+                return ExtractDone(self.reduce_task.extract(table))
+            case ExtractRanges(table, most):
+                return RangesExtracted(self.reduce_task.extract_piece(table, most))
+            case InstallStates(parts, rows, merges):
+                self.reduce_task.keep(rows)
+                take_in = self.reduce_task.merge if merges else self.reduce_task.install
+                take_in(parts)
+                return StatesInstalled(self.reduce_task.first_open)
+
+    def _finish(self, instruction: Finish) -> FinishDone:
+        schema = self.reduce_task.finish(instruction.parts)
+        # Without states a receiver counts no keys, so there is no load by key to report.
+        if instruction.ring_table is None or not self.reduce_task.receiver.keeps_states:
+            return FinishDone(schema)
+        return FinishDone(schema, tuple(self.reduce_task.loads(instruction.ring_table).tolist()))
+
     def _close(self, until: int | None) -> tuple[tuple[int, Block], ...]:
-        """Close windows that end by this event time, if they are not; returns the blocks emitted."""
+        """Close the open windows that end by this event time; returns the blocks emitted."""
         return self.reduce_task.close(until) if until is not None and self._is_later(until) else ()
 
     def _judge(self, closed: int | None) -> None:
-        """Others closed windows by this event time before the task came, which had nothing of them."""
+        # A new task may get rows of windows that the others have closed: to it these rows are late too.
         if closed is not None and self._is_later(closed):
             self.reduce_task.judge(closed)
 
     def _is_later(self, until: int) -> bool:
-        """Whether windows are to be closed by this event time that are not; note it."""
+        """Whether this event time closes windows that are still open; note it."""
         if self._closed is not None and until <= self._closed:
             return False
         self._closed = until
@@ -227,7 +241,7 @@ class UserCode:
         self._steps = self.emission.steps(self._tried or self._portions, self._clock)
 
     def _with_dropped(self, step: Emitted | None) -> Emitted | None:
-        """A step, with the rows that were read for it and left out before any user code saw them, or are not there."""
+        """Count as read by a step the rows that were dropped before user code saw them, and those that are missing."""
         dropped = 0
         if self._tried is not None:
             dropped, self._tried.dropped = self._tried.dropped, 0
