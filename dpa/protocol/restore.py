@@ -1,8 +1,7 @@
-"""A job that begins with a cut of an earlier one: the same graph, with what was not read for input, and the tables that
-were the newest. Its stages may have other numbers of tasks, groupings and policies than they had: states go to those to
-whom records of their keys go now.
+"""A job that continues from a cut: the same graph, with the unread input and the newest tables of the cut.
 
-Counters, versions and numbers of tasks begin again. What was learned about the keys is in the tables.
+Its stages may have other numbers of tasks, groupings and policies than before: each state goes to the task that records
+of its key go to now. Counters, versions and task numbers begin again. What was learned about the keys is in the tables.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class AskedStage:
-    """What a job asked for of a stage, as far as it matters to one that goes on behind its cut.
+    """What a job asked for of a stage, if it matters to a job that continues from its cut.
 
     Attributes:
         grouping: the fields of its options.
@@ -48,8 +47,8 @@ def asked(*stages: Stage) -> dict[str, AskedStage]:
 
 
 def continued(graph: Graph, cut: Cut, before: Mapping[str, AskedStage] | None = None) -> Graph:
-    """The graph as it continues from a cut. A stage has as many tasks as at the cut, unless the job asks for another
-    number than it did `before`; None: it asks for the same."""
+    """The graph as it continues from a cut. A stage keeps its number of tasks at the cut, unless the job now asks for
+    another number than `before`; None: it asks for the same."""
     before = before or asked(*graph.stages)
     stages = []
     for stage in graph.stages:
@@ -70,9 +69,15 @@ def continued(graph: Graph, cut: Cut, before: Mapping[str, AskedStage] | None = 
 def begins_with(
     stage: Stage, snapshots: Sequence[S], index: int, before: AskedStage | None = None
 ) -> tuple[Sequence[S], RoutingTable | None]:
-    """The snapshots, of a stage's tasks in order, with which a task of it begins, and the table that says which of
-    their states are the task's; None: all are, as a grouping that goes by no table sends it the same keys again.
-    `before`: what the job that was cut had asked for of the stage; None: the same."""
+    """The snapshots that a task begins with, and the table that says which of their states are its own.
+
+    Args:
+        snapshots: of the stage's tasks, in order.
+        before: what the job that was cut had asked for of the stage; None: the same.
+
+    Returns:
+        None for the table if all states are the task's: a grouping that goes by no table sends it the same keys again.
+    """
     table = stage.first_table()
     if stage.grouping.is_ring:
         return snapshots, table
@@ -87,7 +92,7 @@ def begins_with(
 
 @dataclass(frozen=True, eq=False)
 class _GroupedTable(RoutingTable):
-    """Gives each key to the task to which a grouping sends it that is not the ring; `keys` does not split them."""
+    """Gives each key to the task that a grouping other than the ring sends it to; `keys` does not split keys."""
 
     keys: Grouping | None = None
 
@@ -98,9 +103,8 @@ class _GroupedTable(RoutingTable):
 
 
 def _with_table(stage: Stage, cut: OperatorCut, before: AskedStage) -> Stage:
-    """A stage whose keys belong to those that had them, if its ring has the tokens that it had, and its policy goes by
-    tables that are no rings, or the table is one; else they belong to those whom the plain ring gives them, and what
-    was learned is learned again. Tasks that are more or fewer than before join the table or leave it."""
+    # Keys stay with the tasks that had them if the ring has the same tokens, and the policy can go on from the table.
+    # Else the plain ring gives them out, and the policy learns again. The table gains or loses tasks as the stage does.
     balance, table = stage.balance, cut.table
     by_ring = (
         stage.grouping.is_ring and before.grouping["kind"] == RING and asked(stage)[stage.name].ring == before.ring
@@ -113,7 +117,7 @@ def _with_table(stage: Stage, cut: OperatorCut, before: AskedStage) -> Stage:
 
 
 def _with_tasks(table: RoutingTable, tasks: int, balance: BalanceOptions) -> RoutingTable | None:
-    """The table with as many tasks; None: the policy goes by rings, and it is none."""
+    """The table with this number of tasks; None: the policy goes by rings, and the table is no ring."""
     change = MemberChange(joins=tuple(range(table.reducers, tasks)), leaves=table.members[tasks:])
     if not isinstance(balance, AdaptiveOptions):
         ring = balance.ring_of(table)
@@ -124,7 +128,7 @@ def _with_tasks(table: RoutingTable, tasks: int, balance: BalanceOptions) -> Rou
 
 
 def renumbered(table: RoutingTable) -> RoutingTable:
-    """The same table as the first of a stage whose tasks have no gaps in their numbers."""
+    """The same table with version 0 and the tasks numbered from 0 without gaps."""
     number = {member: index for index, member in enumerate(table.members)}
     used, assigned = np.unique(table.assigned, return_inverse=True)
     return RoutingTable(

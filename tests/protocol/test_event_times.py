@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 from wires import CoordinatorWire
 
-from dpa.protocol.coordinator._event_times import EventTimes, Held
+from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.cut import ChannelTime
@@ -37,17 +37,18 @@ def times(*channels: str, known: Mapping[str, ChannelTime] | None = None, **opti
 
 def test_the_watermark_follows_the_rows_that_are_read_without_a_gap() -> None:
     found = times("", "", "")
-    assert found.held(is_open=False) == Held(None, "", 0)
+    assert found.held(is_open=False) == WatermarkHolder(None, "", 0)
     found.reaches(1, 500)
     found.is_read(1)
-    assert found.held(is_open=False) == Held(None, "", 0)  # whoever reads ahead says nothing of what is before
+    # What is read ahead says nothing of what is before it.
+    assert found.held(is_open=False) == WatermarkHolder(None, "", 0)
     found.reaches(0, 100)
     found.reaches(0, 90)
-    assert found.held(is_open=False) == Held(90, "", 0)
+    assert found.held(is_open=False) == WatermarkHolder(90, "", 0)
     found.is_read(0)
-    assert found.held(is_open=False) == Held(490, "", 2)
+    assert found.held(is_open=False) == WatermarkHolder(490, "", 2)
     found.is_read(2)
-    assert found.held(is_open=True) == Held(490, "", None)
+    assert found.held(is_open=True) == WatermarkHolder(490, "", None)
     assert found.held(is_open=False) is None
 
 
@@ -55,19 +56,19 @@ def test_the_slowest_channel_holds_the_watermark() -> None:
     found = times("a", "b", "a")
     found.reaches(0, 900)
     found.is_read(0)
-    assert found.held(is_open=True) == Held(None, "b", 1)
+    assert found.held(is_open=True) == WatermarkHolder(None, "b", 1)
     found.reaches(1, 50)
     found.is_read(1)
-    assert found.held(is_open=True) == Held(40, "b", None)
-    assert found.held(is_open=False) == Held(890, "a", 2)  # that is the end of the other
+    assert found.held(is_open=True) == WatermarkHolder(40, "b", None)
+    assert found.held(is_open=False) == WatermarkHolder(890, "a", 2)  # that is the end of the other
 
 
 def test_a_closed_input_of_which_nobody_knows_how_far_it_is_out_of_order_has_no_watermark() -> None:
     found = EventTimes(replace(TIME, out_of_order=None), {})
     found.comes(0, split(1))
     found.reaches(0, 100)
-    assert found.held(is_open=True) == Held(100, "", 0)
-    assert found.held(is_open=False) == Held(None, "", 0)
+    assert found.held(is_open=True) == WatermarkHolder(100, "", 0)
+    assert found.held(is_open=False) == WatermarkHolder(None, "", 0)
 
 
 def test_a_channel_that_is_quiet_and_read_holds_nothing_after_a_while() -> None:
@@ -77,31 +78,31 @@ def test_a_channel_that_is_quiet_and_read_holds_nothing_after_a_while() -> None:
     found.is_read(0)
     found.polled(1.0)
     found.polled(7.0)
-    assert found.held(is_open=True) == Held(290, "b", 1)
+    assert found.held(is_open=True) == WatermarkHolder(290, "b", 1)
     found.is_read(1)
     found.polled(8.0)
-    assert found.held(is_open=True) == Held(290, "b", None)
+    assert found.held(is_open=True) == WatermarkHolder(290, "b", None)
     found.polled(13.0)
     assert found.held(is_open=True) is None
     found.comes(2, split(1, "a"))
-    assert found.held(is_open=True) == Held(90, "a", 2)
+    assert found.held(is_open=True) == WatermarkHolder(90, "a", 2)
     found.is_read(2)
     found.polled(14.0)
-    assert found.held(is_open=True) == Held(90, "a", None)
+    assert found.held(is_open=True) == WatermarkHolder(90, "a", None)
 
 
 def test_the_clock_of_a_quiet_channel_stands_while_nobody_polls() -> None:
     found = times("a", idle=5.0)
     found.reaches(0, 100)
     found.is_read(0)
-    assert found.held(is_open=True) == Held(90, "a", None)
+    assert found.held(is_open=True) == WatermarkHolder(90, "a", None)
     found.polled(100.0)
-    assert found.held(is_open=True) == Held(90, "a", None)
+    assert found.held(is_open=True) == WatermarkHolder(90, "a", None)
 
 
 def test_an_input_that_has_given_nothing_yet_holds_the_watermark_until_it_is_idle() -> None:
     found = times(idle=5.0)
-    assert found.held(is_open=True) == Held(None, "", None)
+    assert found.held(is_open=True) == WatermarkHolder(None, "", None)
     found.polled(1.0)
     found.polled(6.0)
     assert found.held(is_open=True) is None
@@ -115,11 +116,11 @@ def test_what_was_read_ahead_counts_behind_a_cut_when_what_is_before_it_is_read(
     found.is_read(2)
     assert found.behind([0, 1, 3, 4]) == {"": ChannelTime(100, {2: 700}), "x": ChannelTime()}
     again = times("", "x", "", "", known=found.behind([0, 1, 3, 4]))
-    assert again.held(is_open=True) == Held(None, "x", 1)
+    assert again.held(is_open=True) == WatermarkHolder(None, "x", 1)
     again.is_read(1)
-    assert again.held(is_open=False) == Held(90, "", 0)
+    assert again.held(is_open=False) == WatermarkHolder(90, "", 0)
     again.is_read(0)
-    assert again.held(is_open=False) == Held(690, "", 2)
+    assert again.held(is_open=False) == WatermarkHolder(690, "", 2)
 
 
 def test_a_split_keeps_its_channel_when_a_part_of_it_is_read() -> None:

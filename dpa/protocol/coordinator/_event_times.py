@@ -21,12 +21,11 @@ from dpa.sources.splits import Split, channel_of
 
 
 @dataclass(frozen=True)
-class Held:
-    """What holds the watermark of a source.
+class WatermarkHolder:
+    """The channel with the least watermark of a source.
 
     Attributes:
-        watermark: event time, in microseconds; None: it has none yet.
-        channel: whose rows it is.
+        watermark: event time, in microseconds; None: the channel has none yet.
         split: the number of the first split of the channel that is not read; None: all are.
     """
 
@@ -103,7 +102,7 @@ class EventTimes:
             if channel.first is None:
                 channel.quiet_since = min(now, channel.quiet_since)
 
-    def held(self, *, is_open: bool) -> Held | None:
+    def held(self, *, is_open: bool) -> WatermarkHolder | None:
         """What holds the watermark; None: all channels are idle, or at their end. `is_open`: more rows may come."""
         out_of_order: int | None = self._options.out_of_order
         if out_of_order is None and is_open:
@@ -113,7 +112,7 @@ class EventTimes:
             if channel.first is not None or (is_open and not self._is_idle(channel)):
                 time = channel.greatest
                 watermark = None if time is None or out_of_order is None else time - out_of_order
-                found.append(Held(watermark, name, channel.first))
+                found.append(WatermarkHolder(watermark, name, channel.first))
         return min(found, key=lambda held: -math.inf if held.watermark is None else held.watermark, default=None)
 
     def _is_idle(self, channel: _Channel) -> bool:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import TypeAlias
 
-from dpa.protocol.coordinator._event_times import EventTimes, Held
+from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import StageInput
 from dpa.protocol.wire.cut import ChannelTime
 from dpa.sources.feed import Position
@@ -61,18 +61,17 @@ class SplitQueue:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that has come is read, and something may be said of that: the first poll has been answered."""
+        """Whether all that has come is read. Not before the first poll is answered: until then nothing is known."""
         return not (self._splits or self._rests or self._read) and (self._has_heard or self.position is None)
 
     def poll(self, tasks: int) -> Position | None:
-        """Where the input is to be polled now, once, as fewer splits wait than there are tasks; None: it is not."""
+        """The position to poll at now, because fewer splits wait than there are tasks; None: do not poll."""
         if self.position is None or self._is_polled or len(self._splits) >= tasks:
             return None
         self._is_polled = True
         return self.position
 
     def polled(self, splits: Iterable[Split], position: Position | None, now: float) -> None:
-        """What a poll gave, and where the next one goes on."""
         self._is_polled, self._has_heard = False, True
         if self.position is not None:  # else the input was closed meanwhile, and more is not wanted
             for split in splits:
@@ -84,9 +83,9 @@ class SplitQueue:
         if self._times is not None:
             self._times.polled(now)
 
-    def held(self, now: float) -> Held | None:
+    def held(self, now: float) -> WatermarkHolder | None:
         if self.goes_by_clock:
-            return None if self.is_read else Held(micros(now), "", None)
+            return None if self.is_read else WatermarkHolder(micros(now), "", None)
         return None if self._times is None else self._times.held(is_open=self.position is not None)
 
     @property
@@ -108,12 +107,11 @@ class SplitQueue:
         self._asking.append(task)
 
     def keep(self, members: Collection[int]) -> None:
-        """Forget tasks that are no members any more."""
         for tasks in (self._readers, self._refused, self._left):
             tasks.intersection_update(members)
 
     def gives_back(self, task: int, read: int) -> None:
-        """A task that leaves has read `read` rows of the split that it was granted, and will not read the rest."""
+        """A task that leaves has read `read` rows of its split. Others get the rest once the task has `left`."""
         number, split = self._read.pop(task)
         self._note(number, split, read)
         rest = split.after(read)
@@ -123,7 +121,7 @@ class SplitQueue:
             self._ends(number)
 
     def pauses(self, task: int, read: int) -> None:
-        """A task that stays has read `read` rows of the split that it was granted; whoever asks next reads the rest."""
+        """A task that stays has read `read` rows of its split. The task that asks next gets the rest."""
         self.gives_back(task, read)
         if task in self._rests:
             heappush(self._splits, self._rests.pop(task))
@@ -155,13 +153,13 @@ class SplitQueue:
             self._times.is_read(number)
 
     def left(self, task: int) -> None:
-        """All that a task has emitted is processed, and it emits no more: what it gave back is next."""
+        """All that a task has emitted is processed: what it gave back may be granted without rows changing order."""
         self._left.add(task)
         if task in self._rests:
             heappush(self._splits, self._rests.pop(task))
 
     def grants(self, members: Collection[int], leaving: Collection[int]) -> list[tuple[int, Split | None]]:
-        """The answers to tasks that ask, None where there is no split; tasks that are left out wait."""
+        """The answers to tasks that ask; None: there are no more splits. Tasks without an answer wait."""
         if not self._asking or not (self._splits or self.position is None or leaving):
             return []
         answers: list[tuple[int, _Numbered | None]] = []
@@ -191,7 +189,8 @@ class SplitQueue:
             self._noted.append((number, split if read == split.rows else FirstRows(split, read)))
 
     def take_read(self) -> tuple[Split, ...]:
-        """What was read since the last call, in the input's order, while nobody reads; nothing if it is not noted."""
+        """The splits that were read since the last call, in the input's order; empty unless they are logged. Called
+        only while no task reads."""
         if self._noted is None:
             return ()
         found: list[Split] = []
@@ -205,7 +204,7 @@ class SplitQueue:
 
 
 def _add(splits: list[Split], split: Split) -> None:
-    """Add a split to those before it, as one with the last if it goes on there."""
+    """Add a split; join it with the last one if it continues that."""
     before = splits[-1] if splits else None
     both = before.joined(split) if isinstance(before, Joinable) else None
     if both is not None:

@@ -1,8 +1,7 @@
-"""The event time that each stage has reached: nothing that still comes to it is earlier, as far as its inputs keep what
-was promised of them.
+"""The event time that each stage has reached: no later row is earlier, if the inputs keep to their declared delay.
 
-A stage passes on what has come to it, or what its windows may still give. Of the stages that feed one the least counts;
-not counted are those that are done, that have no event time, and that are idle.
+A stage passes on its watermark, or with windows the earliest time that they may still emit. A stage reaches the least
+that its feeders pass on. Feeders that are done, idle or without event time do not count.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpa.protocol.coordinator._event_times import Held
+from dpa.protocol.coordinator._event_times import WatermarkHolder
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.metrics import EventTimeStats
@@ -21,11 +20,11 @@ _UNKNOWN = -(2**63)
 
 @dataclass(frozen=True)
 class _Passed:
-    """What a stage passes on: nothing that it still emits is earlier; and the source that holds that, and where."""
+    """The watermark that a stage passes on, and the source that holds it back."""
 
     time: int
     source: str
-    held: Held | None
+    held: WatermarkHolder | None
 
 
 class Watermarks:
@@ -43,12 +42,12 @@ class Watermarks:
                 self._timed.add(name)
 
     def cut(self) -> None:
-        """Sources have paused: all that they have read is known, and windows may be closed as far as that allows."""
+        """Sources have paused, so all that they have read is known: stages reach what that allows."""
         for name, (reached, _) in self._now().items():
             self._stages[name].time.reached = reached
 
     def closing(self) -> bool:
-        """Whether a cut now would close windows of a stage that may close some again."""
+        """Whether a cut now would close windows of any stage that may close windows again."""
         due = [stage for stage in self._windowed if stage.may_close]
         if not due:
             return False
@@ -56,7 +55,7 @@ class Watermarks:
         return any(stage.closes_by(now[stage.name][0].closed) for stage in due)
 
     def closes(self, stage: StageProgress) -> bool:
-        """Whether a cut now would close windows of a stage, or of one whose rows may come into its windows then."""
+        # Windows that close upstream emit rows, which may come into windows of this stage in the same cut.
         now = self._now()
         return any(
             each.is_running and each.closes_by(now[each.name][0].closed)
@@ -73,7 +72,7 @@ class Watermarks:
         return found
 
     def _stats(self, reached: EventTimeStats, low: _Passed | None) -> EventTimeStats:
-        if low is None or self._stages[low.source].splits.goes_by_clock:  # the clock goes on, whatever comes
+        if low is None or self._stages[low.source].splits.goes_by_clock:  # no input holds the clock back
             return reached
         channel = task = None
         if low.held is not None:
@@ -82,7 +81,7 @@ class Watermarks:
         return replace(reached, source=low.source, channel=channel, task=task)
 
     def _now(self) -> dict[str, tuple[Reached, _Passed | None]]:
-        """What each stage would have reached if sources paused now, and what holds that, or None."""
+        """What each stage would have reached if sources paused now, and what holds it back; None: nothing does."""
         found: dict[str, tuple[Reached, _Passed | None]] = {}
         passed: dict[str, _Passed | None] = {}
         for name, stage in self._stages.items():
@@ -99,7 +98,6 @@ class Watermarks:
 
 
 def _later(stage: StageProgress, low: _Passed | None) -> Reached:
-    """What a stage has reached now; `low`: what it is fed is not earlier."""
     known, windows = stage.time.reached, stage.spec.windows
     watermark = known.watermark
     if low is not None and low.time != _UNKNOWN:

@@ -1,11 +1,12 @@
 """Cuts of the stream, each of which ends an epoch: the coordinator's view.
 
-A cut is plain: the sources stop at the end of a row, and what they have emitted is processed. That this is so is proved
-by counting, stage after stage, as the end of a stage is; and as no table moves states meanwhile, the states are then
-those that the rows read so far have made. Results of the epoch are published from them, and checkpoints made of them:
-sources go on once tasks have marked their states, which they write while records flow. Results that are published with
-checkpoints are committed once the one that names what was staged is written: who begins with it commits that first, and
-nobody what no checkpoint names.
+Sources stop at the end of a row, and all that they have emitted is processed. Counting proves it, stage after stage,
+like the end of a stage. No table moves states meanwhile, so the states are exactly those of the rows read so far. From
+them results of the epoch are published and checkpoints made. Sources continue once tasks have marked their states; the
+tasks write them while records flow.
+
+Results that are published with checkpoints are committed once the checkpoint that names them is written. A job that
+begins with a checkpoint first commits what it names. What no checkpoint names is never committed.
 """
 
 from __future__ import annotations
@@ -158,7 +159,6 @@ class Cuts(RuledMachine):
         return is_due or self.watermarks.closing()
 
     def _publishes_now(self, stage: StageProgress) -> bool:
-        """Whether an epoch should end now for what a stage publishes."""
         if not stage.publishes_now(with_checkpoint=self._is_checkpoint_due):
             return False
         # A stage that publishes closed windows alone has nothing to publish before some are closed.
@@ -199,7 +199,6 @@ class Cuts(RuledMachine):
         self._note_step(EpochPhase.SOURCES, sender)
 
     def _note_step(self, phase: EpochPhase, task: Address) -> None:
-        """A task was the last for which the cut waited."""
         self.times.step(phase, task, self._coordinator.now)
 
     def _frozen(self, sender: Address, message: LastTable) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.coordinator._event_times import Held, StageTime
+from dpa.protocol.coordinator._event_times import StageTime, WatermarkHolder
 from dpa.protocol.coordinator._ledger import Decisions, Ledger, LoadHistory
 from dpa.protocol.coordinator._results import EpochResults, StageEnd
 from dpa.protocol.coordinator._roster import Roster
@@ -153,17 +153,17 @@ class StageProgress(RuledMachine):
         return self.state is (StagePhase.STREAMING if self.is_source else StagePhase.DELIVERING)
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> WatermarkHolder | None:
         """What holds the watermark of a source; None: nothing does."""
         return self.splits.held(self._coordinator.now)
 
     @property
     def opens(self) -> int | None:
-        """The end of the first of the windows that are open, as far as its tasks have said, in microseconds."""
+        """The end of the first open window that its tasks have reported, in microseconds."""
         return self.time.opens(self.tasks.values())
 
     def closes_by(self, until: int | None) -> bool:
-        """Whether any of its windows that are open ends by then, in microseconds; None: none does."""
+        """Whether any open window ends by this event time, in microseconds."""
         opens = self.opens
         return until is not None and opens is not None and opens <= until
 
@@ -176,7 +176,7 @@ class StageProgress(RuledMachine):
         return replace(self.time.reached, opens=self.opens, channels=self.splits.channels)
 
     def begin_change(self, change: MemberChange) -> None:
-        """Some tasks are to come, others to leave. Until that is over the stage does not end."""
+        """Until the change is over the stage does not end."""
         self.roster.begin(change, self.ledger.moment(self._coordinator.now))
 
     def all_up(self) -> None:
@@ -292,8 +292,8 @@ class StageProgress(RuledMachine):
         self.end.last_version = message.table.version
 
     def exchange(self, epoch: int, at: float, version: int, *, publishes: bool) -> None:
-        """Let its tasks exchange states by the newest table, of this version, then close the windows that event time
-        has passed, and publish if they are to."""
+        """Let its tasks exchange states by the newest table, then close the windows that event time has passed, and
+        then publish if `publishes`. `version`: of that table."""
         if publishes:
             self.results.begin(epoch, at, self.members, self.ledger.processed)
         else:

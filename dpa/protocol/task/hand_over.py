@@ -119,6 +119,8 @@ class Giving(RuledMachine):
         return GivingState.EXTRACTING
 
     def _marked(self, sender: Address, message: Marker) -> State | None:
+        # A marker may come before its table. In migrate mode a table is settled before the next is published: an idle
+        # task expects a marker of the next one. In merge mode most tables need no settling, so it may be a later one.
         version = self._queue.table.version + (self.state is GivingState.IDLE)
         early = not self._options.in_order and message.version > self._queue.table.version
         if (message.version != version and not early) or sender in self._markers:
@@ -133,6 +135,7 @@ class Giving(RuledMachine):
         self._task.has_given()
         self._has_given, self.rests_until = True, self._task.now + _REST_SECONDS
         for receiver in self._receivers:
+            # Rows that this task has emitted belong to no range: one receiver adds them to its share.
             rows = piece.rows if receiver == self._receivers[0] else ()
             transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last, rows)
             self._task.send(Address(self._task.address.stage, receiver), transfer)
@@ -246,6 +249,7 @@ class Taking(RuledMachine):
     def _passed(self, sender: Address, message: PassedMarkers) -> State | None:
         passed = {(sender.index, origin) for origin in message.senders}
         self._require(sender, message, due=sender.index in self._begun and passed <= self._unmarked)
+        # The giver passes its markers on again after each piece: only after the last one do they cover all ranges.
         if sender.index not in self._missing:
             self._unmarked -= passed
         self._queue.passed(sender.index, message.senders)
