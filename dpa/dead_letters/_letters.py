@@ -39,8 +39,8 @@ class FoundLetters:
 
     @staticmethod
     def read(path: str, *, trusted: bool = False) -> FoundLetters:
-        """TableError if there are none, or, with `trusted`, if others could have written them: records are
-        unpickled."""
+        """Raises TableError if there are none. With `trusted` the caller unpickles the records, so it also raises
+        TableError if another user could have written the files."""
         if path.startswith(_REMOTE):
             found, manifest = ParquetObjects(path).result()
             digest, mark = hashlib.sha256(repr(manifest.files).encode()).hexdigest(), manifest.config
@@ -54,7 +54,6 @@ class FoundLetters:
         return FoundLetters(path, tuple(Letter(**row) for row in rows), digest, mark)
 
     def rewrite(self, letters: Sequence[Letter]) -> None:
-        """Replace these letters by others."""
         mark = self.mark or mark_of(Path(self.path))
         sink = FORMATS["parquet"].sink(Target(self.path, "overwrite", mark=lambda: mark, private=True))
         sink.begin()
@@ -65,7 +64,6 @@ class FoundLetters:
 
 
 def _of_files(path: Path, *, is_trusted: bool) -> tuple[pa.Table, str]:
-    """The rows of the files in a directory, and their digest."""
     files = sorted(path.glob("part-*.parquet"))
     if not files:
         raise TableError(f"{path} holds no dead letters: name the directory of `dead_letters`")

@@ -69,9 +69,12 @@ class SentAgain:
 
 
 def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
-    """Replay the letters that have their records, then write results and the letters that are left. ConfigError, with
-    nothing written, if a step cannot be replayed, or its result not be merged; ExecutorError if user code fails and the
-    job does not tolerate it."""
+    """Replay the letters that have their records, then write results and the letters that are left.
+
+    Raises:
+        ConfigError: a step cannot be replayed, or its result cannot be merged. Nothing is written.
+        ExecutorError: user code fails, and the job does not tolerate it.
+    """
     by_name = {step.name: step for step in spec.steps}
     groups: dict[tuple[str, bool], list[Letter]] = {}
     left = [letter for letter in letters.letters if letter.data is None]
@@ -108,8 +111,8 @@ def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
 
 
 def _read_again(letter: Letter, step: Step) -> Letter | None:
-    """A record that could not be read, as the input reads it now; None if it still cannot. ConfigError if the step
-    reads no such records now."""
+    """The letter of a record that could not be read, with the row that the input reads now; None if it still reads
+    none. Raises ConfigError if the step reads no such records any more."""
     read = step.config.read
     if read is None or not read.has_records:
         raise ConfigError(f"there are records that {step.name!r} could not read, and its input has no such records now")
@@ -122,8 +125,8 @@ def _read_again(letter: Letter, step: Step) -> Letter | None:
 
 
 def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:
-    """A step that had failed, fed by its dead records, and all that follow it; ConfigError if one keeps states that are
-    gone."""
+    """The step that had failed, fed by its dead records, and all steps that follow it. Raises ConfigError if one of
+    them needs states that are gone."""
     made = _feeding(failed, is_row=is_row)
     if failed.is_source:
         made.append(replace(made.pop(), name=failed.name))
@@ -139,7 +142,6 @@ def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:
 
 
 def _is_row(letter: Letter, step: Step) -> bool:
-    """Whether it has a row, rather than a key and a value."""
     return letter.method in _ON_ROWS or step.is_source or not step.receiver.keeps_states
 
 
@@ -164,7 +166,7 @@ def _fed(step: Step, *, is_row: bool) -> StepInput:
 
 
 def _require_replayable(spec: JobSpec, step: Step) -> None:
-    """ConfigError if a step's rows cannot be made of some records alone, and merged with those of others."""
+    """Raises ConfigError unless rows of a part of the records can be merged with rows of the others."""
     if not step.receiver.keeps_states:
         return
     executor, but = step.receiver.executor, "run the job again with the mended executors"
@@ -199,7 +201,7 @@ class _Result:
 
     @classmethod
     def of(cls, spec: JobSpec, step: Step, digest: str) -> _Result:
-        """Of a step; ConfigError if it is no directory of Parquet files."""
+        """Raises ConfigError if the result is no directory of Parquet files."""
         key, output = step.at("write"), step.config.write
         if output is None or output.path is None:
             raise ConfigError(f"{key}: a replay changes results that are Parquet in a directory, and this is none")
@@ -213,7 +215,6 @@ class _Result:
         return f"# with dead letters {self.digest}\n"
 
     def take(self, outcome: RunOutcome) -> None:
-        """Take the rows that some records make, if any come to this result."""
         if self.step.name in outcome.outputs:
             self.new.append(in_memory(outcome, self.step.name))
 

@@ -108,7 +108,6 @@ class ObjectTable:
         return int(np.mean(np.array(found) / chance)) + size * _BESIDES
 
     def lacks(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which of these keys it does not have, shape (keys,)."""
         return np.array([key not in self._places for key in to_python(keys)], dtype=bool)
 
     def add_block(self, block: Block) -> list[int]:
@@ -194,7 +193,7 @@ class ObjectTable:
         return self._part(np.arange(self.size)) if self.size else None
 
     def touch_place(self, place: int) -> None:
-        """The state at a position is about to change without a record."""
+        """Called before the state at a position changes without a record."""
         if self._sweep is not None:
             with self._guard:
                 self._take(np.array([place]))
@@ -209,7 +208,7 @@ class ObjectTable:
         return Gone(to_arrow(self._removed, self._type))
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """States of keys that are touched, or taken out, are taken just before; `sweep` takes the others."""
+        """The sweep gets a state just before it changes or leaves the table, and all others by `sweep`."""
         self._unswept[: self.size] = self._changed[: self.size] if only_changed else True
         self._changed[:] = False
         self._removed = []
@@ -227,12 +226,12 @@ class ObjectTable:
             self._sweep = None
 
     def take_all(self) -> None:
-        """All states are about to change."""
+        """Called before all states change: gives those that are left to the sweep."""
         while self._sweep is not None and self.sweep(_LAST):
             pass
 
     def _take(self, places: npt.NDArray[np.intp]) -> None:
-        """Let states at some positions be taken, unless the sweep has them already."""
+        """Called before states at these positions change: gives them to the sweep, unless it has them."""
         if self._sweep is not None:
             self._keep(np.sort(places[self._unswept[places]]))
 
@@ -246,7 +245,7 @@ class ObjectTable:
         return self._part(np.array(places, dtype=np.intp)) if places else None
 
     def places(self, keys: pa.Array) -> list[int]:
-        """The positions of these keys, of those that it has."""
+        """The positions of those of the keys that it has."""
         return [place for key in to_python(keys) if (place := self._places.get(key)) is not None]
 
     def forget(self, places: Iterable[int]) -> None:

@@ -50,7 +50,7 @@ def combined(parts: Sequence[StatePart]) -> StatePart:
 
 
 def hashes_of(parts: Sequence[StatePart]) -> Hashes | None:
-    """None: a part has no hashes."""
+    """None if a part has no hashes."""
     hashes = [part.hashes for part in parts if part.hashes is not None]
     return np.concatenate(hashes) if len(hashes) == len(parts) else None
 
@@ -75,7 +75,7 @@ def _times(column: pa.Array) -> Times:
 
 
 def without_window(keys: pa.StructArray) -> pa.Array:
-    """What users call keys."""
+    """The keys as users know them."""
     own, fields = keys.flatten()[:-_OF_WINDOW], list(keys.type)[:-_OF_WINDOW]
     if not own:
         return pa.nulls(len(keys))
@@ -107,7 +107,7 @@ def intervals(hashes: Hashes, records: npt.NDArray[np.int64], most: int) -> list
 def of_columns(
     hashes: Hashes, records: npt.NDArray[np.int64], table: RoutingTable, keep: int, most: int
 ) -> list[Interval]:
-    """The same of the keys that a table does not give to task `keep`, in fewer pieces."""
+    """The `intervals` of the keys that a table does not give to task `keep`, at most `_COLUMN_PIECES` of them."""
     gone = table.owners_of(hashes) != keep
     return intervals(hashes[gone], records[gone], max(most, -(-int(gone.sum()) // _COLUMN_PIECES)))
 

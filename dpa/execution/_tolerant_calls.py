@@ -96,7 +96,7 @@ class Tolerant:
         return made
 
     def _aside(self, touched: list[int], before: Sequence[Any], rows: int) -> Callable[[], list[Any]] | None:
-        """What gives the states as they are now; None: they are aside, and new ones are in their places."""
+        """What gives the states as they are now; None if they are set aside, with new ones in their places."""
         data = None if self._merges else pickled(before)
         if self._may_merge and (data is None or len(data) > _LARGE * rows):
             self._merges = True
@@ -106,8 +106,8 @@ class Tolerant:
 
 
 def copies(executor: object, objects: Sequence[Any], what: str) -> Callable[[], list[Any]]:
-    """What gives these objects again as they are now. Raises ExecutorError where they cannot be copied; `what` they
-    are, for the message."""
+    """What gives these objects again as they are now. `what` names them in the message. Raises ExecutorError where
+    they cannot be copied."""
     return _copies(executor, objects, pickled(objects), what)
 
 

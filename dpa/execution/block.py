@@ -144,8 +144,8 @@ class Block:
         return self.take(np.arange(start, min(stop, self.rows)))
 
     def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
-        """Its keys and about how many records each has, exactly in a small block, from `most` rows of a large one; and
-        the positions of these keys in `keys`."""
+        """Its keys with the records of each, and the positions of these keys in `keys`. A block of up to `most` rows is
+        counted exactly; of a larger one `most` rows stand for all."""
         if self.rows <= most:
             return _sampled(self.hashes, np.arange(len(self.hashes)), self.counts().astype(np.float64), self.rows)
         step = self.rows / most  # a row of each of `most` equal stretches: regular input has no way to fool it
@@ -191,7 +191,7 @@ class Block:
         return self._part(*renumbered(self.codes[rows], len(self.keys)), rows)
 
     def _part(self, positions: npt.NDArray[np.intp], codes: npt.NDArray[np.int32], rows: npt.NDArray[np.intp]) -> Block:
-        """Some of the rows, with the keys at some positions; `codes` are the rows' places among these."""
+        """The rows `rows`, with the keys at `positions`; `codes` are the places of the rows' keys among these."""
         return Block(
             self.keys.take(pa.array(positions)),
             self.hashes[positions],

@@ -130,7 +130,6 @@ def at(executor: object, method: str, on: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """`repr(value)`, cut to a readable length."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
@@ -177,7 +176,7 @@ def described(describe: Describe) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def running(frame: FrameType | None) -> str | None:
-    """What a thread whose innermost frame is `frame` is at; None if no described function is among its callers."""
+    """The user code that a thread is in, by its innermost frame; None if the thread is in no described function."""
     while frame is not None:
         describe = _DESCRIPTIONS.get(frame.f_code)
         if describe is not None:

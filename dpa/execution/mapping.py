@@ -129,7 +129,7 @@ class MapTask:
         return {given: key if given.is_side else whole for given in self.inputs}
 
     def _batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """A column that this edge names, and that rows of a union may lack, is null."""
+        """A column that this edge names is null where rows of a union lack it."""
         key = names_of(self.key) if self.key_function is None else ()
         names = (*key, *(self.values or ())) if any(given.fills for given in self.inputs) else ()
         if not names:
@@ -141,9 +141,8 @@ class MapTask:
             yield pa.record_batch({**columns, **missing}) if missing else batch
 
     def empty_block(self, schema: pa.Schema) -> Block:
-        """Without records, of the types that rows with these columns give; null stands for an unknown type. Functions
-        of a record give no types before they are called; neither does a batch mapper that fails where there are no
-        rows."""
+        """A block without records, of the types that rows with these columns give. A type is null where it is unknown:
+        of what functions of a record return, and of a batch mapper that fails without rows."""
         values: Values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
         try:
             if self.key_function is not None:
@@ -267,7 +266,7 @@ class MapTask:
                 yield block, batch.num_rows if index == 0 else 0
 
     def _all_records_of(self, batch: pa.RecordBatch, rows: Rows, origin: Origin | None, before: int) -> list[pa.Table]:
-        """In parts, where rows that the mapper fails on are left out."""
+        """In parts between the rows that the mapper fails on, which are left out."""
         if self.tolerance is None or self.mapper is None or not batch.num_rows:
             return [self._records_of(batch)]
 

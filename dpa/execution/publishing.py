@@ -35,7 +35,7 @@ class LastPublished:
         self._rows = rows
 
     def add(self, rows: pa.Table) -> None:
-        """Rows that others have published, of keys that are now the task's."""
+        """Take in rows that other tasks have published, of keys that this task owns now."""
         known = [self._rows] if self._rows is not None and self._rows.num_rows else []
         self._rows = pa.concat_tables([*known, rows], promote_options="permissive")
 
@@ -70,7 +70,7 @@ class LastPublished:
         return pa.table({**dict(zip(rows.column_names, rows.take(found).columns, strict=True)), **added})
 
     def _places(self, rows: pa.Table) -> npt.NDArray[np.int64]:
-        """For each row, where that of its key was published before; -1: nowhere."""
+        """The position of the row of the same key published before, -1 without one; shape (rows,)."""
         if self._rows is None or not self._rows.num_rows or not rows.num_rows:
             return np.full(rows.num_rows, -1, dtype=np.int64)
         columns = [key_column(each, self._key) for each in (self._rows, rows)]
@@ -93,7 +93,7 @@ def latest(changes: pa.Table, key: KeyName) -> pa.Table:
 
 
 def _differ(new: pa.Table, old: pa.Table, key: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Which rows differ from those at the same place; keys are the same."""
+    """Which rows differ from those at the same position, which have the same keys; shape (rows,)."""
     found = np.zeros(new.num_rows, dtype=bool)
     for name in new.column_names:
         if name in key:

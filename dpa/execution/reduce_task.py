@@ -152,7 +152,7 @@ class ReduceTask:
         return self._first_open
 
     def _opened(self, block: Block) -> None:
-        """Note the windows of a block, which costs less than to look through all open ones."""
+        """Keep `first_open` up to date by the windows of a block: to look through all open windows costs more."""
         assert self.receiver.windowing is not None
         ends = ends_of(block.keys) + self.receiver.windowing.windows.past_end_us
         if self._closed is not None:
@@ -174,7 +174,7 @@ class ReduceTask:
         return self._emit(whole_of(plain(share.table)))
 
     def judge(self, until: int) -> None:
-        """Records of windows that this time closes are late: other tasks have closed them."""
+        """Take records of windows that end by this time as late, as other tasks have closed these windows."""
         self._states.judge(until)
         self._closed, self._knows_first = until, False
 
@@ -189,7 +189,7 @@ class ReduceTask:
         return tuple(emitted for step in steps for emitted in step.blocks)
 
     def tried(self, work: tuple[StatePart | None, Block]) -> None:
-        """Process a block in a process that tries it, on states of its keys."""
+        """Process a block on the states of its keys alone. Runs in the process of a trial, which may die of it."""
         part, block = work
         if part is not None:
             self._states.install(part)
@@ -233,27 +233,27 @@ class ReduceTask:
         return Piece(self._packed(table, interval), interval, not self._pieces, rows)
 
     def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Take in rows of the share that a task emitted which has left."""
+        """Take in the rows that a task which has left had emitted into its share."""
         self._kept += rows
 
     def cut(
         self, dumps: Callable[[object], bytes], guard: AbstractContextManager[Any], *, increment: bool
     ) -> TaskSaving:
-        """What it has now, to be written; with `increment` only what has changed since the cut before, if that is less.
-        `dumps` pickles; `guard` keeps threads from each other, where another thread writes."""
+        """What a checkpoint writes of this task; with `increment` only what has changed since the checkpoint before, if
+        that is less. `dumps` pickles. `guard` is a lock, as another thread may write while this one continues."""
         head = TaskSnapshot(None, tuple(self._kept), dict(self._arrived))
         return TaskSaving(self._states, head, self.snapshot, dumps, guard, increment=increment)
 
     def snapshot(self) -> TaskSnapshot:
-        """All that it has, to be written before the task continues."""
+        """All that it has. The caller writes it before the task continues, as Python states are not copied."""
         states, kept, arrived = self._states, tuple(self._kept), dict(self._arrived)
         if not isinstance(states, BoundedStates):
             return TaskSnapshot(states.snapshot(), kept, arrived)
         return TaskSnapshot(states.snapshot(), kept, arrived, states.on_disk(), states.keys_on_disk)
 
     def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
-        """Begin with what tasks of the stage had at a cut: all of it, or the states that a table gives to this task.
-        Emitted rows have no owner: those of each task go to one."""
+        """Begin with what tasks of the stage had at a checkpoint: all of it, or the states that a table gives to this
+        task. Emitted rows have no owner, so the members take the tasks' rows in turn."""
         turn = itertools.count()
         for found in snapshots:
             self._arrived = merged((self._arrived, found.arrived))
@@ -323,7 +323,7 @@ class ReduceTask:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """User code in this block may fail only because inputs whose columns must go together do not."""
+        """Where user code raises, report inputs whose columns do not go together first: they may be the cause."""
         try:
             yield
         except (ExecutorError, KeyTypeError):

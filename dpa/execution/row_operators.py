@@ -167,7 +167,7 @@ def _method(operator: RowOperator) -> str:
 
 @dataclass
 class _Source:
-    """The rows of chunks as dicts, one by one, for as long as somebody takes them.
+    """The rows of chunks as dicts, one by one.
 
     Attributes:
         taker: what takes them, and fails on one that Python has none for.
@@ -189,7 +189,7 @@ class _Source:
         self._records = self._all()
 
     def until(self, due: Callable[[], bool]) -> Iterator[Record]:
-        """The next rows, up to one after which `due` says yes, once all made of it is taken."""
+        """The next rows. Ends when `due` says yes, which is asked once all that a row makes is taken."""
         for record in self._records:
             yield record
             if due():
@@ -202,7 +202,7 @@ class _Source:
         return self._chunk.origin.of(self.row, self._chunk.batch.num_rows)
 
     def taken(self) -> Origin:
-        """Of all rows since this was last asked."""
+        """The origin of all rows since the call before."""
         if self._chunk is None or self._first is None:
             return Origin(0, 0)
         last = self.origin
@@ -279,7 +279,7 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
 
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"record {shown(local['record'])}"))
 def _call_tolerating(operator: RowOperator, records: Iterator[Record], source: _Source) -> Iterator[Record]:
-    """The same, without the records on which it raises."""
+    """The same, without the records on which the function raises."""
     function, kind = operator.function, operator.kind
     filters, maps = kind is RowKind.FILTER, kind is RowKind.MAP
     for record in records:

@@ -82,7 +82,7 @@ class Portions:
                 return
 
     def _timed(self, portion: pa.RecordBatch) -> pa.RecordBatch:
-        """With the time column where it is added; notes the greatest time."""
+        """The rows, with the time column if it is to be added. Notes the greatest time."""
         if self._time is None:
             return portion
         if self._time.is_added:
@@ -194,7 +194,7 @@ def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Without dictionaries, which are a way of reading, in the types that Spark knows."""
+    """Without dictionaries, which only a reader makes, and in types that Spark knows."""
     names = table.column_names
     return pa.table({name: as_type(table[name], _decoded(table[name].type)) for name in names})
 

@@ -52,17 +52,17 @@ class StatePart:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of columns."""
+        """In bytes; only where the states are columns."""
         assert isinstance(self.states, pa.RecordBatch)
         hashes = 0 if self.hashes is None else self.hashes.nbytes
         return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes + hashes)
 
     def hashed(self, seed: int) -> Hashes:
-        """Shape (keys,); also where it keeps none."""
+        """The hashes, shape (keys,), computed where the store keeps none."""
         return hash_column(self.keys, seed) if self.hashes is None else self.hashes
 
     def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
-        """Of no join."""
+        """Not for the states of a join, which are no row or object a key."""
         index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
         if isinstance(self.states, pa.RecordBatch):
             states: pa.RecordBatch | list[Any] = self.states.take(index)
@@ -71,7 +71,7 @@ class StatePart:
         return StatePart(self.keys.take(index), states, self.records[rows], self.mapped[rows], hashes)
 
     def slice(self, start: int, keys: int) -> StatePart:
-        """Of Python states."""
+        """Only where the states are Python objects."""
         assert isinstance(self.states, list)
         of = slice(start, start + keys)
         hashes = None if self.hashes is None else self.hashes[of]
@@ -80,8 +80,8 @@ class StatePart:
 
 @dataclass(frozen=True, eq=False)
 class Gone:
-    """Keys that a store had at the sweep before, and gave away or finished. One may come several times, or have come
-    back."""
+    """Keys that a store had at the sweep before, and has given away or finished since. A key may be in it several
+    times, and the store may have it again."""
 
     keys: pa.Array
 
@@ -158,24 +158,25 @@ class States(ABC):
 
     @abstractmethod
     def snapshot(self) -> StatePart | None:
-        """All states as they are; None if there are none. Python states are those of the store, so they are to be
-        written before the store goes on."""
+        """All states as they are; None if there are none. Python states are the very objects of the
+        store: the caller writes them before the store changes."""
 
     def gone(self) -> Gone | None:
-        """None: there was no sweep before, the store does not know, or most is new, so all may as well be written."""
+        """None if there was no sweep before, if the store does not know, or if most keys are new: the caller writes all
+        states then."""
         return None
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """Let the present states be taken bit by bit, as they are now, also where they change meanwhile: all, or with
-        `only_changed` those changed since the sweep before. Returns False of a store that cannot do so."""
+        """Begin to give `sweep.keep` the states as they are now, also those that change before their turn: all states,
+        or with `only_changed` those changed since the sweep before. Returns False if the store cannot do so."""
         return False
 
     def sweep(self, most: int) -> bool:
-        """Let about this number of keys be taken; whether any may be left. On any thread."""
+        """Give about this number of keys to the sweep. Returns whether any may be left. May run on any thread."""
         return False
 
     def end_sweep(self) -> None:  # noqa: B027  (optional)
-        """Let no more be taken. On any thread."""
+        """Stop the sweep. May run on any thread."""
 
     def touched(self, block: Block) -> StatePart | None:
         """States that a block's records are folded into, by reference; None where records change none."""
@@ -208,7 +209,7 @@ class States(ABC):
         on."""
 
     def preview(self, key: KeyName) -> Reduced:
-        """What `finish` would give now; states stay as they are, even where `finish` changes them."""
+        """What `finish` would give now. Unlike `finish` it leaves the states as they are."""
         return self.finish(key)
 
     @abstractmethod
@@ -217,8 +218,8 @@ class States(ABC):
 
 
 def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = lambda column: column) -> Reduced:
-    """Shares of different keys as one; `keep` puts each column of keys and counts where it stays. Raises ExecutorError
-    where columns have different types."""
+    """Shares of different keys as one. `keep` stores each column of keys and counts, in memory or on disk. Raises
+    ExecutorError where columns have different types."""
     if len(shares) == 1:
         return shares[0]
     batches = [batch for share in shares for batch in share.table.to_batches() or [no_rows(share.table.schema)]]

@@ -119,7 +119,7 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
 
 
 def joined_block(block: Block) -> Block:
-    """Sessions of the block that go together become one."""
+    """The block with sessions of a key that overlap made one."""
     sessions, found = joined_sessions(block.keys)
     return replace(block, keys=sessions, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
 

@@ -46,7 +46,7 @@ class SessionStates(States):
 
     @property
     def size(self) -> int:
-        """Sessions, as far as they are joined."""
+        """How many sessions it holds. Sessions that are still to be joined count one by one."""
         return sum(len(part.keys) for part in self._parts)
 
     @property
@@ -55,7 +55,7 @@ class SessionStates(States):
 
     @property
     def first_open(self) -> int | None:
-        """Of a session that may still grow."""
+        """When the first session closes, unless it grows until then."""
         first = min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
         return None if first is None else first + self._windowing.windows.past_end_us
 

@@ -141,7 +141,7 @@ class Receiver(ABC):
 
     @property
     def expected_seconds(self) -> float | None:
-        """About how long a record takes, before any is measured; None: unknown."""
+        """About how many seconds a record takes, before any is measured; None if unknown."""
         return None
 
     def does(self, by: str) -> str:

@@ -94,7 +94,7 @@ class WindowStates(States):
         self._closed = until if self._closed is None else max(until, self._closed)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """By the store with most keys: the others' hashes lie alike."""
+        """Cuts by the store with most keys, as hashes are spread alike in all stores."""
         largest = max(self._stores.values(), key=lambda store: store.size, default=None)
         if largest is None:
             return [ALL_HASHES]
@@ -113,7 +113,7 @@ class WindowStates(States):
         return self._combined((end, store.snapshot()) for end, store in self._stores.items())
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """A window that is closed meanwhile has been swept by then."""
+        """A window that closes during the sweep is swept before it is dropped."""
 
         def keep(end: int, part: StatePart) -> None:
             sweep.keep(self._whole(part, end))

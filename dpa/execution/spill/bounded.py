@@ -146,17 +146,17 @@ class BoundedStates(States):
         return self._hot.snapshot()
 
     def on_disk(self) -> Iterator[StatePart]:
-        """In small parts that are read as they are asked for. Where states can be merged a key may be in several: merge
-        them in this order, and those in memory after them."""
+        """Reads small parts, one at a time. Where states can be merged, several parts may have one key: merge them in
+        this order, and the states in memory last."""
         if self._shelf is not None:
             yield from self._shelf.read()
 
     def gone(self) -> Gone | None:
-        """None also once anything was spilled."""
+        """As of any store; None also once anything was spilled."""
         return self._hot.gone() if self._shelf is None else None
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """False also once anything was spilled."""
+        """As of any store; False also once anything was spilled."""
         return self._shelf is None and self._hot.begin_sweep(sweep, only_changed=only_changed)
 
     def sweep(self, most: int) -> bool:
@@ -166,11 +166,11 @@ class BoundedStates(States):
         self._hot.end_sweep()
 
     def preview(self, key: KeyName) -> Reduced:
-        """From what lies on disk, so that nothing which `finish` changes is kept."""
+        """Finishes copies, read from disk: what `finish` changes is thrown away."""
         return self._hot.preview(key) if self._shelf is None else self._share(self._flush(), key)
 
     def finish(self, key: KeyName) -> Reduced:
-        """One range of hashes after the other; the rows lie on disk until somebody reads them."""
+        """Finishes one range of hashes after the other. The rows lie on disk until somebody reads them."""
         if self._shelf is None:
             return self._hot.finish(key)
         share = self._share(self._flush(), key)
@@ -182,7 +182,7 @@ class BoundedStates(States):
         return _least(self._hot.first_open, self._first_spilled)
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """One range of hashes after the other where a window that ends by then may lie on disk."""
+        """Where a window that ends by then may lie on disk, closes one range of hashes after the other."""
         if self._first_spilled is None or self._first_spilled > until:
             return self._hot.close(until, key)
         shelf, shares = self._flush(), []
@@ -250,8 +250,8 @@ class BoundedStates(States):
             self._hot.install(part)
 
     def _shrink(self) -> None:
-        """If states take too much memory, put half of them on the shelf; rows of a join all, as none is read before the
-        end."""
+        """If states take too much memory, put half of them on the shelf. A join puts all of its rows, as it reads none
+        before the end."""
         if self._receiver.takes_objects and self._unmeasured * _MEASURED < self._hot.size:
             return
         self._unmeasured, self.held = 0, self._hot.nbytes

@@ -59,8 +59,7 @@ class Room:
 
     @property
     def piece(self) -> int:
-        """Bytes of spilled states that are in memory together: few, as they take several times as much while they are
-        merged."""
+        """Bytes of spilled states that are in memory together. They are few, as merging takes several times as much."""
         return max(_LEAST_PIECE, self.memory // _PIECES)
 
     @property
@@ -77,13 +76,12 @@ class Room:
             raise JobFailedError(f"states cannot be spilled to {self.place}: {why(error)}; {mend}") from None
 
     def file(self) -> BinaryIO:
-        """Without a name, for this user alone; it is gone when it is closed."""
+        """A file without a name, for this user alone. The system removes it when it is closed."""
         with self.writing():
             self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cast(BinaryIO, TemporaryFile(prefix=_PREFIX, dir=self.place))
 
     def directory(self) -> OwnedDirectory:
-        """For this user alone."""
         with self.writing():
             sweep(self.place, _PREFIX)
             return OwnedDirectory.make(self.place, _PREFIX, mode=0o700)
@@ -95,7 +93,7 @@ class Room:
             return self.dumps(found)
 
     def on_disk(self, table: pa.Table) -> pa.Table:
-        """In a file, of which memory holds what was looked at last."""
+        """The same table, mapped from a file: the system keeps in memory only the pages in use."""
         if not table.nbytes:
             return table
         with self.writing(), self.file() as file:
@@ -133,7 +131,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def put(self, part: StatePart) -> None:
-        """Take in states; those of keys that it has already are to be merged with them."""
+        """Take in states. If it has states of the same keys already, reading gives both, to be merged by the reader."""
 
     @abstractmethod
     def read(self, interval: Interval = ALL_HASHES) -> Iterator[StatePart]:
