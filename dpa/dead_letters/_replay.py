@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from dpa.aggregates import Sum
 from dpa.config import StepConfig
 from dpa.dead_letters._letters import FoundLetters, mark_of
-from dpa.driver.backend import LocalBackend
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, TableError
@@ -32,6 +31,7 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.states import StatePart
 from dpa.executors import BatchReducer, Mapper, Reducer, name_of
+from dpa.local.backend import LocalBackend
 from dpa.logical.step import Keying, Step, StepInput
 from dpa.operators import RowKind, RowOperator
 from dpa.protocol.graph import Tolerated

@@ -154,7 +154,7 @@ class _Sampling:
                     self.found[stage.name] = Planned(f"the ring: what {unknown[0]} emits is not known before it runs")
                 continue
             reached = [
-                (weights[compiled.graph.edges[number].source], block) for number, _, block in walk.reached(stage.name)
+                (weights[compiled.graph.edges[number].source], block) for number, block in walk.reached(stage.name)
             ]
             step = steps_of[stage.name]
             if stage.name in wanted:

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.config import NodeConfig, PlacementConfig
-from dpa.driver.backend import LocalBackend
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec
 from dpa.errors import PlacementError
+from dpa.local.backend import LocalBackend
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.model import Cluster, Node, Placement
@@ -321,5 +321,5 @@ def _profile(spec: JobSpec, outcome: RunOutcome) -> Profile:
         for to, sent in used.sent.items():
             traffic[address.stage, to.stage] += sent.bytes / seconds
     for source in spec.sources:  # one task of each has read everything
-        costs[source.name] = [sum(costs[source.name]) / len(costs[source.name])] * len(costs[source.name])
+        costs[source.name] = [sum(costs[source.name]) / (source.tasks or 1)] * (source.tasks or 1)
     return Profile({stage: tuple(of) for stage, of in costs.items()}, dict(traffic))

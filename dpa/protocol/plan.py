@@ -24,7 +24,7 @@ from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.sinks.sink import EpochLogOptions, Sink
-from dpa.sources.feed import Feed, all_splits, never
+from dpa.sources.feed import Feed, never
 from dpa.sources.splits import Split
 from dpa.tolerance import Letter
 
@@ -136,17 +136,6 @@ class RunPlan:
     def sinks(self) -> tuple[Sink, ...]:
         """Those to which epochs are committed."""
         return tuple(to.partial for to in self.deliveries.values() if to.partial is not None)
-
-    def with_what_has_come(self) -> RunPlan:
-        """The same plan with the open inputs as they are now: they end where nothing more has come."""
-        come = {name: tuple(all_splits(feed, self.limits.split_records)) for name, feed in self.feeds.items()}
-        stages = (
-            replace(stage, input=replace(stage.input, splits=come[stage.name], position=None))
-            if stage.name in come
-            else stage
-            for stage in self.graph.stages
-        )
-        return replace(self, graph=replace(self.graph, stages=tuple(stages)), feeds={})
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:

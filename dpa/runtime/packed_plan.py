@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dpa._secrets import know, known, learn
 from dpa.errors import ConfigError
@@ -100,14 +100,19 @@ def pickled(thing: object) -> bytes:
 
 def require_picklable(executor: object) -> None:
     """ConfigError if an executor cannot be sent to actors. Called before Ray is there."""
-    # To import Ray is too early here, as it reads the environment then. Spark brings the same library. Only Ray's copy
-    # can pickle Ray's own handles; a process that has any has imported Ray.
+    try:
+        cloudpickle_here().dumps(executor)
+    except Exception as error:
+        why = f"{error!r}; keep what it holds picklable"
+        raise ConfigError(f"{name_of(executor)} cannot be sent to the actors: {why}") from None
+
+
+def cloudpickle_here() -> Any:
+    """The module that pickles code: Ray's copy of it where this process has Ray, else Spark's."""
+    # To import Ray may be too early, as it reads the environment then. Only Ray's copy can pickle Ray's own handles; a
+    # process that has any has imported Ray.
     if "ray" in sys.modules:
         from ray import cloudpickle
     else:
         from pyspark import cloudpickle
-    try:
-        cloudpickle.dumps(executor)
-    except Exception as error:
-        why = f"{error!r}; keep what it holds picklable"
-        raise ConfigError(f"{name_of(executor)} cannot be sent to the actors: {why}") from None
+    return cloudpickle

@@ -2,12 +2,12 @@
 reducer and the promises of a feed.
 
 Only `LocalCluster` needs Ray: it starts several nodes on this machine. `run_local`, and a job on `LocalBackend`, use
-the same blocks and states as a real run, split over several reducers with a redistribution half way. So errors that
-need more than one reducer show here.
+the same blocks and states as a real run, split over several reducers, with keys that move while the job runs. So
+errors that need more than one reducer show here.
 """
 
-from dpa.driver.backend import LocalBackend
 from dpa.errors import ExecutorError
+from dpa.local.backend import LocalBackend
 from dpa.testing._cluster import LocalCluster
 from dpa.testing._feeds import FeedError, check_feed
 from dpa.testing._laws import LawError, check_reducer_laws

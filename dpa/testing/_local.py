@@ -10,13 +10,13 @@ from typing import Any, overload
 import pyarrow as pa
 
 from dpa.config import parse
-from dpa.driver.backend import LocalBackend
 from dpa.driver.inputs import Inputs
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 from dpa.executors import as_mapper, as_reducer
 from dpa.flow import Flow
+from dpa.local.backend import LocalBackend
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.routing.keys import KeyName, names_of
@@ -69,7 +69,7 @@ def run_local(
         data: an Arrow table, a list of records, or a DataFrame.
         key: name of the key column, or the names of the columns of a composite key; None: all rows have one key.
         value: without a mapper, the columns that are the value.
-        reducers: how many reducers share the keys; as `LocalBackend` says, keys move half way if the reducer can merge.
+        reducers: how many reducers share the keys; as `LocalBackend` says, keys move if the reducer can merge.
         combine: whether to combine in the mapper.
         batch_records: most records in a batch: small, so that there are several.
 

@@ -14,6 +14,7 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.nodes import Place
+from dpa.sources.feed import all_splits
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import NETWORK, Network, SimulatedJob
 
@@ -51,7 +52,7 @@ class SimulatedBackend:
         """
         if any(to.partial is not None for to in plan.deliveries.values()):
             hooks.warn("partial results are not published in a simulation")
-        plan = plan.with_what_has_come()
+        plan = _with_what_has_come(plan)
         deliveries = {name: replace(to, partial=None) for name, to in plan.deliveries.items()}
         started = time.time()
         times = (self.step_seconds, self.service_seconds)
@@ -72,6 +73,18 @@ class SimulatedBackend:
         }
         moments = _moments(cluster.coordinator, started)
         return RunOutcome(outputs, run.snapshot, moments, letters=cluster.coordinator.failed.letters, given=plan.given)
+
+
+def _with_what_has_come(plan: RunPlan) -> RunPlan:
+    """The plan with the open inputs as they are now: they end where nothing more has come."""
+    come = {name: tuple(all_splits(feed, plan.limits.split_records)) for name, feed in plan.feeds.items()}
+    stages = (
+        replace(stage, input=replace(stage.input, splits=come[stage.name], position=None))
+        if stage.name in come
+        else stage
+        for stage in plan.graph.stages
+    )
+    return replace(plan, graph=replace(plan.graph, stages=tuple(stages)), feeds={})
 
 
 def _delivered(cluster: SimulatedCluster, address: Address) -> TaskOutput:

@@ -1,13 +1,14 @@
 """The log of epochs of a generation, whose place may not answer. It needs what Ray pickles with, and no cluster."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from dpa import epochs
 from dpa.protocol.wire.epochs import EndedEpoch
-from dpa.runtime.actors import _asides
-from dpa.runtime.actors._asides import LoggedEpochs
+from dpa.runtime import asides
+from dpa.runtime.asides import LoggedEpochs
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.sink import EpochLogOptions
 
@@ -22,8 +23,8 @@ def logged(place: Path, failures: list[OSError], said: list[str], monkeypatch: p
             raise failures.pop(0)
         return EpochLog(options, behind)
 
-    monkeypatch.setattr(_asides, "EpochLog", shaky)
-    return LoggedEpochs(EpochLogOptions(str(place), "job-1", "name: job"), 0, said.append)
+    monkeypatch.setattr(asides, "EpochLog", shaky)
+    return LoggedEpochs(EpochLogOptions(str(place), "job-1", "name: job"), 0, said.append, pickle.dumps)
 
 
 def test_a_job_begins_without_its_log_that_begins_once_its_place_answers(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpa.errors import LateRecordError
 from dpa.measure.timing import Waited
-from dpa.protocol.coordinator.errors import Errors
+from dpa.protocol.coordinator._errors import Errors
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.addresses import Address

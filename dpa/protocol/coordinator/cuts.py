@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from dpa.protocol.coordinator._cut_in_progress import CutInProgress, CutStep, StageInCut
 from dpa.protocol.coordinator._epoch_times import EndedEpochs, EpochTimes
+from dpa.protocol.coordinator._errors import Errors
 from dpa.protocol.coordinator._watermarks import Watermarks
-from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import CheckpointTimes

@@ -2,5 +2,5 @@
 
 `coordinator`, `relay` > `actor`                         actors, thin switches
 `_coordinating`, `_task` > `_shell` > a machine          tasks, and what drives a machine
-`_trials`, `_process`; `_starting`, `_asides`, `answers` what a stage's task has, and what the coordinator has
+`_trials`, `_process`; `_starting`, `answers` what a stage's task has, and what the coordinator has
 """

@@ -48,12 +48,12 @@ from dpa.protocol.wire.instructions import (
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime.actors._asides import LoggedEpochs, OpenFeeds
 from dpa.runtime.actors._starting import LateStart, Prepared, require_all, starts_at_once, watch
 from dpa.runtime.actors._task import Handles
 from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, KeptAnswers, Polled
 from dpa.runtime.actors.failures import node_name
 from dpa.runtime.actors.relay import RelayedTask
+from dpa.runtime.asides import LoggedEpochs, OpenFeeds
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class Coordinating(RelayedTask):
         self._stopped: set[Address] = set()
         self._late_start: LateStart | None = None
         behind = 0 if plan.graph.checkpoints is None else plan.graph.checkpoints.epoch
-        self._log = LoggedEpochs(plan.epoch_log, behind, self.warn)
+        self._log = LoggedEpochs(plan.epoch_log, behind, self.warn, ray.cloudpickle.dumps)
         self._packed = ray.put(packed)
-        self._open_feeds = OpenFeeds(packed.unpack_feeds, plan.limits.split_records, self._ended)
+        self._open_feeds = OpenFeeds(packed.unpack_feeds, plan.limits.split_records, self._ended.wait)
 
     def begin(self) -> None:
         self.shell.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -316,13 +317,13 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
     assert not Path(before[0]).exists()
     assert results(tmp_path / "rounds").epoch == 7, "until the next one is complete"
     assert Staging.asked[:4] == ["begin", "stage", "abort", "begin"]
-    assert Staging.asked[-2:] == ["commit 4", "abort"]
+    assert re.fullmatch(r"commit [1-4]", Staging.asked[-2]) and Staging.asked[-1] == "abort"
     [recovery] = result.report.recoveries
     assert (recovery.task, recovery.node, recovery.cause) == ("counts 1", "two", "it was killed")
     assert (recovery.generation, recovery.rows) == (0, 200)
     assert recovery.seconds is not None and recovery.seconds >= 0
     assert observed.phases[:4] == ["load", "startup", "stream", "startup"]
-    said, _, flows = observed.warnings  # in between: no partial results here
+    said, flows = observed.warnings
     assert said.startswith("counts 1 on two died: it was killed; generation 1 begins at the start of the input and ")
     assert said.endswith("reads 200 rows again, as last reported; all numbers begin again")
     assert flows.startswith("records flow again, ")
@@ -400,7 +401,7 @@ def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_p
 
 
 @backends
-def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_that_none_follow(
+def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_where_none_follow(
     backend: Backend, tmp_path: Path
 ) -> None:
     older = ParquetObjects(str(tmp_path), publishes="table")
@@ -410,7 +411,8 @@ def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_that_non
     observed = Observed()
     aggregation = {"seconds": 1, "path": str(tmp_path)}
     assert counts(job(aggregation=aggregation).run(observed, backend=backend)) == COUNTS
-    assert any("partial results are not published" in warning for warning in observed.warnings)
+    none_follow = any("partial results are not published" in warning for warning in observed.warnings)
+    assert none_follow == isinstance(backend, SimulatedBackend)
     assert entries(tmp_path) == []
 
 

@@ -9,8 +9,6 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-import ray
-
 from dpa._secrets import hidden
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import TableError
@@ -29,11 +27,14 @@ _EVERY = 1.0
 class OpenFeeds:
     """The feeds of one generation."""
 
-    def __init__(self, unpacked: Callable[[], Mapping[str, Feed]], split_rows: int, ended: threading.Event) -> None:
-        """`unpacked` makes them at the first poll; `ended` is set when the generation has ended."""
+    def __init__(
+        self, unpacked: Callable[[], Mapping[str, Feed]], split_rows: int, is_over: Callable[[float], bool]
+    ) -> None:
+        """`unpacked` makes them at the first poll; `is_over` waits for some seconds, and returns whether the generation
+        has ended."""
         self._unpacked = unpacked
         self._split_rows = split_rows
-        self._ended = ended
+        self._is_over = is_over
         self._unpacking = threading.Lock()
         self._feeds: Mapping[str, Feed] = {}
         self._newest: Cut | None = None
@@ -46,7 +47,7 @@ class OpenFeeds:
                 self._feeds = self._unpacked()
         feed = self._feeds[stage]
         page = HERE.bear(lambda: feed.poll(self._split_rows, position.value), patience=feed.patience)
-        if not page.splits and page.position is not None and self._ended.wait(feed.poll_seconds):
+        if not page.splits and page.position is not None and self._is_over(feed.poll_seconds):
             return None
         more = None if page.position is None else Position(page.position)
         return PollDone(stage, tuple(page.splits), more)
@@ -64,9 +65,16 @@ class OpenFeeds:
 class LoggedEpochs:
     """The log by epoch of a generation. A failure ends the log with a warning, and not the job."""
 
-    def __init__(self, options: EpochLogOptions | None, behind: int, warn: Callable[[str], None]) -> None:
-        """Without options nothing is logged; `behind`: the epoch with which the generation begins."""
-        self._warn = warn
+    def __init__(
+        self,
+        options: EpochLogOptions | None,
+        behind: int,
+        warn: Callable[[str], None],
+        dumps: Callable[[object], bytes],
+    ) -> None:
+        """Without options nothing is logged; `behind`: the epoch with which the generation begins; `dumps` pickles
+        splits."""
+        self._warn, self._dumps = warn, dumps
         self._rows: list[dict[str, Any]] = []
         self._lock = threading.Lock()
         self._waiting: list[dict[str, Any]] = []  # that could not be written, and go first
@@ -79,7 +87,7 @@ class LoggedEpochs:
     def note(self, ended: EndedEpoch) -> bool:
         """Note an epoch; whether it is time to `write`."""
         if self._begin is not None:
-            self._rows.append(_row(ended))
+            self._rows.append(_row(ended, self._dumps))
         return self._begin is not None and time.monotonic() - self._written_at >= _EVERY
 
     def write(self) -> None:
@@ -129,12 +137,12 @@ class LoggedEpochs:
         self._warn(f"the log of epochs ends here, and the job goes on without: {hidden(str(error))}")
 
 
-def _row(ended: EndedEpoch) -> dict[str, Any]:
+def _row(ended: EndedEpoch, dumps: Callable[[object], bytes]) -> dict[str, Any]:
     row = {name: value for name, value in vars(ended).items() if name not in ("slot", "stages", "splits")}
     return {
         **row,
         "ended": datetime.now(timezone.utc),
         "checkpoint": ended.slot,
         "stages": [{"stage": name, **vars(stage)} for name, stage in ended.stages.items()],
-        "splits": written(dict(ended.splits), ray.cloudpickle.dumps),
+        "splits": written(dict(ended.splits), dumps),
     }

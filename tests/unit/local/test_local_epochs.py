@@ -1,0 +1,223 @@
+"""Jobs in the test's own process: what is due while they run comes as in a real run, and in the same way each time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa import Feed, Flow, Job, Page, Process, epochs, results, tumbling
+from dpa.aggregates import Count
+from dpa.checkpoints import CheckpointStore
+from dpa.errors import JobFailedError
+from dpa.sources.splits import MemorySplit
+from dpa.telemetry.observers import Unobserved
+from dpa.testing import LocalBackend
+
+WORDS = [f"word {number * number % 13}" for number in range(400)]
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+TENTH = LocalBackend(row_seconds=0.1)
+"""Ten rows a second: so much is due in a few hundred rows."""
+
+
+class Warned(Unobserved):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+def job(tmp_path: Path, **sections: Any) -> Job:
+    """Counts words of a file."""
+    file = tmp_path / "in.parquet"
+    if not file.exists():
+        pq.write_table(pa.table({"word": WORDS, "n": range(len(WORDS))}), file, row_group_size=50)
+    given = {
+        "name": "counts",
+        "input": {"format": "parquet", "path": str(file)},
+        "key": "word",
+        "reducer": "count",
+        "parallelism": {"mappers": 2, "reducers": 3},
+        **sections,
+    }
+    return Job(**given)
+
+
+def counted(table: pa.Table) -> dict[Any, int]:
+    return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_results_are_published_while_the_job_runs(mode: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made, seen = job(tmp_path, output={"path": str(out), "publish": {"mode": mode, "every": 1}}), Warned()
+    assert counted(made.run(seen, backend=TENTH).table()) == Counter(WORDS)
+    found = results(out)
+    assert found.epoch > 20 and seen.warnings == []
+    if mode == "changes":
+        changes = Counter(found.table["change"].to_pylist())
+        assert changes["insert"] == len({*WORDS}) and changes["update"] > 100
+        assert len({*found.table["epoch"].to_pylist()}) == found.epoch
+    else:
+        assert counted(found.table) == Counter(WORDS)
+
+
+def test_partial_results_are_published_in_a_directory_of_their_own(tmp_path: Path) -> None:
+    given: list[int] = []
+    made = job(tmp_path, aggregation={"seconds": 5, "path": str(tmp_path / "partial")})
+    assert counted(made.run(backend=TENTH).table()) == Counter(WORDS)
+    found = results(tmp_path / "partial")
+    assert found.epoch >= 7 and 0 < sum(counted(found.table).values()) <= len(WORDS)
+    flow = Flow("given")
+    rows = flow.read(pa.table({"word": WORDS}))
+    rows.key_by("word").reduce("count", name="counts").results(
+        lambda rows, epoch: given.append(epoch), publish="changes", every=1
+    )
+    flow.run(backend=TENTH)
+    assert given == sorted(given) and len(given) > 20
+
+
+def windowed(rows: pa.Table, out: Path, **options: Any) -> Flow:
+    flow = Flow("words", **options)
+    read = flow.read(rows, name="words", time={"column": "at", "out_of_order": 0}).window(tumbling("10s"))
+    read.key_by("word").reduce("count", name="counts").write(out, publish="final")
+    return flow
+
+
+def timed(late: int = 0) -> pa.Table:
+    """A row each second of event time, and at the end some that are of the first."""
+    at = [*range(100), *[0] * late]
+    times = [BEGAN + timedelta(seconds=second) for second in at]
+    return pa.table({"word": ["a"] * len(at), "at": pa.array(times, pa.timestamp("us", tz="UTC"))})
+
+
+def test_windows_are_closed_while_the_job_runs_and_late_records_are_left_out(tmp_path: Path) -> None:
+    windowed(timed(late=5), tmp_path / "out", on_error="skip").run(backend=TENTH)
+    found = results(tmp_path / "out")
+    assert found.epoch > 5 and found.table["count"].to_pylist() == [10] * 10
+    windowed(timed(late=5), tmp_path / "other", on_error="skip").run(backend=LocalBackend())
+    counts = results(tmp_path / "other").table["count"].to_pylist()
+    assert sum(counts) == 105, "the job ends before a second has passed: no window is closed early"
+
+
+class Waits(Process):
+    """Gives a word once ten seconds of event time have passed without it."""
+
+    def zero(self) -> dict[str, Any]:
+        return {}
+
+    def process(self, key: str, state: dict[str, Any], value: Any) -> Any:
+        return {"due": value + timedelta(seconds=10)}, []
+
+    def timer(self, key: str, state: dict[str, Any]) -> datetime | None:
+        return state.get("due")
+
+    def on_time(self, key: str, state: dict[str, Any], time: datetime) -> Any:
+        return None, [{"word": key, "time": time}]
+
+
+def test_timers_are_due_while_the_job_runs(tmp_path: Path) -> None:
+    flow = Flow("words")
+    rows = pa.table({"word": ["a", *["b"] * 99], "at": timed()["at"]})
+    flow.read(rows, time={"column": "at", "out_of_order": 0}).key_by("word").process(Waits(), name="waits").write(
+        tmp_path / "out", publish="final"
+    )
+    flow.run(backend=TENTH)
+    found = results(tmp_path / "out")
+    assert found.epoch > 1 and sorted(found.table["word"].to_pylist()) == ["a", "b"]
+
+
+def test_the_same_rows_give_the_same_epochs_each_time(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "other"):
+        output = {"path": str(tmp_path / name), "publish": {"mode": "changes", "every": 1}}
+        job(tmp_path, output=output, epoch_log=str(tmp_path / f"log of {name}")).run(backend=TENTH)
+        changes = results(tmp_path / name).table.sort_by([("epoch", "ascending"), ("word", "ascending")])
+        log = epochs(tmp_path / f"log of {name}")
+        found.append((changes.to_pydict(), log.select(["epoch", "read", "unread"]).to_pydict()))
+    assert found[0] == found[1]
+
+
+def test_epochs_are_logged(tmp_path: Path) -> None:
+    output, log = {"path": str(tmp_path / "out"), "publish": {"mode": "changes", "every": 1}}, tmp_path / "log"
+    job(tmp_path, output=output, epoch_log=str(log)).run(backend=TENTH)
+    found = epochs(log)
+    assert found["epoch"].to_pylist() == [*range(1, results(tmp_path / "out").epoch + 1)]
+    assert found["read"].to_pylist() == sorted(found["read"].to_pylist())
+    assert found["read"].to_pylist()[-1] == len(WORDS) and found["is_last"].to_pylist()[-1]
+
+
+FAILS = {"at": 300}
+
+
+def picky(row: dict[str, Any]) -> list[tuple[str, int]]:
+    if row["n"] >= FAILS["at"]:
+        raise ValueError("not this one")
+    return [(row["word"], 1)]
+
+
+@pytest.mark.parametrize("publish", [None, "changes"])
+def test_a_job_is_resumed_from_its_newest_checkpoint(
+    publish: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = {"path": str(tmp_path / "out"), **({} if publish is None else {"publish": publish})}
+
+    def counts() -> Job:
+        return job(
+            tmp_path, mapper=picky, output=out, checkpoint={"path": str(tmp_path / "saved"), "every": 3, "keep": 2}
+        )
+
+    failed = counts().run(backend=TENTH, check=False)
+    assert failed.report.status == "failed" and "not this one" in (failed.report.error or "")
+    store = CheckpointStore.open(str(tmp_path / "saved"))
+    newest = store.chain(next(iter(store.jobs()))).newest()
+    assert newest is not None and 200 < newest.records <= 300
+    monkeypatch.setitem(FAILS, "at", len(WORDS))
+    result = counts().run(backend=TENTH, resume=str(tmp_path / "saved"))
+    assert counted(result.table()) == Counter(WORDS)
+    made = result.report.checkpoints
+    assert made is not None and made.read_before == newest.records and made.written > 1
+    assert sum(task.read for stage in result.report.stages for task in stage.tasks) == len(WORDS) - newest.records
+    if publish is not None:
+        changes = results(tmp_path / "out").table
+        assert Counter(changes["change"].to_pylist())["insert"] == len({*WORDS}), (
+            "what was published before is not given again"
+        )
+
+
+class Growing(Feed):
+    """Splits of ten numbers, as far as there are any now."""
+
+    is_open = True
+    schema = pa.schema([("n", pa.int64())])
+    stop = 50
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        start = position or 0
+        stop = min(start + 10, self.stop)
+        return Page([MemorySplit(pa.table({"n": range(start, stop)}))] if stop > start else [], stop)
+
+
+def test_an_open_input_is_polled_and_ends_where_nothing_more_has_come(tmp_path: Path) -> None:
+    flow = Flow("numbers")
+    read = flow.read({"format": "feed", "use": f"{__name__}:Growing"})
+    read.key_by("n").reduce(Count()).write(tmp_path / "out", publish={"mode": "changes", "every": 1})
+    flow.run(backend=TENTH)
+    found = results(tmp_path / "out")
+    assert sorted(found.table["n"].to_pylist()) == [*range(50)] and found.epoch > 2
+
+
+def test_a_row_takes_some_time() -> None:
+    with pytest.raises(ValueError, match="row_seconds must be more than 0, not 0"):
+        LocalBackend(row_seconds=0)
+
+
+def test_what_user_code_raises_is_raised_as_it_is() -> None:
+    with pytest.raises(JobFailedError, match="not this one"):
+        Job(input=[{"word": "a", "n": 999}], mapper=picky, reducer="count").run(backend=LocalBackend())
