@@ -47,7 +47,7 @@ class ShareSchema:
     def of(
         share: pa.Table, key: KeyName, *, may_lack: bool = False, arrived: Arrived | None = None
     ) -> ShareSchema | None:
-        """Without columns for an empty share, whose types mean nothing; None if it has no `arrived` either."""
+        """None for an empty share, whose types mean nothing; with `arrived` it has that alone, and no columns."""
         if not share.num_rows:
             return ShareSchema(pa.schema([]), key, (), arrived=arrived) if arrived else None
         valid = (pc.index(pc.is_valid(column), True).as_py() for column in share.columns)

@@ -49,7 +49,7 @@ class TaskSnapshot:
         return replace(self, spilled=tuple(self.spilled))
 
     def parts(self) -> Iterator[StatePart]:
-        """Those on disk are read a part at a time."""
+        """The states, in memory and on disk. Reads one part at a time from disk."""
         yield from self.spilled
         if self.part is not None:
             yield self.part
@@ -132,7 +132,7 @@ class TaskSaving:
         self._pickled.append(self._dumps(TaskSnapshot(part, (), {})))
 
     def pieces(self) -> Iterator[bytes]:
-        """Each a pickled `TaskSnapshot`; to be taken once."""
+        """Each is a pickled `TaskSnapshot`. Can be called once."""
         yield from map(self._dumps, self._rest)
         is_more = True
         while is_more:

@@ -92,7 +92,7 @@ class JoinStates(States):
 
     @property
     def size(self) -> int:
-        """Rows, not keys: memory goes by rows."""
+        """Counts rows, not keys, as rows take the memory."""
         return sum(block.rows for block in self._blocks)
 
     @property
@@ -115,7 +115,7 @@ class JoinStates(States):
         self._blocks += part.states
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """A key is counted once in each block that has rows of it."""
+        """Counts a key once in each block that has rows of it."""
         if not self._blocks:
             return [ALL_HASHES]
         hashes = np.concatenate([block.hashes for block in self._blocks])

@@ -155,7 +155,7 @@ class ProcessStates(ObjectTable, States):
         raise ProtocolError(f"{name_of(self._process)} is a process, which has no partial results")
 
     def finish(self, key: KeyName) -> Reduced:
-        """The rows emitted at the end have no key columns but those that the process gives them."""
+        """Rows that are emitted at the end have only the key columns that the process gives them."""
         self.take_all()
         timed = np.flatnonzero(self.due[: self.size] < NEVER).tolist() if self._to_end else []
         made = self._on_time([(int(self.due[place]), place) for place in timed], NEVER)

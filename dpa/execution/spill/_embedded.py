@@ -82,7 +82,7 @@ class Embedded(Shelf):
 
     @_without_collections()
     def _put(self, part: StatePart) -> None:
-        """States come in the order of their hashes, and all that there are of each."""
+        """The part is ordered by hash, and has all states of each of its hashes."""
         assert isinstance(part.states, list) and part.hashes is not None
         columns = (to_python(part.keys), part.states, part.records.tolist(), part.mapped.tolist())
         flat = list(chain.from_iterable(zip(*columns, strict=True)))
@@ -139,7 +139,7 @@ class Embedded(Shelf):
         self._end()
 
     def _opened(self) -> tuple[Any, Any]:
-        """Without a log, which would be for restarts, and with little memory; and what makes batches for it."""
+        """The database, and what makes batches for it. It has little memory, and no log: nothing restarts from it."""
         try:
             from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
         except ImportError:
@@ -174,7 +174,7 @@ class Embedded(Shelf):
         return StatePart(to_arrow(keys, self._type), states, records, mapped, hashes)
 
     def _count(self, part: StatePart, names: Sequence[bytes], values: Sequence[bytes], sign: int) -> int:
-        """Count a part that has come or gone, in these entries; returns their bytes."""
+        """Count a part that has come (`sign` 1) or gone (-1), by its entries. Returns their bytes."""
         assert part.hashes is not None
         sizes = np.array([*map(len, values)])
         self._known[0] += sign * np.bincount(bins_of(part.hashes), minlength=BINS)
@@ -190,7 +190,7 @@ class Embedded(Shelf):
 
 
 def _end(store: Any, directory: OwnedDirectory) -> None:
-    """Also where whoever had the store has dropped it; what cannot be removed stays until this process ends."""
+    """Also called when the store is collected. What cannot be removed stays until this process ends."""
     store.close()
     with suppress(OSError):
         directory.remove_directory()
@@ -198,7 +198,7 @@ def _end(store: Any, directory: OwnedDirectory) -> None:
 
 
 def _names(hashes: Hashes) -> list[bytes]:
-    """Ordered as hashes are."""
+    """Names of entries: they sort as the hashes do, being big-endian."""
     names: list[bytes] = hashes.astype(_BIG_ENDIAN).view("V4").tolist()
     return names
 

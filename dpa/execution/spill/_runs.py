@@ -130,7 +130,7 @@ class Runs(Shelf):
         self._count()
 
     def _fold(self) -> None:
-        """Make one run of all, a range at a time."""
+        """Make one run of all runs, one range of hashes at a time."""
         old = Runs(self._receiver, self._room)
         old._segments, self._segments, self._file = self._segments, [], None
 
@@ -172,7 +172,7 @@ class Packed(NamedTuple):
 
 
 def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
-    """In segments of about `size` bytes, ordered by hash; one side of a join after the other."""
+    """A part in segments of about `size` bytes, ordered by hash. Of a join, first one side, then the other."""
     if isinstance(part.states, list):
         yield from _objects(part, room, size)
     elif isinstance(part.states, tuple):
@@ -186,7 +186,7 @@ def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
 
 
 def unpacked(data: bytes, interval: Interval) -> StatePart | None:
-    """A segment's part, of keys with hashes in an interval; None: there are none."""
+    """The states in a segment, of keys with hashes in an interval; None if there are none."""
     is_objects = data.startswith(pickle.PROTO)
     found = pickle.loads(data) if is_objects else pa.ipc.open_stream(data).read_next_batch()
     hashes = found.hashes if is_objects else found.column(1).to_numpy()
@@ -239,7 +239,7 @@ def _columns(rows: pa.RecordBatch, hashes: Hashes, size: int) -> Iterator[Packed
 
 
 def _rows(blocks: Sequence[Block]) -> pa.RecordBatch:
-    """Rows of one side of a join; a block has weights or has none, which null stands for."""
+    """Rows of one side of a join, with a column of weights, null where a block has none."""
     kind = one_type(block.keys.type for block in blocks)
     parts = []
     for block in blocks:
