@@ -24,7 +24,7 @@ from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.outputs import in_memory
 from dpa.errors import TableError
 from dpa.job import Job
-from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.graph import MAPPER, REDUCER, Publishing
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
 from dpa.sinks.objects import ParquetObjects
@@ -164,9 +164,8 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
 
 def _with_epochs(plan: RunPlan, seconds: float | None, directory: str | None) -> RunPlan:
     """The same plan with an epoch every `seconds`, published in a directory; None for either: not."""
-    stages = tuple(
-        replace(stage, aggregate_seconds=seconds) if stage.name == REDUCER else stage for stage in plan.graph.stages
-    )
+    how = Publishing() if seconds is None else Publishing(seconds)
+    stages = tuple(replace(stage, publishing=how) if stage.name == REDUCER else stage for stage in plan.graph.stages)
     sink = None if directory is None else ParquetObjects(directory, "overwrite", publishes="table")
     if sink is not None:
         sink.begin()

@@ -30,7 +30,7 @@ from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import Edge, Graph, Stage, StageInput
+from dpa.protocol.graph import Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -137,7 +137,7 @@ def _job(tasks: int) -> _Arriving:
     stages = (
         Stage("read", tasks, StageInput(position=Position(0))),
         Stage("pass", tasks, flow=flow),
-        Stage("sum", tasks, flow=flow, aggregate_seconds=EPOCH_SECONDS),
+        Stage("sum", tasks, flow=flow, publishing=Publishing(EPOCH_SECONDS)),
     )
     passes, sums = StatelessReceiver(), receiver_of(Sum("number"))
     read = MapTask(None, "place", None, passes, False, 0, 1, 1.0)

@@ -317,7 +317,8 @@ class ResultSink:
     def published(self, stage: Stage) -> Stage:
         """The step's stage, knowing how its rows come to readers."""
         exact = self.with_checkpoints
-        return replace(stage, commits_with_checkpoints=exact, publishes_once=self._publishes_once and not exact)
+        how = replace(stage.publishing, with_checkpoints=exact, once=self._publishes_once and not exact)
+        return replace(stage, publishing=how)
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the result, which is complete and not yet published."""

@@ -67,7 +67,7 @@ class Compilation:
                     balance=step.balance,
                     flow=step.flow,
                     expected_seconds=step.expected_seconds,
-                    aggregate_seconds=step.publish_seconds,
+                    publishing=step.publishing,
                     consistency=step.config.consistency,
                     can_merge=step.can_merge,
                     elastic=step.config.elastic,

@@ -18,6 +18,7 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
 from dpa.operators import RowOperator
+from dpa.protocol.graph import Publishing
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
@@ -130,11 +131,11 @@ class Step:
         return None if publish is None else publish.mode
 
     @property
-    def publish_seconds(self) -> float | None:
-        """Seconds between epochs; None: it has none of its own."""
+    def publishing(self) -> Publishing:
+        """How often it publishes. What its sink makes of that is not known yet."""
         if self.config.write is not None and self.config.write.publish is not None:
-            return self.config.write.publish.every
-        return None if self.config.aggregation is None else self.config.aggregation.seconds
+            return Publishing(self.config.write.publish.every)
+        return Publishing() if self.config.aggregation is None else Publishing(self.config.aggregation.seconds)
 
     @property
     def can_merge(self) -> bool:

@@ -6,6 +6,7 @@ how many tasks there are and how records find them, not what tasks do with recor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -97,6 +98,32 @@ NO_INPUT = StageInput()
 
 
 @dataclass(frozen=True)
+class Publishing:
+    """How a stage publishes results by epoch.
+
+    Attributes:
+        every: seconds from results of an epoch to the next; infinite: there are none before the end.
+        with_checkpoints: whether they are published with each checkpoint instead, and never without one.
+        once: whether they are committed at once though no row is published again in a later epoch: so they are
+            published with each checkpoint too, which names them until they are committed.
+    """
+
+    every: float = math.inf
+    with_checkpoints: bool = False
+    once: bool = False
+
+    @property
+    def is_by_epoch(self) -> bool:
+        return self.every < math.inf
+
+    @property
+    def is_named(self) -> bool:
+        """Whether checkpoints name what is staged and not committed. Whoever resumes from one takes all other rows for
+        published and committed."""
+        return self.with_checkpoints or self.once
+
+
+@dataclass(frozen=True)
 class Stage:
     """Tasks that do the same to different records. A source has an input. The other options say how records come to the
     tasks of an operator, and what it publishes; a source has no use for them.
@@ -107,10 +134,7 @@ class Stage:
         balance: when keys are redistributed, and how.
         flow: how far senders may be ahead of it, and how its tasks portion their work.
         expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
-        aggregate_seconds: time from results of an epoch to the next; None: there are none before the end.
-        commits_with_checkpoints: whether they are published with each checkpoint instead, and never without one.
-        publishes_once: whether they are committed at once though no row is published again in a later epoch: so they
-            are published with each checkpoint too, which names them until they are committed.
+        publishing: how it publishes results by epoch.
         published: rows that were published by the cut with which the job begins.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task.
@@ -133,9 +157,7 @@ class Stage:
     balance: BalanceOptions = field(default_factory=AdaptiveOptions)
     flow: FlowControl = field(default_factory=FlowControl)
     expected_seconds: float | None = None
-    aggregate_seconds: float | None = None
-    commits_with_checkpoints: bool = False
-    publishes_once: bool = False
+    publishing: Publishing = Publishing()
     published: int = 0
     consistency: Consistency = "merge"
     piece_keys: int = 8_192
@@ -162,12 +184,6 @@ class Stage:
     @property
     def publishes_closed(self) -> bool:
         return self.windows is not None and self.windows.publishes_closed
-
-    @property
-    def is_named(self) -> bool:
-        """Whether checkpoints name what is staged and not committed. Whoever resumes from one takes all other rows for
-        published and committed."""
-        return self.commits_with_checkpoints or self.publishes_once
 
     @property
     def why_fixed(self) -> str | None:
@@ -338,7 +354,7 @@ class Graph:
     def is_cut(self) -> bool:
         """Whether its stream is cut into epochs, for checkpoints or for results."""
         return self.checkpoints is not None or any(
-            stage.aggregate_seconds is not None or stage.publishes_closed for stage in self.stages
+            stage.publishing.is_by_epoch or stage.publishes_closed for stage in self.stages
         )
 
     def queue_bound(self, name: str) -> int:

@@ -20,7 +20,7 @@ from dpa.execution.receivers import receiver_of
 from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced
 from dpa.executors import Reducer
-from dpa.protocol.graph import REDUCER
+from dpa.protocol.graph import REDUCER, Publishing
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key, KeyName, to_python
@@ -125,7 +125,7 @@ def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
         network=random_network(draw, seed),
         ticks=None if adaptive or aggregate else draw.choice([0, 0, 10]),
         tick_seconds=draw.choice([0.02, 0.1]) if adaptive or aggregate else 0.25,
-        aggregate_seconds=draw.choice([0.002, 0.02, 0.1]) if aggregate else None,
+        publishing=Publishing(draw.choice([0.002, 0.02, 0.1])) if aggregate else Publishing(),
         **options,
     )
     hashes = hash_column(key_column(table, name))

@@ -9,6 +9,7 @@ ends of the first ones.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,7 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.windowing import Assign, Windowing
 from dpa.executors import Record
 from dpa.operators import RowKind, RowOperator
-from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.task.delivery import Delivery
 from dpa.sinks.memory import Memory
 from dpa.sources.event_time import SourceTime
@@ -328,7 +329,7 @@ def endless_windows(seed: int) -> RandomWindows:
         if stage.windows is None:
             return stage
         closing = replace(stage.windows, publishes_closed=draw.random() < 0.7)
-        return replace(stage, windows=closing, aggregate_seconds=draw.choice([None, 0.002, 0.02]))
+        return replace(stage, windows=closing, publishing=Publishing(draw.choice([math.inf, 0.002, 0.02])))
 
     graph = replace(made.job.graph, stages=tuple(map(publishing, made.job.graph.stages)))
     return replace(made, job=with_open_inputs(replace(made.job, graph=graph), seed))
@@ -342,8 +343,7 @@ def with_finals(made: RandomWindows, seed: int, *, cuts: bool, faults: bool = Fa
         stage.name: replace(
             stage,
             windows=replace(stage.windows, publishes_closed=True),
-            aggregate_seconds=draw.choice([0.002, 0.02, 0.1]),
-            commits_with_checkpoints=faults or (cuts and draw.random() < 0.4),
+            publishing=Publishing(draw.choice([0.002, 0.02, 0.1]), faults or (cuts and draw.random() < 0.4)),
         )
         for stage in job.graph.stages
         if stage.windows is not None and draw.random() < 0.7

@@ -57,7 +57,7 @@ class UserCodes:
         self.published = {
             stage.name: PublishedResults(stage_task.key)
             for stage in job.graph.queue_fed()
-            if stage.aggregate_seconds is not None and stage.windows is None
+            if stage.publishing.is_by_epoch and stage.windows is None
             if isinstance(stage_task := job.work[stage.name], ReduceStage)
         }
         self._windows = {

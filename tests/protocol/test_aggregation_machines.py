@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from builders import block_of, table_giving
 from hypothesis import given
@@ -12,7 +14,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.mapping import Emitted
 from dpa.execution.states import StatePart
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Publishing, map_reduce
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.epochs import EpochWait
@@ -234,8 +236,8 @@ def test_a_task_sends_its_states_only_once_in_an_exchange() -> None:
 class Coordinator(CoordinatorWire):
     """The coordinator of two mappers and two reducers, with partial results every two seconds, at 10 s."""
 
-    def __init__(self, seconds: float | None = 2.0) -> None:
-        super().__init__(10.0, aggregate_seconds=seconds)
+    def __init__(self, seconds: float = 2.0) -> None:
+        super().__init__(10.0, publishing=Publishing(seconds))
         self.records = 0
 
     def tick(self, now: float, *, records: int = 1) -> list[Address]:
@@ -354,14 +356,14 @@ def test_no_epoch_ends_for_a_stage_that_has_processed_nothing_since_the_last() -
 
 
 def test_without_partial_results_and_checkpoints_no_epoch_ends() -> None:
-    coordinator = Coordinator(None)
+    coordinator = Coordinator(math.inf)
     assert coordinator.tick(1e9) == []
     assert coordinator.aggregation is None
 
 
 def test_no_epoch_ends_before_the_stream_begins_or_once_all_is_processed() -> None:
     coordinator = Coordinator()
-    unstarted = CoordinatorMachine(map_reduce((), 2, 2, aggregate_seconds=2.0))
+    unstarted = CoordinatorMachine(map_reduce((), 2, 2, publishing=Publishing(2.0)))
     assert unstarted.handle(Tick(), 50.0) == []
     coordinator.mapped(0, 4, done=True)
     coordinator.mapped(1, 3, done=True)

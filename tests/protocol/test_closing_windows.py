@@ -20,7 +20,7 @@ from wires import (
 )
 
 from dpa.execution.reduce_task import Piece
-from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.events import ProcessDone, PublishDone, RangesExtracted, StatesInstalled, Tick
@@ -229,7 +229,7 @@ def told_at(coordinator: Coordinator, *moments: float) -> list[bool]:
 
 def test_who_publishes_closed_windows_alone_needs_no_epoch_before_one_can_be_closed() -> None:
     for closing, paused in ((ClosingWindows(lateness=5), True), (CLOSED_ALONE, False)):
-        coordinator = Coordinator(aggregate_seconds=0.1, windows=closing)
+        coordinator = Coordinator(publishing=Publishing(0.1), windows=closing)
         coordinator.processed(FIRST, 7, 0.05, opens=600)
         coordinator.progress(SOURCE, event_time=500, now=0.05)
         assert told_at(coordinator, 0.09, 0.1) == [False, paused]
@@ -238,7 +238,7 @@ def test_who_publishes_closed_windows_alone_needs_no_epoch_before_one_can_be_clo
 
 
 def test_an_epoch_that_closes_windows_of_a_stage_before_is_worth_it() -> None:
-    second = replace(SECOND_STAGE, aggregate_seconds=0.1, windows=CLOSED_ALONE)
+    second = replace(SECOND_STAGE, publishing=Publishing(0.1), windows=CLOSED_ALONE)
     coordinator = Coordinator(second=second)
     coordinator.processed(FIRST, 7, 0.05, opens=480)
     coordinator.progress(SOURCE, event_time=500, now=0.05)
@@ -246,7 +246,7 @@ def test_an_epoch_that_closes_windows_of_a_stage_before_is_worth_it() -> None:
 
 
 def test_windows_that_were_closed_before_it_was_time_to_publish_are_published_then() -> None:
-    coordinator = Coordinator(aggregate_seconds=3.0, windows=CLOSED_ALONE)
+    coordinator = Coordinator(publishing=Publishing(3.0), windows=CLOSED_ALONE)
     coordinator.processed(FIRST, 0, 0.5, opens=480)
     coordinator.progress(SOURCE, event_time=500, now=0.5)
     assert told_at(coordinator, 1.0) == [True]

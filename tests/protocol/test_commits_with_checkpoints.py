@@ -5,7 +5,7 @@ from typing import Any
 
 from wires import INPUT, CoordinatorWire, instructed, last_table, reducer, sent
 
-from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Stage, StageInput, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Publishing, Stage, StageInput, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.cut import WriteCheckpoint
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
@@ -19,8 +19,8 @@ class Coordinator(CoordinatorWire):
     """A coordinator of a job with a checkpoint every ten seconds, and results every second."""
 
     def __init__(self, published: int = 0, options: dict[str, Any] | None = None, **times: Any) -> None:
-        how = {"commits_with_checkpoints": True} if options is None else options
-        graph = map_reduce(INPUT, 2, 2, **{"aggregate_seconds": 1.0, "published": published, **how})
+        how = {"with_checkpoints": True} if options is None else options
+        graph = map_reduce(INPUT, 2, 2, publishing=Publishing(**{"every": 1.0, **how}), published=published)
         super().__init__(graph=replace(graph, checkpoints=CheckpointTimes(10.0, **times)))
         self.records = 0
 
@@ -110,7 +110,7 @@ def test_what_no_checkpoint_names_is_left_for_the_end() -> None:
 
 def test_rows_that_come_once_are_published_with_each_checkpoint_too_which_names_them() -> None:
     """Or a job that begins behind it would take what it had not given to readers yet for given."""
-    coordinator = Coordinator(options={"publishes_once": True, "aggregate_seconds": 100.0})
+    coordinator = Coordinator(options={"once": True, "every": 100.0})
     done = coordinator.checkpoint(1, 10.0)
     assert named(done) == [FIRST] and commits(done) == [1], "which waits for no checkpoint"
     coordinator.written(1, 11.0)
@@ -128,9 +128,9 @@ def test_a_table_that_is_published_whole_is_named_in_no_checkpoint() -> None:
 
 def test_a_stage_that_has_just_processed_all_publishes_with_the_checkpoint_too() -> None:
     """Its states go with the checkpoint, so who begins with it takes their rows for published."""
-    exact = {"aggregate_seconds": 1.0, "commits_with_checkpoints": True}
+    exact = Publishing(1.0, with_checkpoints=True)
     stages = [Stage(name, 1, StageInput((INPUT[0], INPUT[1]))) for name in ("one", "two")]
-    stages += [Stage("first", 1, **exact), Stage("second", 1, **exact)]
+    stages += [Stage("first", 1, publishing=exact), Stage("second", 1, publishing=exact)]
     graph = Graph(tuple(stages), (Edge("one", "first"), Edge("two", "second")), checkpoints=CheckpointTimes(10.0))
     coordinator = CoordinatorWire(graph=graph)
     one, two, first, second = map(Address, ("one", "two", "first", "second"))

@@ -12,7 +12,7 @@ from wires import INPUT, CoordinatorWire, SourceWire, emitter_for, instructed, l
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.timing import Waited
-from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Publishing, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, PhaseStats
@@ -44,7 +44,7 @@ class Coordinator(CoordinatorWire):
     checkpoints, if there are any, every `checkpoint_every`."""
 
     def __init__(self, checkpoint_every: float | None = None, **options: Any) -> None:
-        graph = map_reduce(INPUT, 2, 2, aggregate_seconds=2.0, **options)
+        graph = map_reduce(INPUT, 2, 2, publishing=Publishing(2.0, **options))
         if checkpoint_every is not None:
             graph = replace(graph, checkpoints=CheckpointTimes(checkpoint_every))
         super().__init__(10.0, graph)
@@ -165,7 +165,7 @@ def cut(coordinator: Coordinator, epoch: int, began: float, waited: Waited) -> N
 
 
 def test_results_that_wait_for_a_checkpoint_wait_for_its_snapshots_and_until_it_is_written() -> None:
-    coordinator = Coordinator(5.0, commits_with_checkpoints=True)
+    coordinator = Coordinator(5.0, with_checkpoints=True)
     cut(coordinator, 1, 15.0, Waited(2, 6.0, 4.0))
     coordinator.coordinator.handle(CheckpointWritten(1, 1), 19.5)
     coordinator.committed(1, 19.75)
@@ -175,7 +175,7 @@ def test_results_that_wait_for_a_checkpoint_wait_for_its_snapshots_and_until_it_
 
 
 def test_where_a_checkpoint_fails_rows_wait_until_another_is_written() -> None:
-    coordinator = Coordinator(5.0, commits_with_checkpoints=True)
+    coordinator = Coordinator(5.0, with_checkpoints=True)
     cut(coordinator, 1, 15.0, Waited(2, 6.0, 4.0))
     coordinator.coordinator.handle(CheckpointFailed("the disk is full", 1), 20.0)
     cut(coordinator, 2, 25.0, Waited(2, 0.0, 0.0))
@@ -233,7 +233,7 @@ def test_in_virtual_time_the_phases_add_up_to_what_rows_have_waited() -> None:
         network=Network(0.003, 0.003),
         ticks=None,
         tick_seconds=0.05,
-        aggregate_seconds=0.25,
+        publishing=Publishing(0.25),
         balance=NoBalancingOptions(),
     )
     cluster = SimulatedCluster(replace(job, variation=0.0), seed=3)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError
-from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Stage, map_reduce
+from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Publishing, Stage, map_reduce
 from dpa.protocol.machines import task_of
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.operator import OperatorMachine
@@ -78,7 +78,7 @@ def test_the_queues_of_a_stage_hold_at_most_the_credit_of_all_senders() -> None:
     [
         ({}, {}, False),
         ({"checkpoints": CheckpointTimes(10.0)}, {}, True),
-        ({}, {"aggregate_seconds": 1.0}, True),
+        ({}, {"publishing": Publishing(1.0)}, True),
         ({}, {"windows": ClosingWindows(publishes_closed=True)}, True),
         ({}, {"windows": ClosingWindows()}, False),
     ],

@@ -7,7 +7,7 @@ from wires import CoordinatorWire, instructed, last_table, sent
 
 from dpa.errors import ProtocolError
 from dpa.protocol.coordinator.stage_progress import StagePhase
-from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.graph import Edge, Graph, Publishing, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import Committed, Tick
 from dpa.protocol.wire.instructions import Commit, Instruction, JobDone
@@ -154,8 +154,8 @@ def test_each_stage_has_partial_results_of_its_own(is_slow: bool) -> None:
         "tags counts ranks",
         "tags counts",
         "tags ranks",
-        counts={"aggregate_seconds": 2.0},
-        ranks={"aggregate_seconds": 3.0},
+        counts={"publishing": Publishing(2.0)},
+        ranks={"publishing": Publishing(3.0)},
     )
     pending: list[Committed] = []
     for epoch, (stage, now) in enumerate([("counts", 2.0), ("ranks", 3.0), ("counts", 4.0)], start=1):

@@ -33,8 +33,7 @@ class EpochResults:
         self.has_closed = stage.reached.closed is not None
         self._processed = 0
         self._stage = stage.name
-        self._seconds = stage.aggregate_seconds
-        self._with_checkpoints = stage.commits_with_checkpoints
+        self._publishing = stage.publishing
         self._is_committing = False
         self._due_at = 0.0
         self._at = 0.0
@@ -45,7 +44,7 @@ class EpochResults:
     @property
     def stats(self) -> AggregationStats | None:
         """Of those that are complete; None if there are to be none."""
-        return None if self._seconds is None else self._stats
+        return self._stats if self._publishing.is_by_epoch else None
 
     @property
     def rows(self) -> int:
@@ -58,18 +57,18 @@ class EpochResults:
     @property
     def due_at(self) -> float:
         """The moment for which they wait; infinite where they wait for checkpoints, or there are to be none."""
-        return math.inf if self._seconds is None or self._with_checkpoints else self._due_at
+        return math.inf if self._publishing.with_checkpoints else self._due_at
 
     def wait(self, now: float, held: float = 0.0) -> None:
         """The stream begins, or results are complete, for which sources were held for some seconds."""
         # Sources continue for at least as long as they were held, however short the interval is.
-        self._due_at = now + max(self._seconds or 0.0, held)
+        self._due_at = now + max(self._publishing.every, held)
 
     def are_due(self, now: float, *, with_checkpoint: bool) -> bool:
         """Whether it is time, or would be if a checkpoint were made now."""
-        if self._seconds is None or self._is_committing:
+        if self._is_committing or not self._publishing.is_by_epoch:
             return False
-        return with_checkpoint if self._with_checkpoints else now >= self._due_at
+        return with_checkpoint if self._publishing.with_checkpoints else now >= self._due_at
 
     def lack(self, processed: int) -> bool:
         """Whether there is more to publish once this number of records is processed."""
@@ -94,7 +93,7 @@ class EpochResults:
     def commit(self, now: float, held: float) -> Commit:
         """What shows them to readers, as all shares have come; sources were held for some seconds."""
         self.wait(now, held)
-        self._is_committing = not self._with_checkpoints
+        self._is_committing = not self._publishing.with_checkpoints
         shares = [self._shares[index] for index in self._tasks]
         self.newest_rows = sum(share.rows for share in shares)
         self._stats = AggregationStats(

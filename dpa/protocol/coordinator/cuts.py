@@ -166,7 +166,7 @@ class Cuts(RuledMachine):
 
     @property
     def _is_checkpoint_due(self) -> bool:
-        is_giving = any(self._stages[name].spec.publishes_once for name, _ in self._committing)  # one epoch at a time
+        is_giving = any(self._stages[name].spec.publishing.once for name, _ in self._committing)  # one epoch at a time
         return self._coordinator.now >= self._due_at and self.may_checkpoint and not is_giving
 
     def _due_since(self, cut: CutInProgress) -> float:
@@ -265,12 +265,12 @@ class Cuts(RuledMachine):
         if not all(stage.results.is_complete for stage in cut.publishing):
             return None
         if cut.publishing:
-            waits = any(stage.spec.commits_with_checkpoints for stage in cut.publishing)
+            waits = any(stage.spec.publishing.with_checkpoints for stage in cut.publishing)
             self.times.staged(cut.epoch, now, waits=waits)
         for stage in cut.publishing:
             commit = stage.results.commit(now, now - cut.began_at)
             self._staged[commit.stage, commit.epoch] = commit
-            if not stage.spec.commits_with_checkpoints:
+            if not stage.spec.publishing.with_checkpoints:
                 self._commit([commit])
         if cut.slot is None:
             self._resume()
@@ -299,7 +299,7 @@ class Cuts(RuledMachine):
             cut.sources(),
             cut.operators(),
             self._errors.noted,
-            tuple(each for each in self._staged.values() if self._stages[each.stage].spec.is_named),
+            tuple(each for each in self._staged.values() if self._stages[each.stage].spec.publishing.is_named),
         )
         self._resume()
         return CutState.SAVING

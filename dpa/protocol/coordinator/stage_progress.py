@@ -145,7 +145,7 @@ class StageProgress(RuledMachine):
     @property
     def has_unpublished(self) -> bool:
         """Whether it has processed records of which nothing is published, as is to be by the time of a checkpoint."""
-        return self.spec.is_named and self.results.lack(self.ledger.processed)
+        return self.spec.publishing.is_named and self.results.lack(self.ledger.processed)
 
     @property
     def is_emitting(self) -> bool:
