@@ -26,7 +26,7 @@ def is_ahead(newest: Newest | None, place: str | None, found: Manifest | None) -
         has = f"{place} has epoch {newest.epoch} of this job; from epoch {apart} on its epochs do not belong to"
         back = f"go back to one before epoch {apart}, or put those back to which they belong"
         raise CheckpointError(f"{has} {_in_words(found)}: {back}")
-    return newest.epoch > epoch and not newest.is_last  # which has all that the checkpoint lacks
+    return newest.epoch > epoch
 
 
 def require_known(newest: Newest | None, place: str | None, found: Manifest | None, store: str, job: str) -> None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _COMMITTED = "dpa.committed"
 """The property of a table, and of a snapshot's summary: `LIFE/EPOCH`, of a job's last epoch `JOB/0`."""
 
+_BEFORE_LAST = "dpa.before_last"
+"""The property of a table, and of the summary of a job's last epoch: the newest epoch before. Earlier versions did not
+have it, and gave the last one the number after that."""
+
 _JOB = "dpa.job"
 """The property of a table that names the job which publishes its epochs."""
 
@@ -113,7 +117,8 @@ class Iceberg(TableSink):
             if table is None or not own:
                 return None
             line = from_text(next((known[LINE] for known in own if LINE in known), ""))
-            return Newest(int(own[0].get(EPOCH, 0)), line, self._is_over(table))
+            epoch, is_last = int(own[0].get(EPOCH, 0)), self._is_over(table)
+            return Newest(int(own[0].get(_BEFORE_LAST, epoch - 1)) if is_last else epoch, line, is_last)
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         from pyiceberg.expressions import AlwaysTrue
@@ -149,6 +154,8 @@ class Iceberg(TableSink):
         if self.publishes is not None:
             committed |= {_JOB: self.job, LIFE: self._life, EPOCH: str(epoch), SECONDS: str(seconds)}
             committed |= self._about(epoch, is_last=is_last) | {LAST: str(is_last)}
+            if is_last:
+                committed[_BEFORE_LAST] = table.properties[EPOCH] if table is not None and has_begun else "0"
         if table is None:
             catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])
             transaction: Transaction = catalog.create_table_transaction(self._identifier, rows.schema)

@@ -324,9 +324,9 @@ class Delta(TableSink):
         """The versions in the commit of an epoch: of the job, that it has begun or is over; of its life, the epoch."""
         from deltalake import Transaction
 
-        if self.publishes is None:
+        if is_last:  # no checkpoint goes with it, so the newest epoch of its life stays the one before
             return [Transaction(self.job, _OVER)]
-        return [Transaction(self.job, _OVER if is_last else 0), Transaction(self._life, epoch)]
+        return [Transaction(self.job, 0), Transaction(self._life, epoch)]
 
     def _is_over(self, table: DeltaTable | None) -> bool:
         """Whether the job's last epoch was committed, maybe by a driver that died then."""

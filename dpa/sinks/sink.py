@@ -23,9 +23,9 @@ class Newest:
     """What of a job is at a place.
 
     Attributes:
-        epoch: the newest one that was committed, maybe without the last one; 0 if it has no number there.
-        line: the sink's `line` when it was committed, or before, if it is the last; empty if unknown.
-        is_last: whether it is the job's last.
+        epoch: the newest one that was committed with a checkpoint, which the job's last is not; 0 if there is none.
+        line: the sink's `line` when it was committed; empty if unknown.
+        is_last: whether the job's last epoch is there too.
     """
 
     epoch: int

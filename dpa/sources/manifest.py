@@ -32,7 +32,9 @@ class ResultManifest:
         seconds: from the beginning of the stream to the end of that epoch.
         is_last: whether the job will commit no more.
         before: names of files of the previous result, which may still be read.
-        line: who made the epochs, if they are committed with checkpoints.
+        line: who made the epochs before the last, if they are committed with checkpoints.
+        before_last: the newest epoch before the last one, once that is committed; None in a result of an earlier
+            version, whose last epoch has the number after that.
     """
 
     files: tuple[str, ...] | None = None
@@ -48,6 +50,7 @@ class ResultManifest:
     is_last: bool = False
     before: tuple[str, ...] = ()
     line: Line = ()
+    before_last: int | None = None
 
     def to_json(self) -> bytes:
         return json.dumps({"schema": _SCHEMA, **asdict(self)}, indent=1).encode()

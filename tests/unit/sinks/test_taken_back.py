@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,9 @@ from kafka_broker import make_topic
 
 from dpa import results
 from dpa._util.lines import Line
-from dpa.errors import TableError
+from dpa.checkpoints import FileRef, Manifest
+from dpa.errors import CheckpointError, TableError
+from dpa.protocol.published import is_ahead
 from dpa.sinks import _part_files, objects
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._kafka import KafkaTopic
@@ -24,6 +27,7 @@ from dpa.sinks.delta import Delta
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
 from dpa.sinks.sink import Newest, Sink
+from dpa.sources.manifest import MANIFEST
 from experiments.s3_server import uri_of
 
 LINE: Line = ((0, "one"), (4, "other"))
@@ -62,6 +66,11 @@ class Job:
         return sorted(rows["value"].to_pylist()) if rows.num_columns else []
 
 
+def made(epoch: int, line: Line) -> Manifest:
+    """A checkpoint that ends with an epoch."""
+    return Manifest(1, 0, epoch, 0.0, 0.0, 0, FileRef("files/x", 0, ""), (), line)
+
+
 @pytest.fixture(params=["directory", "objects", "delta", "iceberg"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
     """Makes a job; `mode`: what becomes of what is there."""
@@ -90,7 +99,7 @@ def test_the_epochs_behind_one_are_taken_back_and_published_again_with_other_row
     pending = [job.publish(epoch, epoch, epoch * 10) for epoch in (1, 2, 3, 5, 6)]
     job.publish(7, 7, is_last=True)
     job.sink.abort()
-    assert job.known().newest() == Newest(7, LINE, is_last=True)
+    assert job.known().newest() == Newest(6, LINE, is_last=True)
 
     job.known().take_back(3, is_trial=True)
     assert job.values() == [1, 2, 3, 5, 6, 7, 10, 20, 30, 50, 60]
@@ -164,6 +173,42 @@ def test_files_that_were_merged_are_cut_between_epochs(
         job.publish(epoch, epoch)
     assert job.values()[-1] == 39
     assert not results(tmp_path).table.schema.metadata
+
+
+def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_before_the_last_go_with(
+    make: Callable[..., Job],
+) -> None:
+    job = make()
+    for epoch in (1, 4):
+        job.publish(epoch, epoch)
+    job.publish(8, 8, is_last=True)  # epochs that publish nothing lie between, maybe made by others
+    job.sink.abort()
+    newest = job.known().newest()
+    assert newest == Newest(4, LINE, is_last=True)
+    one, other = LINE
+    for epoch, line, found in (
+        (4, LINE, False),
+        (6, (*LINE, (6, "third")), False),
+        (9, (*LINE, (8, "third")), False),
+        (3, (one,), True),
+    ):
+        assert is_ahead(newest, "it", made(epoch, line)) is found
+    with pytest.raises(CheckpointError, match="it has epoch 4 of this job; from epoch 4 on"):
+        is_ahead(newest, "it", made(6, (one, (4, "third"))))
+    assert is_ahead(newest, "it", None)
+    job.known().take_back(6, is_trial=False)
+    assert (job.values(), job.known().newest()) == ([1, 4], Newest(6, (one, other)))
+
+
+def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_path: Path) -> None:
+    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"), lambda: results(str(tmp_path)).table)
+    job.publish(4, 4)
+    job.publish(5, 5, is_last=True)
+    manifest = tmp_path / MANIFEST
+    text = json.loads(manifest.read_text())
+    del text["before_last"]
+    manifest.write_text(json.dumps(text))
+    assert job.known().newest() == Newest(4, LINE, is_last=True)
 
 
 def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
