@@ -127,12 +127,13 @@ class ParquetObjects(Sink):
             self._clean(_named(found))
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
-        name = part_name(task, self._writer, epoch if self.publishes else None)
+        name = part_name(task, self._writer, (epoch or None) if self.publishes else None)
         with self._objects.writing(name) as stream:
             pq.write_table(rows, stream)
         return name
 
     def commit(self, staged: Sequence[str], epoch: int, seconds: float, *, is_last: bool = False) -> Sequence[str]:
+        epoch, is_last = self.last_or_not(epoch, is_last)
         found, etag = self._manifest()
         if found is not None and (self._is_over(found) or (not is_last and self._has(found, epoch))):
             return found.files or ()

@@ -161,6 +161,14 @@ class Sink(ABC):
         how = {"is_last": True} if self.takes_last else {}
         return self.commit(staged, self.number_of_last(epoch), seconds, **how)
 
+    def last_or_not(self, epoch: int, is_last: bool) -> tuple[int, bool]:
+        """The number of an epoch that is committed here, and whether it is the last one, which a `commit` without
+        `is_last` hands on to that of its base as 0."""
+        if epoch:
+            return epoch, is_last
+        newest = self.newest()
+        return (0 if newest is None else newest.epoch) + 1, True
+
     def abort(self) -> None:  # noqa: B027
         """Remove what was staged and not committed. Called also after `begin` has raised: another job may stage to the
         same place, so remove only what this object has made. An exception becomes a warning."""

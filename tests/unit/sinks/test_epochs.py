@@ -247,3 +247,44 @@ def test_a_function_that_has_failed_is_given_the_last_rows_again_with_the_same_n
             sink.commit(rows, 2, 0.0, is_last=True)
     sink.commit(rows, 2, 0.0, is_last=True)
     assert given == [1, 2, 2, 2]
+
+
+def _commit(self: Sink, staged: Any, epoch: int, seconds: float) -> Any:
+    return super(type(self), self).commit(staged, epoch, seconds)
+
+
+class EarlierObjects(ParquetObjects):
+    commit = _commit  # type: ignore[assignment]
+
+
+class EarlierDelta(Delta):
+    commit = _commit  # type: ignore[assignment]
+
+
+class EarlierIceberg(Iceberg):
+    commit = _commit  # type: ignore[assignment]
+
+
+EARLIER: dict[type[Sink], type[Sink]] = {ParquetObjects: EarlierObjects, Delta: EarlierDelta, Iceberg: EarlierIceberg}
+
+
+@pytest.mark.parametrize("published", [[], [1, 2]])
+def test_a_sink_derived_from_one_before_epochs_said_which_is_the_last_ends_too(
+    place: Place, published: list[int]
+) -> None:
+    job = place.job("final", name="me", with_checkpoints=True)
+    job.sink.__class__ = EARLIER[type(job.sink)]
+    job.coordinator = pickle.loads(pickle.dumps(job.sink))
+    for epoch in published:
+        job.publish(epoch, epoch)
+    staged = job.staged(job.sink.number_of_last(7), 7)
+    for _ in range(2):
+        job.sink.commit_last(staged, 7, 9.0)
+    found = place.read()
+    assert (found.is_last, found.epoch, place.values()) == (True, len(published) + 1, [*published, 7])
+    newest = job.sink.newest()
+    assert newest is not None and (newest.epoch, newest.is_last) == (len(published), True)
+    job.sink.abort()
+    if published:
+        job.sink.take_back(1, is_trial=False)
+        assert place.values() == [1]
