@@ -148,7 +148,7 @@ def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_pat
                 pass
         assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (2, RESULT)
     finally:
-        subprocess.run(["umount", str(tmp_path / "out")], check=True)
+        subprocess.run(["umount", "--lazy", str(tmp_path / "out")], check=True)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def volume(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting is not permitted here")
     (tmp_path / "volume" / "lost+found").mkdir(mode=0o700)
     yield tmp_path / "volume"
-    subprocess.run(["umount", str(tmp_path / "volume")], check=True)
+    subprocess.run(["umount", "--lazy", str(tmp_path / "volume")], check=True)
 
 
 def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volume: Path) -> None:

@@ -322,7 +322,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("mounting is not permitted here")
     yield target
-    subprocess.run(["umount", str(target)], check=True)
+    subprocess.run(["umount", "--lazy", str(target)], check=True)
 
 
 def test_a_mount_point_gets_its_result_in_place(mounted: Path) -> None:
