@@ -235,7 +235,7 @@ def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
         for other, path in before.items():
             outputs[key].check_apart(other, path)
         outputs[key].check()
-        before[key] = output.path
+        before[key] = None if output.path is None else without_file_scheme(output.path)
 
 
 def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:

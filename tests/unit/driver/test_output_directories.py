@@ -119,3 +119,12 @@ def test_a_relative_place_is_below_the_directory_in_which_the_job_runs(
     monkeypatch.chdir(tmp_path)
     [output] = spec.for_one_run().outputs.values()
     assert output.sink.place == str(tmp_path / "out")
+
+
+@pytest.mark.parametrize("named", ["output", "aggregation"])
+def test_two_directories_are_compared_though_one_is_a_uri(tmp_path: Path, named: str) -> None:
+    """The one that is a URI is compared with the other, and the other with it."""
+    uri, plain = f"file://{tmp_path}/out", str(tmp_path / "out" / "inside")
+    output, partial = (uri, plain) if named == "output" else (plain, uri)
+    with pytest.raises(ConfigError, match=r"aggregation.path: .* of output.path, lie one in the other"):
+        check_outputs(job(output, aggregation={"seconds": 1, "path": partial}))
