@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PROCESSES ?= 2
 OPTIONS ?=
 # Most lines that the package may have: whoever adds takes away. It is lowered with the package, until it is 55,000.
-MOST_LINES := 57800
+MOST_LINES := 57650
 
 # What the version of Python has no part in: experiments, pictures and pages, arithmetic, and walks over random faults.
 SAME := experiments report/test_report_html.py report/test_report_plots.py report/test_report_plan_picture.py \
