@@ -5,9 +5,11 @@ anything or computes a metric. `plots` holds the pictures, for papers and notebo
 draw only.
 """
 
-from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write
+from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json
+from dpa.report._html import write
 from dpa.report._pictures import draw_plan
-from dpa.report._screens import MODES, ProgressDisplay, make_progress, show, show_plan
+from dpa.report._plain import ProgressDisplay
+from dpa.report._screens import MODES, make_progress, show, show_plan
 
 __all__ = [
     "MODES",

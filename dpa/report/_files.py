@@ -1,7 +1,6 @@
-"""The files of a report: `report.json`, `resolved.yaml` and `report.html`, and the last events of the tasks of a failed
-job, each written to a temporary name and then renamed.
+"""The data of a report as JSON, and how its files are written: to a temporary name, and then renamed.
 
-docs/report.md and `schema()` describe `report.json`, and the JSON of a plan; `_html.py` draws the page.
+docs/report.md and `schema()` describe `report.json`, and the JSON of a plan.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from dpa._secrets import without_secrets
-from dpa._util.as_yaml import as_yaml
-from dpa._util.disk import is_there, why, without_links
+from dpa._util.disk import is_there, without_links
 from dpa._util.version import REPORT
 from dpa.errors import ConfigError, DpaError
 from dpa.result import Report
@@ -59,30 +57,6 @@ def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
         ) from None
 
 
-def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = None) -> list[Path]:
-    """Write the report into `directory`, which is created if it does not exist; return the files' paths, the page last.
-    `events` are files by name for the directory `events` in it; those of an earlier job are removed.
-
-    A file appears complete or not at all, and replaces an older one of its name.
-
-    Raises:
-        ReportError: the directory cannot be created or written to.
-    """
-    from dpa.report import _html  # it draws pictures, which are files too
-
-    directory = Path(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        # The data first, so that it exists even if a picture cannot be drawn.
-        data = write_file(directory / "report.json", to_json(report) + "\n")
-        resolved = write_file(directory / "resolved.yaml", as_yaml(report.config, width=120))
-        recorded = _write_events(directory / "events", events or {})
-        page = write_file(directory / "report.html", _html.render(report))
-        return [data, resolved, *([recorded] if events else []), page]
-    except OSError as error:
-        raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
-
-
 def to_json(report: Report) -> str:
     """Strict JSON in ASCII, fit for any pipe; docs/report.md describes each field."""
     return document(report.to_dict())
@@ -115,19 +89,6 @@ def schema() -> dict[str, Any]:
     made["properties"] = {"schema": {"const": REPORT, "title": "Schema"}, **made["properties"]}
     made["required"] = ["schema", *made["required"]]
     return made
-
-
-def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
-    """Make a directory's files of events these and no others. An empty directory is removed."""
-    for old in directory.glob("*.events"):
-        old.unlink()
-    if events:
-        directory.mkdir(exist_ok=True)
-    elif directory.is_dir() and not any(directory.iterdir()):
-        directory.rmdir()
-    for name, content in events.items():
-        write_file(directory / name, content, mode=0o600)
-    return directory
 
 
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:

@@ -1,4 +1,5 @@
-"""`report.html`: one run on one page that needs no network and no scripts, and prints well.
+"""The files of a report, above all `report.html`: one run on one page that needs no network and no scripts, and prints
+well.
 
 The page draws what `dpa.result.run_content` and `stage_content` say of a `Report`, with pictures. Every value is
 escaped.
@@ -6,11 +7,14 @@ escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
+from pathlib import Path
 
 from dpa._util.as_yaml import as_yaml
+from dpa._util.disk import why
 from dpa.report import plots
+from dpa.report._files import ReportError, to_json, write_file
 from dpa.report._pictures import picture
 from dpa.result import Report, StageReport, run_content, stage_content
 from dpa.result.text import Cell, Fact, Table, lines, one_line, seconds
@@ -20,6 +24,41 @@ MAX_ROWS = 500
 
 # A second defence: a browser neither runs nor fetches anything that was not escaped.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = None) -> list[Path]:
+    """Write the report into `directory`, which is created if it does not exist; return the files' paths, the page last.
+    `events` are files by name for the directory `events` in it; those of an earlier job are removed.
+
+    A file appears complete or not at all, and replaces an older one of its name.
+
+    Raises:
+        ReportError: the directory cannot be created or written to.
+    """
+    directory = Path(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # The data first, so that it exists even if a picture cannot be drawn.
+        data = write_file(directory / "report.json", to_json(report) + "\n")
+        resolved = write_file(directory / "resolved.yaml", as_yaml(report.config, width=120))
+        recorded = _write_events(directory / "events", events or {})
+        page = write_file(directory / "report.html", render(report))
+        return [data, resolved, *([recorded] if events else []), page]
+    except OSError as error:
+        raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
+
+
+def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
+    """Make a directory's files of events these and no others. An empty directory is removed."""
+    for old in directory.glob("*.events"):
+        old.unlink()
+    if events:
+        directory.mkdir(exist_ok=True)
+    elif directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+    for name, content in events.items():
+        write_file(directory / name, content, mode=0o600)
+    return directory
 
 
 def render(report: Report) -> str:

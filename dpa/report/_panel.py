@@ -25,7 +25,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.report._screens import happened, is_terminal
+from dpa.report._plain import happened, is_terminal
 from dpa.report._terminal import FAINT, table
 from dpa.result.text import Table, bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dpa._secrets import hidden
 from dpa._util.disk import is_full, why
@@ -25,13 +25,12 @@ from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
 from dpa.protocol.recovery import TaskDiedError
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
+from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.actors._process import CoresBusy
 from dpa.runtime.actors.pickled import PickledEnvelope, opened
-
-if TYPE_CHECKING:
-    from dpa.runtime.actors._task import Task
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +44,30 @@ _WITHOUT_USER_CODE: dict[type, str] = {
     StartTasks: "starting tasks, which import the modules of user code; not all of them are up"
 }
 """What may take long without user code of this task."""
+
+
+class Host(Protocol):
+    """Carries out what the machine in a shell says."""
+
+    def send(self, envelope: Envelope) -> None: ...
+
+    def flush(self) -> None:
+        """Called when everything has been sent for events that came together."""
+
+    def at_once(self, instruction: Instruction) -> bool:
+        """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
+        ...
+
+    def work(self, instruction: Instruction) -> Event | None:
+        """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
+        ...
+
+    def failed(self, died: TaskDied) -> None:
+        """Report that the task has failed, which ends the job."""
+
+    def warn(self, message: str) -> None: ...
+
+    def use(self) -> TaskUse: ...
 
 
 class StateLog:
@@ -68,9 +91,8 @@ class StateLog:
 class Shell:
     """Drives one machine until `stop`. Code outside that looks into the machine holds `lock`."""
 
-    def __init__(self, machine: Machine, host: Task, stuck_seconds: float) -> None:
-        """`host` carries out what the machine says, and warns of an instruction each time that it has taken another
-        `stuck_seconds`."""
+    def __init__(self, machine: Machine, host: Host, stuck_seconds: float) -> None:
+        """`host` warns of an instruction each time that it has taken another `stuck_seconds`."""
         self._machine = machine
         self._host = host
         self._recorder = Recorder(machine)

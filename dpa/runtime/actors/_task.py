@@ -124,14 +124,12 @@ class Task:
             (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
 
     def flush(self) -> None:
-        """Called when everything has been sent for events that came together."""
+        """Nothing waits."""
 
     def at_once(self, instruction: Instruction) -> bool:
-        """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
         return False
 
     def work(self, instruction: Instruction) -> Event | None:
-        """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
     def failed(self, died: TaskDied) -> None:

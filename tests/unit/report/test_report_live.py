@@ -16,7 +16,7 @@ from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.report import MODES, make_progress
 from dpa.report._panel import RichProgress
-from dpa.report._screens import REDISTRIBUTION_LINES, NoProgress, PlainProgress
+from dpa.report._plain import REDISTRIBUTION_LINES, NoProgress, PlainProgress
 from dpa.telemetry.observers import Observers
 from dpa.telemetry.tracker import RunTracker
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import EventTimeStats, TaskChange, TaskStats
 from dpa.report._panel import Panel, PanelState, RichProgress
-from dpa.report._screens import PlainProgress
+from dpa.report._plain import PlainProgress
 from dpa.telemetry.tracker import RunTracker
 
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
