@@ -46,7 +46,10 @@ def counting(aggregation: dict[str, Any] | None = None, **output: Any) -> Job:
         ({"path": None, "use": "builtins:print"}, "is given rows by epoch: set `publish`, or name a `dpa.Sink`"),
     ],
 )
-def test_what_cannot_be_published_is_refused(output: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_what_cannot_be_published_is_refused(
+    output: dict[str, Any], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # `out` may be there, of a job that was run before the tests
     with pytest.raises(ConfigError, match=why):
         counting(**output).check()
 
