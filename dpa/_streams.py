@@ -1,0 +1,223 @@
+"""The rows of a flow's steps, and what can be done to them: each call adds a step to the flow's job file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dpa.config import ExecutorConfig
+from dpa.errors import ConfigError
+from dpa.windows.options import Windows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpa.flow import Flow
+
+KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None"
+"""A column, several, a function of a record that gives the key, or None: all records have one key."""
+
+
+class Stream:
+    """The rows of one step of a flow. Every call adds a step and returns its rows.
+
+    Attributes:
+        flow: the flow.
+        step: the name of the step.
+    """
+
+    def __init__(self, flow: Flow, step: str) -> None:
+        """Made by a `Flow`."""
+        self.flow = flow
+        self.step = step
+
+    def map(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Make a row of each row.
+
+        Args:
+            function: of a record, a dict by column name, to another; or of Arrow batches, marked `batch_mapper`.
+            name: of the step, by default `map`.
+            options: other keys of the step; `parallelism` gives it tasks of its own. `schema` says which columns its
+                rows have, as an Arrow schema, or as a dict of Arrow types or their names.
+        """
+        return self._changed("map", function, name, options)
+
+    def flat_map(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Make any number of rows of each row; `function` returns or yields records. Otherwise as `map`."""
+        return self._changed("flat_map", function, name, options)
+
+    def filter(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Keep the rows for which `function` is true; of batches, marked `batch_filter`, it returns an array of
+        booleans. Otherwise as `map`."""
+        return self._changed("filter", function, name, options)
+
+    def window(self, windows: Windows | None, *, name: str | None = None, **options: Any) -> Stream:
+        """Put each row into windows of its time, which is a part of every key from here on: what follows by key works
+        on each window for itself, and its rows have the columns `window_start` and `window_end`.
+
+        Args:
+            windows: such as `dpa.tumbling("1m")`, `dpa.sliding("1m", every="10s")` or `dpa.session("30m")`; None: rows
+                are in no windows from here on, and keep the columns.
+            name: of the step, by default `window`.
+            options: other keys of the step; `parallelism` gives it tasks of its own.
+        """
+        if windows is not None and not isinstance(windows, Windows):
+            raise ConfigError(f"windows are made as `dpa.tumbling('1m')`, and this is {windows!r}")
+        given = "none" if windows is None else asdict(windows)
+        return Stream(self.flow, self.flow._add(name, "window", {"from": [self.step], "window": given}, options))
+
+    def union(
+        self,
+        *others: Stream | Sequence[Stream],
+        allow_missing_columns: bool = False,
+        name: str | None = None,
+        **options: Any,
+    ) -> Stream:
+        """The rows of all, in no order. Columns go together by name, and must be of one type.
+
+        Args:
+            others: rows of other steps, or lists of them; of none it passes on the rows.
+            allow_missing_columns: whether some may lack columns that others have: they are null there.
+            name: of the step, by default `union`.
+            options: other keys of the step; `parallelism` gives it tasks of its own.
+        """
+        all_rows: list[Stream] = [self]
+        for other in others:
+            all_rows += [other] if isinstance(other, Stream) or not isinstance(other, Sequence) else other
+        for rows in all_rows:
+            if not isinstance(rows, Stream):
+                raise ConfigError(
+                    f"a union is of rows of a flow, such as `read` and `map` return, not of {_kind(rows)}"
+                )
+            self._require_same_flow(rows)
+        section: dict[str, Any] = {"from": [rows.step for rows in all_rows]}
+        if allow_missing_columns and len(all_rows) > 1:
+            section["allow_missing_columns"] = True
+        return Stream(self.flow, self.flow._add(name, "union", section, options))
+
+    def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
+        """Group the rows by key for what is called next.
+
+        Args:
+            key: a column's name, several, a function of a record that gives the key, or None for one key of all rows.
+            value: the columns that are the value; all but the key by default.
+        """
+        if not key:
+            raise ConfigError("key_by needs a column, several, or a function of a record; None is one key of all rows")
+        only = key[0] if len(key) == 1 else list(key)
+        return KeyedRows(self, only, [value] if isinstance(value, str) else value)
+
+    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Stream:
+        """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
+        return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
+
+    def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
+        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file, and `options`
+        are the other keys of `output`, such as `publish` or `format`. Once a step."""
+        text = fspath(path) if isinstance(path, PathLike) else path
+        self.flow._give(self.step, {"write": {"path": text, "mode": mode, **options}})
+        return self
+
+    def results(
+        self, callback: Callable[[pa.Table, int], object], *, publish: str = "final", every: float | str = 1.0
+    ) -> Stream:
+        """Call a function in this process with the rows of each epoch, and its number, while the flow runs; at least
+        once. Once a step, in place of `write`.
+
+        Args:
+            callback: the function; what it raises fails the flow.
+            publish: `final`, `changes` or `table`, as in a job file.
+            every: seconds from one epoch to the next, or a text as `500ms`.
+        """
+        if not isinstance(publish, str):
+            raise ConfigError(f"`publish` is 'final', 'changes' or 'table', not {publish!r}; give `every` beside it")
+        section = {"use": ExecutorConfig.of(callback).use, "publish": {"mode": publish, "every": every}}
+        self.flow._give(self.step, {"write": section})
+        self.flow._objects[f"stages.{self.step}.write"] = callback
+        return self
+
+    def reference(self, sql: str | None = None, **options: Any) -> Stream:
+        """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
+        reads it. `options` are the other keys of the section `reference` of a job file. Once a step."""
+        self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
+        return self
+
+    def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Stream:
+        step = self.flow._add(name, word, {"from": [self.step]}, options)
+        self.flow._give(step, {word: self.flow._section(step, word, function)})
+        return Stream(self.flow, step)
+
+    def _require_same_flow(self, other: Stream | KeyedRows) -> None:
+        if other.flow is not self.flow:
+            raise ConfigError(
+                f"rows of the flow {other.flow.name!r} cannot be used in {self.flow.name!r}: make one flow"
+            )
+
+
+class KeyedRows:
+    """Rows grouped by key: the next call says what becomes of each group."""
+
+    def __init__(self, rows: Stream, key: KeyBy, value: Sequence[str] | None) -> None:
+        """Made by `Stream.key_by`."""
+        self.flow = rows.flow
+        self.rows = rows
+        self.key = key
+        self.value = value
+
+    def reduce(self, reducer: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Fold the values of each key: a row of key and result columns for each.
+
+        Args:
+            reducer: as in a job: a `Reducer` or `BatchReducer`, a function of two values, or the name of a ready-made
+                one.
+            name: of the step, by default `reduce`.
+            options: other keys of the step: `parallelism`, `balance`, `grouping`, `combiner`, `aggregation`, `limits`;
+                `schema`, as for `map`, where key columns may be left out.
+        """
+        return self._add("reduce", reducer, name, options)
+
+    def process(self, process: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Process the values of each key in order, one task a key: the rows that a `dpa.Process` emits. Otherwise as
+        `reduce`."""
+        return self._add("process", process, name, options)
+
+    def join(self, other: KeyedRows, how: str = "inner", *, name: str | None = None, **options: Any) -> Stream:
+        """Join with other rows, whose key has as many columns: `inner`, `left`, `right`, `full`, `semi` or `anti`.
+
+        The result has the key under its names here, the value columns of this side, and those of the other; a name
+        that both have ends with `_right` on the other side.
+        """
+        if not isinstance(other, KeyedRows):
+            raise ConfigError("a join is with rows by key: give those of `key_by`")
+        self.rows._require_same_flow(other)
+        for side in (self, other):
+            if callable(side.key) or side.key is None:
+                raise ConfigError("a join is by columns: make one with `map` and name it in `key_by`")
+        join: dict[str, Any] = {"with": [other.rows.step], "how": how, "key_by": other.key}
+        if other.value is not None:
+            join["value"] = list(other.value)
+        return self._made(name, "join", {"join": join}, options)
+
+    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Stream:
+        """The first `k` rows of each key in the order of the column `by`, each with its `rank` from 1 on."""
+        return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}}, options)
+
+    def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Stream:
+        rows = self._made(name, word, options)
+        self.flow._give(rows.step, {word: self.flow._section(rows.step, word, executor)})
+        return rows
+
+    def _made(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> Stream:
+        step = self.flow._add(name, word, {"from": [self.rows.step]})
+        key = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
+        self.flow._give(step, {"key_by": key, **({} if self.value is None else {"value": list(self.value)})})
+        for section in sections:
+            self.flow._give(step, section)
+        return Stream(self.flow, step)
+
+
+def _kind(given: object) -> str:
+    """What an object is that is not what a call needs."""
+    return "rows by key" if isinstance(given, KeyedRows) else type(given).__name__
