@@ -13,12 +13,13 @@ apply. Executors and tables may be objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 from dpa import config as job_config
 from dpa._streams import KeyedRows, Stream
 from dpa.config import ExecutorConfig
+from dpa.config.inputs import FORMATS
 from dpa.driver.backend import Backend
 from dpa.driver.forecast_stages import Forecast
 from dpa.errors import ConfigError
@@ -54,17 +55,20 @@ class Flow:
         """Read an input.
 
         Args:
-            input: an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input` section of a
-                job file as a mapping.
+            input: a path or glob, as text or `Path`; an Arrow table, a list of records, a pandas, polars or Spark
+                DataFrame; or an `input` section of a job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
             time: the column that says when each row happened, for windows, or the section `time` of an `input`.
-            options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory.
+            options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory. With a path also
+                the other keys of an `input` of files, such as `format`, `options` or `recursive`.
         """
-        is_section = isinstance(input, Mapping) and "format" in input
-        if isinstance(input, str | PathLike) or (isinstance(input, Mapping) and not is_section):
-            what = "a path" if not isinstance(input, Mapping) else "an `input` section without `format`"
-            wanted = "{'format': 'parquet', 'path': ...}, or a table such as pyarrow.table(...)"
-            raise ConfigError(f"this is {what}: give a section such as {wanted}")
+        if isinstance(input, str | PathLike):
+            of_files = {key: options.pop(key) for key in ("format", *FORMATS["csv"].keys) if key in options}
+            input = {"path": fspath(input), **of_files}
+        is_section = isinstance(input, Mapping)
+        if is_section and not {"format", "path"} & {*input}:
+            wanted = "{'path': 'orders/*.parquet'}, or a table such as pyarrow.table(...)"
+            raise ConfigError(f"this is a mapping without `path` or `format`: give an `input` section such as {wanted}")
         section = dict(input) if is_section else {"format": "given"}
         if time is not None and "time" in section:
             raise ConfigError("the `input` section says `time` already: give it once")

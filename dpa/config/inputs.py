@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from dpa._util.declared import schema_named
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
 from dpa.config._section import OneOf, Schema, Section, SparkText
 from dpa.config.variants import Plain
+from dpa.errors import TableError
 from dpa.sources.columns import of_json
 from dpa.sources.feed import Feed
+from dpa.sources.formats import format_found, format_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 from dpa.sources.paths import resolved
 from dpa.sources.watched import WatchedFiles, line_format
@@ -65,6 +67,12 @@ FORMATS = {
     "given": InputFormat(in_memory=True),
 }
 """What `format` may be. Where a format has a section of its own, that has its name and makes what is read."""
+
+_FILES = InputFormat((*_OF_FILES, *_OF_SPARK), "path")
+"""Of an input whose files will say what they are."""
+
+_OF_CSV = {"header": "true", "inferSchema": "true"}
+"""Options of CSV whose format was not named."""
 
 _WATCHED_OPTIONS = {"header", "sep"}
 """Options of CSV files that are watched."""
@@ -174,10 +182,10 @@ class InputConfig(Section):
     """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
     staged."""
 
-    format: Annotated[str, OneOf(FORMATS)]
-    """Files; a query over `views`; a database; a catalog table; records in the job file; rows made by a generator, or
-    read by a class of yours (`feed`); topics of Kafka; a stream of Spark's; `given`: the table that a flow in Python
-    holds."""
+    format: Annotated[str, OneOf((*FORMATS,))] | None = None
+    """Null: that of the files' ending, such as `.csv` or `.json.gz`. Files; a query over `views`; a database; a catalog
+    table; records in the job file; rows made by a generator, or read by a class of yours (`feed`); topics of Kafka; a
+    stream of Spark's; `given`: the table that a flow in Python holds."""
     path: str | list[str] | None = None
     """Files, directories or globs; the four file formats need it."""
     glob: str | None = None
@@ -223,6 +231,17 @@ class InputConfig(Section):
     padding: int = Field(default=0, ge=0)
     """Bytes of the column `padding` that each generated row gets; 0: there is no such column."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_its_ending(cls, given: Any) -> Any:
+        """Take the format from the ending of the files, where all show the same one."""
+        if not isinstance(given, dict) or given.get("format") is not None or given.get("watch") is not None:
+            return given
+        named = given.get("glob") or given.get("path") or []
+        found = {format_of(path) for path in ([named] if isinstance(named, str) else named) if isinstance(path, str)}
+        form = found.pop() if len(found) == 1 else None
+        return given if form is None else {**given, **_of_format(form, given.get("options"))}
+
     @field_validator(*{key for each in FORMATS.values() for key in each.keys})
     @classmethod
     def _is_of_its_format(cls, value: Any, info: ValidationInfo) -> Any:
@@ -235,10 +254,12 @@ class InputConfig(Section):
 
     @model_validator(mode="after")
     def _has_what_its_format_needs(self) -> InputConfig:
-        need = FORMATS[self.format].needs
+        need = self._form.needs
         if need and not getattr(self, need) and not (need == "records" and self.records == []):
+            if self.format is None:
+                raise ValueError("an input needs `format`, or a `path` whose ending shows it")
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
-        check_options(self.format, self.options)
+        check_options(str(self.format), self.options)
         if self.exclude and not self.recursive:
             raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
         if self.watch is not None:
@@ -246,33 +267,52 @@ class InputConfig(Section):
         return self
 
     @property
+    def _form(self) -> InputFormat:
+        return _FILES if self.format is None else FORMATS[self.format]
+
+    def as_found(self, directory: str) -> InputConfig:
+        """With the format of the files that are there, if none is named. Relative paths start at `directory`. Raises
+        TableError if they do not show one, or a key is none of its."""
+        if self.format is not None:
+            return self
+        paths = [self.path] if isinstance(self.path, str) else self.path or []
+        found = format_found([resolved(path, directory) for path in paths], self.glob, self.recursive, self.exclude)
+        given = {**self.model_dump(exclude_unset=True), **_of_format(found, self.options)}
+        try:
+            return InputConfig(**given)
+        except ValidationError as error:
+            what = error.errors()[0]
+            key = ".".join(map(str, what["loc"]))
+            raise TableError(f"the files are {found}: {key} {what['msg'].removeprefix('Value error, ')}") from None
+
+    @property
     def has_records(self) -> bool:
         """Whether tasks parse its records, so that one may be unreadable."""
-        form = FORMATS[self.format]
+        form = self._form
         return form.has_records and ("watch" not in form.keys or self.watch is not None)
 
     @property
     def unsampled(self) -> str:
-        return FORMATS[self.format].unsampled if self.watch is None else "watched: have it have fewer files"
+        return self._form.unsampled if self.watch is None else "watched: have it have fewer files"
 
     @property
     def is_in_memory(self) -> bool:
-        return FORMATS[self.format].in_memory
+        return self._form.in_memory
 
     def feed(self, directory: str, *, tolerates: bool) -> Feed | None:
         """What is polled without Spark or user code, None if one of these reads this input. Relative paths start at
         `directory`; `tolerates`: records that cannot be read are left out. TableError if it cannot be read."""
         if self.watch is not None:
             return self._watched(self.watch, directory, tolerates)
-        own = getattr(self, self.format, None)
+        own = getattr(self, str(self.format), None)
         return own.feed(tolerates) if isinstance(own, FeedSection) else None
 
     def record(self, data: bytes | None, about: Mapping[str, Any]) -> dict[str, Any]:
         if self.watch is None:
-            row: dict[str, Any] = getattr(self, self.format).record(data, about)
+            row: dict[str, Any] = getattr(self, str(self.format)).record(data, about)
             return row
         declared = None if self.watch.columns is None else schema_named(self.watch.columns)
-        lines = line_format(self.format, self.options)
+        lines = line_format(str(self.format), self.options)
         assert lines is not None
         return lines.record(data or b"", tuple(about["columns"]), declared)
 
@@ -280,7 +320,7 @@ class InputConfig(Section):
         assert isinstance(self.path, str)
         return WatchedFiles(
             resolved(self.path, directory),
-            line_format(self.format, self.options, tolerates=tolerates),
+            line_format(str(self.format), self.options, tolerates=tolerates),
             declared=None if watch.columns is None else schema_named(watch.columns),
             glob=self.glob,
             recursive=self.recursive,
@@ -290,6 +330,8 @@ class InputConfig(Section):
         )
 
     def _require_watchable(self) -> None:
+        if self.format is None:
+            raise ValueError("`watch` needs `format`: the files may not be there yet")
         if not isinstance(self.path, str) or any(mark in self.path for mark in "*?["):
             raise ValueError("`watch` looks into one directory: `path` must name it; `glob` chooses files in it")
         if self.select or self.where:
@@ -299,6 +341,15 @@ class InputConfig(Section):
             raise ValueError(f"what is watched is not read by Spark, and knows no option {min(unknown)!r} of it")
         if len(self.options.get("sep", ",").encode()) != 1:
             raise ValueError("`sep` of watched CSV is one character of ASCII")
+
+
+def _of_format(form: str, options: Any) -> dict[str, Any]:
+    """The keys of an input whose format was not named: CSV has a header then, and typed columns."""
+    if form != "csv" or not isinstance(options, dict | None):
+        return {"format": form}
+    given = {str(name).lower() for name in options or ()}
+    added = {name: value for name, value in _OF_CSV.items() if name.lower() not in given}
+    return {"format": form, "options": {**added, **(options or {})}}
 
 
 class SampleConfig(Section):

@@ -69,7 +69,7 @@ def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageF
     elif given.format == "generated":
         does, rate = f"read {str(given.use).rpartition(':')[2]}", given.rate
     else:
-        does, rate = f"read {given.format}", None
+        does, rate = f"read {given.format or 'files'}", None
     return StageForecast(step.name, "source", does, step.tasks or 1, rows, rate, sampled, None, None)
 
 

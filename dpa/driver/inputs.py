@@ -183,6 +183,7 @@ class _Input:
             raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {unsampled}")
         if table is not None:
             return self._opened(MemoryFeed(table), lambda: table)
+        given = given.as_found(str(self._spec.file.directory))
         if given.format == "generated":
             return self._generated(given, spark)
         if given.format == "feed":

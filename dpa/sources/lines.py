@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import Feed, Page, never
+from dpa.sources.formats import COMPRESSED
 from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local, locate, prefix_of
 from dpa.sources.records import (
     BOM,
@@ -59,9 +60,6 @@ _PARTS_AT_A_TIME = 4
 
 _SAMPLED, _SAMPLED_BYTES = 64, 2**20
 """How many places of a large text a sample is drawn from, and the bytes of each."""
-
-COMPRESSED = {".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".xz", ".zst", ".zstd"}
-"""Endings of files that Spark decompresses."""
 
 _NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff": "is UTF-16"}
 """Beginnings of files that are not lines of UTF-8."""

@@ -300,8 +300,10 @@ def flow_of(build: Callable[[Stream], Any]) -> Flow:
             lambda rows: rows.union(rows.key_by("word")),
             "a union is of rows of a flow, such as `read` and `map` return,",
         ),
-        (lambda rows: rows.flow.read("words.parquet"), "this is a path: give a section such as {'format': 'parquet',"),
-        (lambda rows: rows.flow.read({"path": "words"}), "this is an `input` section without `format`: give a section"),
+        (
+            lambda rows: rows.flow.read({"word": "a"}),
+            "this is a mapping without `path` or `format`: give an `input` section",
+        ),
         (
             lambda rows: rows.map(plus_one).results(print, publish={"mode": "final", "every": "1s"}),
             "`publish` is 'final', 'changes' or 'table', not {'mode': 'final', 'every': '1s'}; give `every` beside",
