@@ -166,8 +166,9 @@ def _with_epochs(plan: RunPlan, seconds: float | None, directory: str | None) ->
     """The same plan with an epoch every `seconds`, published in a directory; None for either: not."""
     how = Publishing() if seconds is None else Publishing(seconds)
     stages = tuple(replace(stage, publishing=how) if stage.name == REDUCER else stage for stage in plan.graph.stages)
-    sink = None if directory is None else ParquetObjects(directory, "overwrite", publishes="table")
+    sink = None if directory is None else ParquetObjects(directory, "overwrite")
     if sink is not None:
+        sink.know(replace(sink.job_context, publishes="table"))
         sink.begin()
     deliveries = {name: replace(delivery, partial=sink) for name, delivery in plan.deliveries.items()}
     return replace(plan, graph=replace(plan.graph, stages=stages), deliveries=deliveries)

@@ -253,7 +253,7 @@ def _commits(table: Table) -> Iterator[tuple[int, Mapping[str, str], bool]]:
 
 FORMAT = Format(
     "iceberg",
-    lambda to: Iceberg(to.path, to.mode, to.args, section=to.section, publishes=to.publishes),
+    lambda to: Iceberg(to.path, to.mode, to.args, section=to.section),
     is_directory=False,
     epochs=lambda path, options: TableEpochs(Iceberg(path, options=options)),
 )

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from dpa._util.lines import as_text, from_text, until
 from dpa.errors import TableError
-from dpa.execution.publishing import Publishes
 from dpa.routing.keys import names_of
 from dpa.sinks._packages import PackageSink
 from dpa.sinks.reading import Format
@@ -44,19 +43,16 @@ class KafkaTopic(PackageSink):
     """A topic, which must be there. A row is a JSON object as the value of a record, with the row's key as its key: a
     text as it is, anything else as JSON. Headers are `job`, `epoch`, and `number`, of the row in the epoch."""
 
-    def __init__(
-        self, topic: str, options: Mapping[str, Any], *, section: str = "output", publishes: Publishes | None = None
-    ) -> None:
+    def __init__(self, topic: str, options: Mapping[str, Any], *, section: str = "output") -> None:
         """Args:
             topic: its name.
             options: of librdkafka; `bootstrap.servers` is needed.
             section: where a job file has these, for messages; outputs of one job have different ones.
-            publishes: what each epoch publishes; None: it is a result that has no epochs.
 
         Raises:
             TableError: an option is missing, or one that the sink sets itself is given.
         """
-        super().__init__("append", section, publishes)
+        super().__init__("append", section)
         self._topic = topic
         self._options = {name: str(value) for name, value in options.items()}
         self._producer: Producer | None = None
@@ -217,7 +213,7 @@ def _plain(value: Any) -> str:
 
 FORMAT = Format(
     "kafka",
-    lambda to: KafkaTopic(to.path, to.args, section=to.section, publishes=to.publishes),
+    lambda to: KafkaTopic(to.path, to.args, section=to.section),
     modes=("append",),
     noun="a topic of Kafka",
     unread="records of the topic",

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from dpa._util import lines
 from dpa.errors import TableError
-from dpa.execution.publishing import Publishes
 from dpa.sinks.sink import Sink, SinkContext
 
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
@@ -25,8 +24,8 @@ LIFE, LINE, LAST = "dpa.life", "dpa.line", "dpa.last"
 class PackageSink(Sink):
     """A sink that notes at its place which epochs are there."""
 
-    def __init__(self, mode: str, section: str, publishes: Publishes | None) -> None:
-        self.know(SinkContext(uuid.uuid4().hex, publishes=publishes))
+    def __init__(self, mode: str, section: str) -> None:
+        self.know(SinkContext(uuid.uuid4().hex))
         self._mode = mode
         self._section = section
         self._begun = ""
@@ -92,7 +91,6 @@ class TableSink(PackageSink):
         options: Mapping[str, str] | None = None,
         *,
         section: str = "output",
-        publishes: Publishes | None = None,
     ) -> None:
         """A table.
 
@@ -102,12 +100,11 @@ class TableSink(PackageSink):
             options: of the storage, as `deltalake` has them, or of the catalog, beside those that `pyiceberg` finds in
                 its configuration under that name.
             section: where a job file has these, for messages.
-            publishes: what each epoch publishes; None: it is a result that has no epochs.
 
         Raises:
             TableError: that is no name of a table.
         """
-        super().__init__(mode, section, publishes)
+        super().__init__(mode, section)
         self._path = path
         self._options = dict(options or {})
 

@@ -378,7 +378,7 @@ def _is_at(path: str) -> bool:
 
 FORMAT = Format(
     "delta",
-    lambda to: Delta(to.path, to.mode, to.args, section=to.section, publishes=to.publishes),
+    lambda to: Delta(to.path, to.mode, to.args, section=to.section),
     epochs=lambda path, options: TableEpochs(Delta(path, options=options)),
     is_at=_is_at,
 )

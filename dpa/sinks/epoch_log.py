@@ -63,7 +63,7 @@ class EpochLog:
 
     def __init__(self, options: EpochLogOptions, behind: int) -> None:
         """Begin after an epoch. An older generation cannot add to the log any more."""
-        self._sink = ParquetObjects(options.place, "overwrite", mark=lambda: options.config, publishes="final")
+        self._sink = ParquetObjects(options.place, "overwrite", mark=lambda: options.config)
         self._sink.know(SinkContext(options.job, publishes="final", with_checkpoints=True))
         if "://" not in options.place:
             try:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dpa._util import lines
 from dpa.errors import PlaceTakenError, TableError
-from dpa.execution.publishing import Publishes, latest
+from dpa.execution.publishing import latest
 from dpa.routing.keys import names_of
 from dpa.sinks._part_files import PART, begin_of, table_in, with_epochs
 from dpa.sinks._replacement import part_name, shown
@@ -59,10 +59,9 @@ class ParquetObjects(Sink):
         *,
         section: str = "output",
         mark: Callable[[], str] = str,
-        publishes: Publishes | None = None,
     ) -> None:
-        """A result at a URI, or in a directory; the other arguments are those of a `ParquetDirectory` and of a sink."""
-        self.know(SinkContext(uuid.uuid4().hex, publishes=publishes))
+        """A result at a URI, or in a directory; the other arguments are those of a `ParquetDirectory`."""
+        self.know(SinkContext(uuid.uuid4().hex))
         self._objects = objects_at(uri)
         self._mode = mode
         self._section = section

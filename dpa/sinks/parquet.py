@@ -178,7 +178,7 @@ def _sink(to: Target) -> Sink:
         right = "a directory, local or shared by all machines; a result may also go to s3://BUCKET/PREFIX"
         raise TableError(f"{prefix_of(to.path)} is a URI; name {right}")
     if to.publishes is not None or to.path.startswith("s3://"):
-        return ParquetObjects(to.path, to.mode, section=to.section, mark=to.mark, publishes=to.publishes)
+        return ParquetObjects(to.path, to.mode, section=to.section, mark=to.mark)
     return ParquetDirectory(to.path, to.mode, section=to.section, mark=to.mark, private=to.private)
 
 

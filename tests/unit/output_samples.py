@@ -1,7 +1,9 @@
 """Jobs with an output, and what lies there afterwards."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,6 +11,10 @@ import pyarrow.parquet as pq
 from dpa.config import JobFile, parse
 from dpa.driver import outputs
 from dpa.driver.outputs import Publication
+from dpa.execution.publishing import Publishes
+from dpa.sinks.sink import Sink
+
+AnySink = TypeVar("AnySink", bound=Sink)
 
 RESULT = ["_job.yaml", "part-00000.parquet"]
 
@@ -25,6 +31,12 @@ def of(sections: Mapping[str, object]) -> JobFile:
 def publication(file: JobFile) -> Publication:
     """Of the result of a job."""
     return Publication.of(file, file.config.output, "output")
+
+
+def publishing(sink: AnySink, publishes: Publishes | None) -> AnySink:
+    """The sink, of a job whose epochs publish this."""
+    sink.know(replace(sink.job_context, publishes=publishes))
+    return sink
 
 
 def check_outputs(file: JobFile) -> None:

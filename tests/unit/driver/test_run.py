@@ -35,6 +35,7 @@ from dpa.sinks.sink import Sink
 from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 from experiments.simulation.backend import SimulatedBackend
+from tests.unit.output_samples import publishing
 
 WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]
 TABLE = pa.table({"word": WORDS})
@@ -404,7 +405,7 @@ def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_p
 def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_where_none_follow(
     backend: Backend, tmp_path: Path
 ) -> None:
-    older = ParquetObjects(str(tmp_path), publishes="table")
+    older = publishing(ParquetObjects(str(tmp_path)), "table")
     older.begin()
     older.commit([older.stage(pa.table({"word": ["a"]}), 0, 1)], 1, 0.5)
     older.abort()

@@ -14,6 +14,7 @@ from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.splits import MemorySplit
+from tests.unit.output_samples import publishing
 
 SECOND = 1_000_000
 TIME = pa.timestamp("us", tz="UTC")
@@ -46,7 +47,7 @@ def logged(tmp_path: Path, *rows: dict[str, Any]) -> str:
 
 
 def published(tmp_path: Path, epoch: int) -> None:
-    sink = ParquetObjects(str(tmp_path / "out"), publishes="final")
+    sink = publishing(ParquetObjects(str(tmp_path / "out")), "final")
     sink.begin()
     for number in range(1, epoch + 1):
         ends = pa.array([number * SECOND], TIME)

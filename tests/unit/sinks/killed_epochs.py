@@ -26,7 +26,7 @@ EPOCHS = 2
 
 def sink_at(place: Path) -> ParquetObjects:
     """As the driver of the job, or of one that resumes it, makes it."""
-    sink = ParquetObjects(str(place), publishes="final")
+    sink = ParquetObjects(str(place))
     sink.know(SinkContext("me", publishes="final", with_checkpoints=True))
     sink.check()
     sink.begin()

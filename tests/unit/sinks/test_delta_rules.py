@@ -19,6 +19,7 @@ from dpa._util.outages import may_pass
 from dpa.errors import ConfigError, TableError
 from dpa.sinks.delta import Delta
 from experiments.s3_server import KEY, SECRET
+from tests.unit.output_samples import publishing
 
 
 def delta(path: Path, fields: list[Any], protocol: dict[str, Any], **options: Any) -> str:
@@ -72,9 +73,9 @@ def test_rows_that_break_a_rule_of_a_delta_table_are_refused(
     names = [each["name"] for each in fields]
     mode, publishes = ("overwrite", None) if how == "overwrite" else ("append", "final" if how == "final" else None)
     good, bad = pa.table({"n": [1], "double": [2]}).select(names), pa.table({"n": [-1], "double": [1]}).select(names)
-    written(Delta(path, mode, publishes=publishes), good, (1,) if publishes else ())
+    written(publishing(Delta(path, mode), publishes), good, (1,) if publishes else ())
     with pytest.raises(TableError, match=f"rows of the result break a rule of the table at .*: {says}"):
-        written(Delta(path, mode, publishes=publishes), bad, (1,) if publishes else ())
+        written(publishing(Delta(path, mode), publishes), bad, (1,) if publishes else ())
     assert pl.read_delta(path).to_arrow().to_pylist() == good.to_pylist()
 
 
@@ -146,7 +147,7 @@ def test_a_delta_table_that_only_takes_more_rows_is_not_replaced(tmp_path: Path)
         configuration={"delta.appendOnly": "true"},
     )
     written(Delta(path, "append"), pa.table({"n": [1]}))
-    for sink in (Delta(path, "overwrite"), Delta(path, "append", publishes="table")):
+    for sink in (Delta(path, "overwrite"), publishing(Delta(path, "append"), "table")):
         with pytest.raises(TableError, match=r"only takes more rows \(delta.appendOnly\): nothing in it is replaced"):
             sink.check()
 

@@ -20,6 +20,7 @@ from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks.sink import SinkContext
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
+from tests.unit.output_samples import publishing
 
 
 class Job:
@@ -37,7 +38,7 @@ class Job:
         self.servers, self.topic = servers, topic or f"t{uuid4().hex}"
         if not topic:
             make_topic(servers, self.topic, 2)
-        self.sink = KafkaTopic(self.topic, {"bootstrap.servers": servers}, publishes=publishes)
+        self.sink = publishing(KafkaTopic(self.topic, {"bootstrap.servers": servers}), publishes)
         self.sink.know(SinkContext(name or self.sink.job, "key", publishes, with_checkpoints=saved))
         self.sink.check()
         self.begin()

@@ -23,6 +23,7 @@ from dpa.sources.parquet import parquet_table
 from dpa.storage import S3Files
 from dpa.testing import LocalBackend
 from experiments.s3_server import client, keys, uri_of
+from tests.unit.output_samples import publishing
 
 
 class Died(BaseException):
@@ -333,7 +334,7 @@ def test_a_result_that_another_job_has_taken_over_fails_the_job(place: str) -> N
 
 
 def test_a_reader_of_epochs_says_that_files_were_removed(s3_port: int, place: str) -> None:
-    sink = ParquetObjects(place, "overwrite", publishes="table")
+    sink = publishing(ParquetObjects(place, "overwrite"), "table")
     sink.begin()
     [file] = sink.commit([sink.stage(pa.table({"value": [1]}), 0, 1)], 1, 0.0)
     assert results(place).table["value"].to_pylist() == [1]

@@ -17,6 +17,7 @@ from dpa.errors import ConfigError, TableError
 from dpa.sinks import reading
 from dpa.sinks.objects import ParquetObjects
 from dpa.sources.manifest import MANIFEST
+from tests.unit.output_samples import publishing
 
 
 def share(*keys: str) -> pa.Table:
@@ -25,7 +26,7 @@ def share(*keys: str) -> pa.Table:
 
 def run_of(directory: Path) -> ParquetObjects:
     """As the newest run publishes there; the first one begins."""
-    sink = ParquetObjects(str(directory), "overwrite", publishes="table")
+    sink = publishing(ParquetObjects(str(directory), "overwrite"), "table")
     found, _ = sink._manifest()
     if found is not None and found.writer:
         sink.know(replace(sink.job_context, job=found.claimed_by))

@@ -25,6 +25,7 @@ from dpa.sinks.sink import Sink, SinkContext
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import keys, uri_of
 from jobs.json_lines import JsonLines
+from tests.unit.output_samples import publishing
 
 Make: TypeAlias = Callable[[Path], Sink]
 Find: TypeAlias = Callable[[Path], pa.Table]
@@ -107,11 +108,11 @@ SINKS: dict[str, tuple[Make, Find | None]] = {
     "memory": (lambda place: Memory(), None),
     "parquet": (lambda place: ParquetDirectory(str(place), "overwrite", mark=lambda: "key: word\n"), files),
     "table": (
-        lambda place: ParquetObjects(str(place), "overwrite", publishes="table"),
+        lambda place: publishing(ParquetObjects(str(place), "overwrite"), "table"),
         lambda place: results(place).table,
     ),
     "final": (
-        lambda place: ParquetObjects(str(place), "overwrite", publishes="final"),
+        lambda place: publishing(ParquetObjects(str(place), "overwrite"), "final"),
         lambda place: results(place).table,
     ),
     "delta": (

@@ -29,6 +29,7 @@ from dpa.sinks.parquet import ParquetDirectory
 from dpa.sinks.sink import Newest, Sink
 from dpa.sources.manifest import MANIFEST
 from experiments.s3_server import uri_of
+from tests.unit.output_samples import publishing
 
 LINE: Line = ((0, "one"), (4, "other"))
 
@@ -82,13 +83,13 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
             case "iceberg":
                 name = "here.some.table"
                 read = lambda: results(name, format="iceberg", options=catalog).table  # noqa: E731
-                return Job(lambda: Iceberg(name, mode, catalog, publishes="final"), read)
+                return Job(lambda: publishing(Iceberg(name, mode, catalog), "final"), read)
             case "delta":
-                return Job(lambda: Delta(path, mode, publishes="final"), lambda: results(path).table)
+                return Job(lambda: publishing(Delta(path, mode), "final"), lambda: results(path).table)
             case "objects":
                 uri = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-                return Job(lambda: ParquetObjects(uri, mode, publishes="final"), lambda: results(uri).table)
-        return Job(lambda: ParquetObjects(path, mode, publishes="final"), lambda: results(path).table)
+                return Job(lambda: publishing(ParquetObjects(uri, mode), "final"), lambda: results(uri).table)
+        return Job(lambda: publishing(ParquetObjects(path, mode), "final"), lambda: results(path).table)
 
     return made
 
@@ -162,7 +163,7 @@ def test_files_that_were_merged_are_cut_between_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
 ) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"), lambda: results(tmp_path).table)
+    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, *[epoch] * (1 + epoch % 3))
     job.sink.abort()
@@ -201,7 +202,7 @@ def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_b
 
 
 def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_path: Path) -> None:
-    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"), lambda: results(str(tmp_path)).table)
+    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"), lambda: results(str(tmp_path)).table)
     job.publish(4, 4)
     job.publish(5, 5, is_last=True)
     manifest = tmp_path / MANIFEST
@@ -214,7 +215,7 @@ def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_p
 def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
     monkeypatch.setattr(_part_files, "_MOST_EPOCHS", 4)
-    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"), lambda: results(tmp_path).table)
+    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, epoch)
     job.sink.abort()
@@ -227,7 +228,7 @@ def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, mon
 
 def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"))
+    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"))
     # It merges as a version did that did not know of this.
     job.coordinator.know(replace(job.coordinator.job_context, with_checkpoints=False))
     life = type(job.coordinator)._life
@@ -242,7 +243,7 @@ def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypa
 
 def test_rows_of_others_are_never_taken_back(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    job = Job(lambda: Delta(path, "append", publishes="final"), lambda: DeltaTable(path).to_pyarrow_table())
+    job = Job(lambda: publishing(Delta(path, "append"), "final"), lambda: DeltaTable(path).to_pyarrow_table())
     job.publish(1, 1)
     write_deltalake(path, pa.table({"value": [100]}), mode="append")
     job.publish(2, 2)
@@ -258,7 +259,7 @@ def test_rows_of_others_are_never_taken_back(tmp_path: Path) -> None:
 
 def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    job = Job(lambda: Delta(path, publishes="final"), lambda: DeltaTable(path).to_pyarrow_table())
+    job = Job(lambda: publishing(Delta(path), "final"), lambda: DeltaTable(path).to_pyarrow_table())
     for epoch in (1, 2, 3):
         job.publish(epoch, epoch)
     DeltaTable(path).optimize.compact()
@@ -268,7 +269,7 @@ def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_that_runs_keeps_its_directory(tmp_path: Path) -> None:
-    job = Job(lambda: ParquetObjects(str(tmp_path), publishes="final"))
+    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"))
     job.publish(1, 1)
     with pytest.raises(TableError, match="another job publishes its results in"):
         job.known().take_back(0, is_trial=True)
@@ -286,7 +287,7 @@ def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
 def test_records_of_a_topic_stay(kafka: str) -> None:
     topic = f"t{uuid4().hex}"
     make_topic(kafka, topic)
-    job = Job(lambda: KafkaTopic(topic, {"bootstrap.servers": kafka}, publishes="final"))
+    job = Job(lambda: publishing(KafkaTopic(topic, {"bootstrap.servers": kafka}), "final"))
     assert job.known().newest() is None
     job.publish(3, 1)
     job.publish(5, 2)
