@@ -27,7 +27,7 @@ from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER, Publishing
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.objects import ResultFiles
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, actors, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
@@ -166,7 +166,7 @@ def _with_epochs(plan: RunPlan, seconds: float | None, directory: str | None) ->
     """The same plan with an epoch every `seconds`, published in a directory; None for either: not."""
     how = Publishing() if seconds is None else Publishing(seconds)
     stages = tuple(replace(stage, publishing=how) if stage.name == REDUCER else stage for stage in plan.graph.stages)
-    sink = None if directory is None else ParquetObjects(directory, "overwrite")
+    sink = None if directory is None else ResultFiles(directory, "overwrite")
     if sink is not None:
         sink.know(replace(sink.job_context, publishes="table"))
         sink.begin()

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dpa.driver.outputs import SCHEMA, as_table
 from dpa.errors import TableError
 from dpa.sinks.formats import FORMATS, Target
-from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.objects import ResultFiles
 from dpa.sources.paths import prefix_of
 from dpa.tolerance import Letter
 
@@ -42,7 +42,7 @@ class FoundLetters:
         """Raises TableError if there are none. With `trusted` the caller unpickles the records, so it also raises
         TableError if another user could have written the files."""
         if path.startswith(_REMOTE):
-            found, manifest = ParquetObjects(path).result()
+            found, manifest = ResultFiles(path).result()
             digest, mark = hashlib.sha256(repr(manifest.files).encode()).hexdigest(), manifest.config
         else:
             found, digest = _of_files(Path(path), is_trusted=trusted)

@@ -38,7 +38,7 @@ from dpa.protocol.graph import Tolerated
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
-from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.directory import ResultDirectory
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import READING, Letter
 
@@ -196,7 +196,7 @@ class _Result:
     path: Path
     digest: str
     new: list[pa.Table] = field(default_factory=list)
-    _sink: ParquetDirectory | None = None
+    _sink: ResultDirectory | None = None
     _staged: tuple[str, ...] = ()
 
     @classmethod
@@ -225,7 +225,7 @@ class _Result:
             return
         rows = pq.read_table(self.path)
         whole = self._merged(rows) if self.step.receiver.keeps_states else self._added(rows)
-        self._sink = ParquetDirectory(str(self.path), "overwrite", mark=lambda: mark + self._note)
+        self._sink = ResultDirectory(str(self.path), "overwrite", mark=lambda: mark + self._note)
         self._sink.begin()
         self._staged = (self._sink.stage(whole, 0, 1),)
 

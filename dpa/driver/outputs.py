@@ -27,7 +27,7 @@ from dpa.result import OutputReport, ReferenceReport
 from dpa.routing.keys import KeyName
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
-from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of, without_file_scheme
 from dpa.tolerance import Letter
@@ -122,7 +122,7 @@ class Publication:
 
     def clear(self) -> None:
         """Have readers see no partial results of an older run."""
-        assert isinstance(self.sink, ParquetObjects)
+        assert isinstance(self.sink, ResultFiles)
         with self._refusing():
             self.sink.clear()
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from dpa._util.owned import UntrustedError, require_own
 from dpa.errors import PlaceTakenError, TableError
-from dpa.sinks.objects import ParquetObjects, manifest_at, objects_at
-from dpa.sinks.reading import ParquetEpochs
+from dpa.sinks.objects import ResultFiles, manifest_at, objects_at
+from dpa.sinks.reading import FileEpochs
 from dpa.sinks.sink import EpochLogOptions, SinkContext
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.paths import without_file_scheme
@@ -63,7 +63,7 @@ class EpochLog:
 
     def __init__(self, options: EpochLogOptions, behind: int) -> None:
         """Begin after an epoch. An older generation cannot add to the log any more."""
-        self._sink = ParquetObjects(options.place, "overwrite", mark=lambda: options.config)
+        self._sink = ResultFiles(options.place, "overwrite", mark=lambda: options.config)
         self._sink.know(SinkContext(options.job, publishes="final", with_checkpoints=True))
         if "://" not in options.place:
             try:
@@ -116,7 +116,7 @@ def epochs(path: str | Path, *, splits: bool = False) -> pa.Table:
             require_own(place)
         except (UntrustedError, OSError) as error:
             raise TableError(f"{place}: {error}; its splits are unpickled if only their owner can write them") from None
-    found = ParquetEpochs(place).read()
+    found = FileEpochs(place).read()
     if found.table.column_names and {*SCHEMA.names} != {*found.table.column_names}:
         raise TableError(f"{place} is no log of epochs: name the directory of `epoch_log`")
     table = found.table.select(SCHEMA.names if splits else SCHEMA.names[:-1])

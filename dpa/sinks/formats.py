@@ -8,14 +8,14 @@ from typing import Any
 
 from dpa._util.words import alternatives
 from dpa.errors import TableError
-from dpa.sinks import _iceberg, _kafka, delta, parquet
+from dpa.sinks import _iceberg, _kafka, delta, directory
 from dpa.sinks.reading import Format, Results, Target
 from dpa.sources.paths import without_file_scheme
 
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
-        parquet.FORMAT,
+        directory.FORMAT,
         delta.FORMAT,
         _iceberg.FORMAT,
         _kafka.FORMAT,
@@ -39,7 +39,7 @@ def results(path: str | Path, *, format: str | None = None, options: Mapping[str
     """
     place, readable = without_file_scheme(str(path)), {each.name: each for each in FORMATS.values() if each.epochs}
     if format is None:
-        format = next((name for name, each in readable.items() if each.is_at(place)), parquet.FORMAT.name)
+        format = next((name for name, each in readable.items() if each.is_at(place)), directory.FORMAT.name)
     if format not in readable:
         raise TableError(f"there is no format {format!r}: it is {alternatives(readable)}")
     found = readable[format].epochs

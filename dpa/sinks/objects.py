@@ -48,7 +48,7 @@ _PUT_SECONDS = 30.0
 _PURPOSE = Purpose("results", TableError, TableError)
 
 
-class ParquetObjects(Sink):
+class ResultFiles(Sink):
     """Parquet files, a file a task. Readers that go by the manifest see the old result or the new one. Files of another
     kind are never removed."""
 
@@ -60,7 +60,7 @@ class ParquetObjects(Sink):
         section: str = "output",
         mark: Callable[[], str] = str,
     ) -> None:
-        """A result at a URI, or in a directory; the other arguments are those of a `ParquetDirectory`."""
+        """A result at a URI, or in a directory; the other arguments are those of a `ResultDirectory`."""
         self.know(SinkContext(uuid.uuid4().hex))
         self._objects = objects_at(uri)
         self._mode = mode

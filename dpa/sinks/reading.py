@@ -123,7 +123,7 @@ class Epochs(ABC):
         return TableError(f"{self.place} has no complete epoch, or not yet")
 
 
-class ParquetEpochs(Epochs):
+class FileEpochs(Epochs):
     """Beside a manifest."""
 
     def __init__(self, path: str) -> None:

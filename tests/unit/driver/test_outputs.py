@@ -16,8 +16,8 @@ from output_samples import RESULT, check_outputs, job, names, of, publication, v
 from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import sync
 from dpa.errors import ConfigError, JobFailedError, TableError
-from dpa.sinks import _replacement, parquet
-from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks import _replacement, directory
+from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.sink import SinkContext
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -248,7 +248,7 @@ def test_a_second_job_with_the_same_output_is_refused_while_the_first_one_runs(t
 def test_what_a_killed_job_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
     write(job(tmp_path / "out"), 1)
     killed = publication(job(tmp_path / "out")).__enter__()
-    assert isinstance(killed.sink, ParquetDirectory)
+    assert isinstance(killed.sink, ResultDirectory)
     assert killed.sink._replacement is not None
     killed.sink._replacement._owned.release()
     assert len(names(tmp_path)) == 3
@@ -260,7 +260,7 @@ def test_what_a_killed_job_left_is_removed_by_the_next_one(tmp_path: Path) -> No
 def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judged(tmp_path: Path) -> None:
     write(job(tmp_path / "out"), 1)
     killed = publication(job(tmp_path / "out")).__enter__()
-    assert isinstance(killed.sink, ParquetDirectory)
+    assert isinstance(killed.sink, ResultDirectory)
     assert killed.sink._replacement is not None
     (tmp_path / "out").rename(killed.sink._replacement.work / "old")
     killed.sink._replacement._owned.release()
@@ -273,7 +273,7 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 def test_a_job_that_is_resumed_once_its_result_is_there_leaves_it_as_it_is(tmp_path: Path, mode: str) -> None:
-    sinks = [ParquetDirectory(str(tmp_path / "out"), mode) for _ in range(3)]
+    sinks = [ResultDirectory(str(tmp_path / "out"), mode) for _ in range(3)]
     for sink in sinks[:2]:
         sink.know(SinkContext("one"))
     for sink, value in zip(sinks, (1, 2), strict=False):
@@ -305,7 +305,7 @@ def test_a_result_is_on_the_disk_before_it_comes_to_its_place_and_so_is_its_name
         return renamed
 
     write(job(tmp_path / "out"))
-    for module in (parquet, _replacement):
+    for module in (directory, _replacement):
         monkeypatch.setattr(module, "sync", syncing)
     monkeypatch.setattr(Path, "rename", renaming)
     write(job(tmp_path / "out"))

@@ -29,8 +29,8 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.sinks._replacement import MARK
-from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.directory import ResultDirectory
+from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Sink
 from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
@@ -297,7 +297,7 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
             sink.stage(pa.table({"word": ["left over"]}), 7, 0)
         [rounds] = [delivery.partial for delivery in plan.deliveries.values() if delivery.partial is not None]
         rounds.commit([rounds.stage(pa.table({"word": ["left over"]}), 0, 7)], 7, 1.0)
-        before[:] = [sink.staging for sink in sinks if isinstance(sink, ParquetDirectory)]
+        before[:] = [sink.staging for sink in sinks if isinstance(sink, ResultDirectory)]
         hooks.restart(Death(Address("counts", 1), "it was killed", "two", at=time.time()))
 
     class Dying(LocalBackend):
@@ -405,7 +405,7 @@ def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_p
 def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_where_none_follow(
     backend: Backend, tmp_path: Path
 ) -> None:
-    older = publishing(ParquetObjects(str(tmp_path)), "table")
+    older = publishing(ResultFiles(str(tmp_path)), "table")
     older.begin()
     older.commit([older.stage(pa.table({"word": ["a"]}), 0, 1)], 1, 0.5)
     older.abort()

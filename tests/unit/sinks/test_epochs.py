@@ -22,7 +22,7 @@ from dpa.sinks import objects
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
 from dpa.sinks.memory import Callback
-from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Sink
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import uri_of
@@ -101,7 +101,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             return Place(lambda mode, publishes: publishing(Delta(path, mode), publishes), lambda: results(path))
         case "objects":
             path = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-    return Place(lambda mode, publishes: publishing(ParquetObjects(path, mode), publishes), lambda: results(path))
+    return Place(lambda mode, publishes: publishing(ResultFiles(path, mode), publishes), lambda: results(path))
 
 
 def test_each_epoch_adds_its_rows_and_the_last_one_the_rest(place: Place) -> None:
@@ -208,7 +208,7 @@ def test_many_small_files_become_few_in_the_order_of_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(publishing(ParquetObjects(str(tmp_path)), "final"), "", with_checkpoints=False)
+    job = Job(publishing(ResultFiles(str(tmp_path)), "final"), "", with_checkpoints=False)
     epochs = 3 * 3 * 4
     table = pa.table({"value": [0]})
     for epoch in range(1, epochs + 1):
@@ -254,7 +254,7 @@ def _commit(self: Sink, staged: Any, epoch: int, seconds: float) -> Any:
     return super(type(self), self).commit(staged, epoch, seconds)
 
 
-class EarlierObjects(ParquetObjects):
+class EarlierObjects(ResultFiles):
     commit = _commit  # type: ignore[assignment]
 
 
@@ -266,7 +266,7 @@ class EarlierIceberg(Iceberg):
     commit = _commit  # type: ignore[assignment]
 
 
-EARLIER: dict[type[Sink], type[Sink]] = {ParquetObjects: EarlierObjects, Delta: EarlierDelta, Iceberg: EarlierIceberg}
+EARLIER: dict[type[Sink], type[Sink]] = {ResultFiles: EarlierObjects, Delta: EarlierDelta, Iceberg: EarlierIceberg}
 
 
 @pytest.mark.parametrize("published", [[], [1, 2]])

@@ -17,7 +17,7 @@ from output_samples import check_outputs, of, publication
 from dpa import Job, results
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
-from dpa.sinks.objects import ParquetObjects, objects_at
+from dpa.sinks.objects import ResultFiles, objects_at
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.parquet import parquet_table
 from dpa.storage import S3Files
@@ -36,9 +36,9 @@ def place(s3_port: int, tmp_path: Path) -> str:
     return uri_of(s3_port, f"results/{tmp_path.name}")
 
 
-def sink_at(uri: str, mode: str = "overwrite") -> ParquetObjects:
+def sink_at(uri: str, mode: str = "overwrite") -> ResultFiles:
     """A sink, with the connections of those before it at that place, which take time."""
-    sink = ParquetObjects(uri, mode)
+    sink = ResultFiles(uri, mode)
     known = CONNECTED.setdefault(uri, sink._objects)
     vars(sink._objects).update({"_client": known._client, "arrow": known.arrow})
     return sink
@@ -157,7 +157,7 @@ def test_a_commit_that_arrives_after_its_job_has_given_up_is_refused(s3_port: in
     write(place, 1)
     sink = sink_at(place)
     sink.begin()
-    staged, late = [sink.stage(pa.table({"value": [2]}), 0, 0)], ParquetObjects(place)
+    staged, late = [sink.stage(pa.table({"value": [2]}), 0, 0)], ResultFiles(place)
     vars(late).update(vars(sink))
     sink.abort()
     with pytest.raises(TableError, match="another job has begun to write to"):
@@ -209,7 +209,7 @@ def test_readers_go_by_the_manifest(s3_port: int, place: str) -> None:
     with pytest.raises(TableError, match=files[0]):
         parquet_table([place])
     new = place.replace("?", "/new?")
-    ParquetObjects(new).begin()
+    ResultFiles(new).begin()
     with pytest.raises(TableError, match=rf"s3://results/{prefix}/new/{MANIFEST} names no files: no job .* has ended"):
         parquet_table([new])
     for text, why in ((b"[]", "is no manifest"), (b'{"schema": "x", "files": []}', "of another version, 'x'")):
@@ -225,7 +225,7 @@ def test_a_storage_without_conditional_puts_is_refused(place: str, monkeypatch: 
         S3Files, "put", lambda self, path, data, etag=None: put(self, path, data, (get(self, path) or "??")[1])
     )
     with pytest.raises(TableError, match="ignores If-Match"):
-        ParquetObjects(place, "overwrite").begin()
+        ResultFiles(place, "overwrite").begin()
     assert values(place) == [1, 1]
 
 
@@ -328,13 +328,13 @@ def test_a_file_of_a_directory_is_read_without_what_python_would_have_to_free(tm
 
 def test_a_result_that_another_job_has_taken_over_fails_the_job(place: str) -> None:
     with publication(job(place)) as output:
-        ParquetObjects(place).begin()
+        ResultFiles(place).begin()
         with pytest.raises(JobFailedError, match=r"output.path: another job has begun to write to"):
             output.commit([])
 
 
 def test_a_reader_of_epochs_says_that_files_were_removed(s3_port: int, place: str) -> None:
-    sink = publishing(ParquetObjects(place, "overwrite"), "table")
+    sink = publishing(ResultFiles(place, "overwrite"), "table")
     sink.begin()
     [file] = sink.commit([sink.stage(pa.table({"value": [1]}), 0, 1)], 1, 0.0)
     assert results(place).table["value"].to_pylist() == [1]

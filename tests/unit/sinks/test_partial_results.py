@@ -15,7 +15,7 @@ from dpa.config import JobFile
 from dpa.driver.outputs import Publication, outputs_of
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import reading
-from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.objects import ResultFiles
 from dpa.sources.manifest import MANIFEST
 from tests.unit.output_samples import publishing
 
@@ -24,9 +24,9 @@ def share(*keys: str) -> pa.Table:
     return pa.table({"key": pa.array(keys), "count": pa.array([len(key) for key in keys], pa.int64())})
 
 
-def run_of(directory: Path) -> ParquetObjects:
+def run_of(directory: Path) -> ResultFiles:
     """As the newest run publishes there; the first one begins."""
-    sink = publishing(ParquetObjects(str(directory), "overwrite"), "table")
+    sink = publishing(ResultFiles(str(directory), "overwrite"), "table")
     found, _ = sink._manifest()
     if found is not None and found.writer:
         sink.know(replace(sink.job_context, job=found.claimed_by))

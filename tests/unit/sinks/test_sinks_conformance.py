@@ -18,9 +18,9 @@ from dpa import results
 from dpa.errors import TableError
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
+from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.memory import Memory
-from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Sink, SinkContext
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import keys, uri_of
@@ -80,7 +80,7 @@ def far_case(port: int, directory: Path) -> Case:
     place = f"results/{directory.name}"
     uri = uri_of(port, place)
     return Case(
-        lambda _: ParquetObjects(uri, "overwrite", mark=lambda: "key: word\n"),
+        lambda _: ResultFiles(uri, "overwrite", mark=lambda: "key: word\n"),
         lambda _: parquet_table([uri]).read(),
         directory,
         lambda: keys(port, *place.split("/")),
@@ -106,13 +106,13 @@ def iceberg_case(directory: Path) -> Case:
 
 SINKS: dict[str, tuple[Make, Find | None]] = {
     "memory": (lambda place: Memory(), None),
-    "parquet": (lambda place: ParquetDirectory(str(place), "overwrite", mark=lambda: "key: word\n"), files),
+    "parquet": (lambda place: ResultDirectory(str(place), "overwrite", mark=lambda: "key: word\n"), files),
     "table": (
-        lambda place: publishing(ParquetObjects(str(place), "overwrite"), "table"),
+        lambda place: publishing(ResultFiles(str(place), "overwrite"), "table"),
         lambda place: results(place).table,
     ),
     "final": (
-        lambda place: publishing(ParquetObjects(str(place), "overwrite"), "final"),
+        lambda place: publishing(ResultFiles(str(place), "overwrite"), "final"),
         lambda place: results(place).table,
     ),
     "delta": (

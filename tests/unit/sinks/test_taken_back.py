@@ -24,8 +24,8 @@ from dpa.sinks import _part_files, objects
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks.delta import Delta
-from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.directory import ResultDirectory
+from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Newest, Sink
 from dpa.sources.manifest import MANIFEST
 from experiments.s3_server import uri_of
@@ -88,8 +88,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
                 return Job(lambda: publishing(Delta(path, mode), "final"), lambda: results(path).table)
             case "objects":
                 uri = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-                return Job(lambda: publishing(ParquetObjects(uri, mode), "final"), lambda: results(uri).table)
-        return Job(lambda: publishing(ParquetObjects(path, mode), "final"), lambda: results(path).table)
+                return Job(lambda: publishing(ResultFiles(uri, mode), "final"), lambda: results(uri).table)
+        return Job(lambda: publishing(ResultFiles(path, mode), "final"), lambda: results(path).table)
 
     return made
 
@@ -163,7 +163,7 @@ def test_files_that_were_merged_are_cut_between_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
 ) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"), lambda: results(tmp_path).table)
+    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, *[epoch] * (1 + epoch % 3))
     job.sink.abort()
@@ -202,7 +202,7 @@ def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_b
 
 
 def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_path: Path) -> None:
-    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"), lambda: results(str(tmp_path)).table)
+    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(str(tmp_path)).table)
     job.publish(4, 4)
     job.publish(5, 5, is_last=True)
     manifest = tmp_path / MANIFEST
@@ -215,7 +215,7 @@ def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_p
 def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
     monkeypatch.setattr(_part_files, "_MOST_EPOCHS", 4)
-    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"), lambda: results(tmp_path).table)
+    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, epoch)
     job.sink.abort()
@@ -228,14 +228,14 @@ def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, mon
 
 def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"))
+    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"))
     # It merges as a version did that did not know of this.
     job.coordinator.know(replace(job.coordinator.job_context, with_checkpoints=False))
     life = type(job.coordinator)._life
-    monkeypatch.setattr(ParquetObjects, "_life", "")
+    monkeypatch.setattr(ResultFiles, "_life", "")
     for epoch in range(1, 20):
         job.publish(epoch, epoch)
-    monkeypatch.setattr(ParquetObjects, "_life", life)
+    monkeypatch.setattr(ResultFiles, "_life", life)
     job.sink.abort()
     with pytest.raises(TableError, match="does not say which"):
         job.known().take_back(2, is_trial=True)
@@ -269,14 +269,14 @@ def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_that_runs_keeps_its_directory(tmp_path: Path) -> None:
-    job = Job(lambda: publishing(ParquetObjects(str(tmp_path)), "final"))
+    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"))
     job.publish(1, 1)
     with pytest.raises(TableError, match="another job publishes its results in"):
         job.known().take_back(0, is_trial=True)
 
 
 def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
-    job = Job(lambda: ParquetDirectory(str(tmp_path / "out")))
+    job = Job(lambda: ResultDirectory(str(tmp_path / "out")))
     assert job.known().newest() is None
     job.publish(1, 1, is_last=True)
     assert job.known().newest() == Newest(0, is_last=True)

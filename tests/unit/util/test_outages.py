@@ -20,7 +20,7 @@ from dpa.driver.outputs import Publication
 from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError, TableError
 from dpa.execution import rows
 from dpa.execution.rows import Portions
-from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.objects import ResultFiles
 from dpa.storage import DirectoryFiles
 
 
@@ -197,7 +197,7 @@ def test_a_result_is_begun_again_whose_place_has_failed_in_the_middle(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "out")
-    begun = Publication(job(place), ParquetObjects(place, "overwrite"), "output")
+    begun = Publication(job(place), ResultFiles(place, "overwrite"), "output")
     failures, put = [OSError(errno.ESTALE, "stale file handle")], DirectoryFiles.put
 
     def shaky(files: DirectoryFiles, *arguments: Any) -> Any:

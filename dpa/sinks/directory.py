@@ -23,13 +23,13 @@ from dpa.sinks._replacement import (
     settle_abandoned,
     shown,
 )
-from dpa.sinks.objects import ParquetObjects
-from dpa.sinks.reading import Format, ParquetEpochs, Target
+from dpa.sinks.objects import ResultFiles
+from dpa.sinks.reading import FileEpochs, Format, Target
 from dpa.sinks.sink import Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of
 
 
-class ParquetDirectory(Sink):
+class ResultDirectory(Sink):
     """A directory of Parquet files, a file a task. A job is refused while another uses the directory. If the result
     cannot be put there, or something else came there meanwhile, the earlier content stays.
 
@@ -178,8 +178,8 @@ def _sink(to: Target) -> Sink:
         right = "a directory, local or shared by all machines; a result may also go to s3://BUCKET/PREFIX"
         raise TableError(f"{prefix_of(to.path)} is a URI; name {right}")
     if to.publishes is not None or to.path.startswith("s3://"):
-        return ParquetObjects(to.path, to.mode, section=to.section, mark=to.mark)
-    return ParquetDirectory(to.path, to.mode, section=to.section, mark=to.mark, private=to.private)
+        return ResultFiles(to.path, to.mode, section=to.section, mark=to.mark)
+    return ResultDirectory(to.path, to.mode, section=to.section, mark=to.mark, private=to.private)
 
 
 FORMAT = Format(
@@ -188,6 +188,6 @@ FORMAT = Format(
     modes=("error", "overwrite"),
     noun="a directory",
     takes_args=False,
-    epochs=lambda path, _: ParquetEpochs(path),
+    epochs=lambda path, _: FileEpochs(path),
     reads_back=True,
 )
