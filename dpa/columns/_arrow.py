@@ -1,0 +1,153 @@
+"""Batches of Arrow as frames of polars, and back without a change of type where a column is the same.
+
+A type that polars has not travels as one that it has: an extension type as its storage, a small decimal as a larger
+one. Where there is none, values travel as their bytes, on which no expression works.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.types as pat
+
+from dpa._util.inference import as_type, no_rows
+from dpa.errors import TableError
+
+_OPAQUE = "dpa.opaque"
+"""The name of polars extension types for columns that travel as bytes."""
+
+_DIGITS = 38
+"""The most digits of a decimal of polars."""
+
+_MEND = "leave it out, or make another type of it in a step on batches"
+
+_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+_OLDEST = pl.CompatLevel.oldest()
+"""Without views, which many functions of Arrow lack."""
+
+
+def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
+    """The rows as a frame. Raises TableError where polars has no type for a part of a nested column."""
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    if not table.num_columns:
+        return pl.DataFrame()
+    opaque = []
+    for position, field in enumerate(table.schema):
+        try:
+            carrier = _carrier(field.type)
+        except TableError:
+            raise TableError(
+                f"the column {field.name!r} is {field.type}, of which polars has no part: {_MEND}"
+            ) from None
+        if carrier is None:
+            opaque.append(pl.col(field.name).ext.to(_opaque(field.type)))
+            chunks = [_bytes_of(chunk) for chunk in table.column(position).chunks]
+            table = table.set_column(position, field.name, pa.chunked_array(chunks, _width(field.type)))
+        elif carrier != field.type or "fixed_size_list" in str(carrier):
+            chunks = [_carried(chunk, carrier) for chunk in table.column(position).chunks]
+            table = table.set_column(position, field.name, pa.chunked_array(chunks, carrier))
+    frame = pl.DataFrame(table)
+    return frame.with_columns(opaque) if opaque else frame
+
+
+def to_batch(frame: pl.DataFrame, like: pa.Schema) -> pa.RecordBatch:
+    """The rows of a frame. A column that `like` has and polars holds as it would hold that one gets its type; any other
+    gets the plain Arrow type of what it is in polars."""
+    held = _held(like)
+    columns = {}
+    for column in frame.iter_columns():
+        is_like = held.get(column.name) == column.dtype
+        columns[column.name] = _returned(column, like.field(column.name).type if is_like else None)
+    return pa.record_batch(columns)
+
+
+@lru_cache(maxsize=256)
+def _held(schema: pa.Schema) -> pl.Schema:
+    return to_frame(no_rows(schema)).schema
+
+
+def _carrier(kind: pa.DataType) -> pa.DataType | None:
+    """The type as which a column goes to polars, None: as bytes. Raises TableError where a part of it would."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _carrier(kind.storage_type)
+    if pat.is_decimal(kind):
+        fits = kind.precision <= _DIGITS and 0 <= kind.scale <= kind.precision
+        return pa.decimal128(kind.precision, kind.scale) if fits else None
+    if pat.is_interval(kind):
+        return None
+    if pat.is_list(kind):
+        return pa.list_(_part(kind.value_type))
+    if pat.is_large_list(kind):
+        return pa.large_list(_part(kind.value_type))
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(_part(kind.value_type), kind.list_size)
+    if pat.is_map(kind):
+        return pa.map_(_part(kind.key_type), _part(kind.item_type))
+    if pat.is_struct(kind):
+        return pa.struct([(field.name, _part(field.type)) for field in kind])
+    return kind
+
+
+def _part(kind: pa.DataType) -> pa.DataType:
+    carrier = _carrier(kind)
+    if carrier is None:
+        raise TableError(f"polars has no type for {kind}")
+    return carrier
+
+
+def _opaque(kind: pa.DataType) -> pl.Extension:
+    return pl.Extension(_OPAQUE, pl.Binary, str(kind))
+
+
+def _width(kind: pa.DataType) -> pa.DataType:
+    return pa.binary(kind.bit_width // 8)
+
+
+def _bytes_of(column: pa.Array) -> pa.Array:
+    return pa.Array.from_buffers(_width(column.type), len(column), column.buffers(), offset=column.offset)
+
+
+def _carried(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.offset and "fixed_size_list" in str(kind):  # polars takes the nulls of a slice for those of the whole
+        column = column.take(pa.array(range(len(column)), pa.int64()))
+    return as_type(column, kind)
+
+
+def _returned(column: pl.Series, kind: pa.DataType | None) -> pa.Array:
+    """As an Arrow column of a type, None: of the plain one."""
+    if isinstance(column.dtype, pl.BaseExtension):
+        column = column.ext.storage()
+    found = column.to_arrow(compat_level=_OLDEST)
+    if kind is None:
+        return as_type(found, _plain(found.type))
+    if _carrier(kind) is None:
+        found = found.cast(_width(kind))
+        return pa.Array.from_buffers(kind, len(found), found.buffers(), offset=found.offset)
+    if pat.is_dictionary(kind):
+        encoded = as_type(_decoded(found), kind.value_type).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(
+            encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered
+        )
+    return as_type(found, kind)
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pat.is_dictionary(column.type) else column
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type that rows made in Python would have, for one that polars gives."""
+    if pat.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pat.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(_plain(kind.value_type), kind.list_size)
+    if pat.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pat.is_struct(kind):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+    return _SMALL.get(kind, kind)

@@ -1,0 +1,119 @@
+"""Verbs on columns, and several of them as one lazy query of polars, which works on a batch or on a scanned split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import polars as pl
+import pyarrow as pa
+
+from dpa._util.inference import no_rows
+from dpa.columns._arrow import to_batch, to_frame
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A SQL text that polars translates only where it knows the types of columns, and the name of what it makes."""
+
+    text: str
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Verb:
+    """One step on columns.
+
+    Attributes:
+        word: the method of `polars.LazyFrame`: `filter`, `with_columns`, `select`, `drop`, `rename`, `explode` or
+            `unnest`.
+        expressions: of the first three, named where they make columns.
+        columns: of the others, the names of columns; of `rename`, the old ones.
+        new: of `rename`, the new name of each.
+        text: what the user wrote, for messages and reports.
+    """
+
+    word: str
+    expressions: tuple[pl.Expr | Sql, ...] = ()
+    columns: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    text: str = ""
+
+    def lazy(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        if self.word == "rename":
+            return frame.rename(dict(zip(self.columns, self.new, strict=True)))
+        if self.columns:
+            done: pl.LazyFrame = getattr(frame, self.word)(*self.columns)
+            return done
+        texts = [each for each in self.expressions if isinstance(each, Sql)]
+        if not texts:
+            done = getattr(frame, self.word)(*self.expressions)
+            return done
+        made = [f"dpa.sql.{number}" for number in range(len(texts))]
+        listed = ", ".join(f'{each.text} AS "{name}"' for each, name in zip(texts, made, strict=True))
+        names = dict(zip(texts, made, strict=True))
+        expressions = [_named(names[each], each.name) if isinstance(each, Sql) else each for each in self.expressions]
+        done = getattr(frame.sql(f"SELECT *, {listed} FROM self"), self.word)(*expressions)
+        return done.drop(made, strict=False)
+
+    def passes_on(self, columns: Mapping[str, pa.Field], frame: pl.LazyFrame) -> dict[str, pa.Field]:
+        """Those of `columns` that rows still have as they were, under their new names; `frame` has the rows before."""
+        if self.word == "filter":
+            return dict(columns)
+        if self.word == "rename":
+            new = dict(zip(self.columns, self.new, strict=True))
+            return {new.get(name, name): field for name, field in columns.items()}
+        kept = {} if self.word == "select" else {name: columns[name] for name in columns if name not in self.columns}
+        for each in self.expressions:
+            if isinstance(each, Sql):
+                kept.pop(each.name, None)
+                continue
+            made = frame.select(each).collect_schema().names()
+            source = each.meta.undo_aliases()
+            is_passed = source.meta.is_column_selection()
+            of = frame.select(source).collect_schema().names() if is_passed else [""] * len(made)
+            for name, old in zip(made, of, strict=True):
+                kept.pop(name, None)
+                if old in columns:
+                    kept[name] = columns[old]
+        return kept
+
+
+def _named(column: str, name: str) -> pl.Expr:
+    return pl.col(column).alias(name) if name else pl.col(column)
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """Verbs in order, which polars optimizes as a whole. Called with a batch it returns another."""
+
+    verbs: tuple[Verb, ...]
+
+    def then(self, other: Query) -> Query:
+        return Query((*self.verbs, *other.verbs))
+
+    def lazy(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        for verb in self.verbs:
+            frame = verb.lazy(frame)
+        return frame
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises polars.exceptions.PolarsError, or what a function inside of an expression raises."""
+        return to_batch(self.lazy(to_frame(batch).lazy()).collect(), self.passed_on(batch.schema))
+
+    def passed_on(self, columns: pa.Schema) -> pa.Schema:
+        """The columns of its rows, under their new names, that are those of its input as they were."""
+        return _passed_on(self, columns)
+
+    def __str__(self) -> str:
+        return ", ".join(verb.text for verb in self.verbs)
+
+
+@lru_cache(maxsize=256)
+def _passed_on(query: Query, columns: pa.Schema) -> pa.Schema:
+    frame, kept = to_frame(no_rows(columns)).lazy(), {field.name: field for field in columns}
+    for verb in query.verbs:
+        kept = verb.passes_on(kept, frame)
+        frame = verb.lazy(frame)
+    return pa.schema([field.with_name(name) for name, field in kept.items()])
