@@ -29,7 +29,7 @@ from dpa.execution.keys import key_column
 from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
-from dpa.execution.states import StatePart
+from dpa.execution.states import ColumnPart, KeyedPart, ObjectPart
 from dpa.executors import BatchReducer, Mapper, Reducer, name_of
 from dpa.local.backend import LocalBackend
 from dpa.logical.step import Keying, Step, StepInput
@@ -255,12 +255,12 @@ class _Result:
             raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
 
 
-def _states_of(rows: pa.RecordBatch, key: Any, receiver: Receiver, seed: int) -> StatePart:
+def _states_of(rows: pa.RecordBatch, key: Any, receiver: Receiver, seed: int) -> KeyedPart:
     keys = key_column(rows, key)
     values = rows.select([name for name in rows.schema.names if name not in names_of(key)])
     ones = np.ones(rows.num_rows, dtype=np.int64)
     if not receiver.takes_objects:
-        return StatePart(keys, values, ones, ones)
+        return ColumnPart(keys, values, ones, ones)
     has_dicts = isinstance(receiver.executor.zero(), dict) or values.num_columns != 1
     states = values.to_pylist() if has_dicts else values.column(0).to_pylist()
-    return StatePart(keys, states, ones, ones, hash_column(keys, seed))
+    return ObjectPart(keys, states, ones, ones, hash_column(keys, seed))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain, islice
-from sys import getsizeof
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util.deep_size import deep_size
 from dpa.errors import ProtocolError
 from dpa.execution._parts import intervals
 from dpa.execution.block import Block
-from dpa.execution.states import Gone, StatePart, Sweep
+from dpa.execution.states import Gone, ObjectPart, Sweep
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 from dpa.routing.table import Owning, RoutingTable
@@ -35,15 +33,6 @@ _MOST_CHANGED = 0.5
 
 _LAST = 20_000
 """Keys whose states are taken at once where all are about to change."""
-
-_LOOKED_AT = 32
-"""Of what is in one object as many are looked at, and a quarter of that in each of these; the others are taken to be
-like them."""
-
-_DEPTH = 6
-"""So deep inside another is an object looked at."""
-
-_FLAT = (str, bytes, bytearray, int, float, complex, type(None), type)
 
 
 class ObjectTable:
@@ -129,17 +118,15 @@ class ObjectTable:
             keys = np.array(sorted({places[row] for row in dead}), dtype=np.intp)
             self._remove(keys[self._counts[keys, 0] == 0])
 
-    def install(self, part: StatePart) -> None:
+    def install(self, part: ObjectPart) -> None:
         before = self.size
-        assert isinstance(part.states, list) and part.hashes is not None
         places = self.add(part.keys, part.hashes, part.records, part.mapped, part.states)
         if len(places) and int(places.min()) < before:
             twice = in_words(self.keys[int(places.min())])
             raise ProtocolError(f"there are two states of one key on one task, {twice}, which are not to be merged")
 
-    def add_part(self, part: StatePart) -> npt.NDArray[np.intp]:
+    def add_part(self, part: ObjectPart) -> npt.NDArray[np.intp]:
         """Count the records behind states of another table. Returns the position of each key."""
-        assert part.hashes is not None
         return self.add(part.keys, part.hashes, part.records, part.mapped)
 
     def add(
@@ -182,14 +169,14 @@ class ObjectTable:
         gone = self._gone(table, keep, ALL_HASHES)
         return intervals(self._hashes[gone], self._counts[gone, 0], most)
 
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, ObjectPart]:
         gone = self._gone(table, keep, interval)
         owners = table.owners_of(self._hashes[gone])
         parts = {int(owner): self._part(gone[owners == owner]) for owner in np.unique(owners)}
         self._remove(gone)
         return parts
 
-    def snapshot(self) -> StatePart | None:
+    def snapshot(self) -> ObjectPart | None:
         return self._part(np.arange(self.size)) if self.size else None
 
     def touch_place(self, place: int) -> None:
@@ -240,7 +227,7 @@ class ObjectTable:
             self._unswept[places] = False
             self._sweep.keep(self._part(places[np.diff(places, prepend=-1) > 0]))
 
-    def touched(self, block: Block) -> StatePart | None:
+    def touched(self, block: Block) -> ObjectPart | None:
         places = self.places(block.keys)
         return self._part(np.array(places, dtype=np.intp)) if places else None
 
@@ -259,11 +246,11 @@ class ObjectTable:
         others = np.flatnonzero(owners != keep)
         return others if inside is None else inside[others]
 
-    def _part(self, rows: npt.NDArray[np.intp]) -> StatePart:
+    def _part(self, rows: npt.NDArray[np.intp]) -> ObjectPart:
         places = rows.tolist()
         keys = to_arrow([self.keys[place] for place in places], self._type)
-        counts = self._counts[rows]
-        return StatePart(keys, [self.states[place] for place in places], counts[:, 0], counts[:, 1], self._hashes[rows])
+        states, counts = [self.states[place] for place in places], self._counts[rows]
+        return ObjectPart(keys, states, counts[:, 0], counts[:, 1], self._hashes[rows])
 
     def _remove(self, gone: npt.NDArray[np.intp]) -> None:
         """Remove the keys at these positions, ascending. The last keys that stay take the positions that become
@@ -291,30 +278,3 @@ class ObjectTable:
         for key in removed:
             del self._places[key]
         self._places.update((self.keys[place], place) for place in free.tolist())
-
-
-def deep_size(found: Any, most: int = _LOOKED_AT, depth: int = _DEPTH) -> float:
-    """Bytes of an object and of those in it, as `sys.getsizeof` has them. Of an object that does not show what is in
-    it, at least as many as it has when pickled."""
-    own = float(getsizeof(found))
-    if isinstance(found, _FLAT) or not depth:
-        return own
-    if isinstance(found, dict):
-        some = [*chain.from_iterable(islice(found.items(), most))]
-        inside = 2 * len(found)
-    elif isinstance(found, list | tuple):
-        some, inside = [*found[:: len(found) // most + 1]], len(found)
-    elif isinstance(found, set | frozenset):
-        some, inside = [*islice(found, most)], len(found)
-    elif getattr(found, "__dict__", None):
-        some, inside = [vars(found)], 1
-    else:
-        return max(own, _pickled_size(found))
-    return own + inside / max(1, len(some)) * sum(deep_size(item, max(1, most // 4), depth - 1) for item in some)
-
-
-def _pickled_size(found: Any) -> float:
-    try:
-        return float(len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)))
-    except Exception:  # a user's class may raise anything
-        return 0.0

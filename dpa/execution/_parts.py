@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +10,7 @@ import pyarrow as pa
 
 from dpa.errors import ExecutorError
 from dpa.execution.keys import cast
-from dpa.execution.rows import one_batch
-from dpa.execution.states import StatePart
+from dpa.execution.states import P, StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import one_type
 from dpa.routing.table import Owners, Owning, RoutingTable
@@ -30,19 +28,14 @@ _COLUMN_PIECES = 16
 """Most pieces of states that are columns: to take one out, all are looked at."""
 
 
-def combined(parts: Sequence[StatePart]) -> StatePart:
+def combined(parts: Sequence[P]) -> P:
     if len(parts) == 1:
         return parts[0]
     kind = one_type(part.keys.type for part in parts)
     keys = pa.concat_arrays([cast(part.keys, kind) for part in parts])
-    states: Any
-    if isinstance(parts[0].states, pa.RecordBatch):
-        states = one_batch([(part.states, len(part.keys)) for part in parts])
-    else:
-        states = type(parts[0].states)(state for part in parts for state in part.states)
-    return StatePart(
+    return type(parts[0])(
         keys,
-        states,
+        parts[0].joined(parts),
         np.concatenate([part.records for part in parts]),
         np.concatenate([part.mapped for part in parts]),
         hashes_of(parts),

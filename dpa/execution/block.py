@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from sys import getsizeof
@@ -21,6 +21,9 @@ from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
 from dpa.routing.keys import to_python
 from dpa.routing.table import Owners
+
+NumberOf: TypeAlias = "Callable[[pa.Array], npt.NDArray[np.int64]]"
+"""Gives a number for each key, shape (keys,)."""
 
 T = TypeVar("T", pa.Array, pa.RecordBatch)
 
@@ -179,6 +182,12 @@ class Block:
         rows_of = _rows_by_part(part_of_key.take(self.codes), len(used))
         for owner, positions, rows in zip(used, keys_of, rows_of, strict=True):
             yield int(owner), self._part(positions, codes.take(rows), rows)
+
+    def by_number(self, number_of: NumberOf) -> Iterator[tuple[int, Block]]:
+        """The parts with each number, ascending; `number_of` gives one for each key."""
+        numbers, of_key = np.unique(number_of(self.keys), return_inverse=True)
+        for place, own in self.by_key(of_key.astype(np.int32)):
+            yield int(numbers[place]), own
 
     def _by_record(self, owners: Owners, reducers: int) -> Iterator[tuple[int, Block]]:
         """The parts where records of one key may go to several reducers; `owners` has shape (rows,)."""

@@ -30,7 +30,7 @@ from dpa.execution.schemas import ShareSchema, as_agreed
 from dpa.execution.snapshots import TaskSaving, TaskSnapshot
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
-from dpa.execution.states import Reduced, StatePart
+from dpa.execution.states import ObjectPart, Reduced, StatePart
 from dpa.execution.trials import Trial, Work, note_death, survived
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
 from dpa.routing.keys import KeyName
@@ -38,7 +38,7 @@ from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import Letters, Tolerance
 
-_NONE = np.zeros(0, dtype=np.int64)
+_NONE, _NO_HASHES = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint32)
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class ReduceTask:
     def _packed(self, table: RoutingTable, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         parts = self._states.pack(table, self._index, interval)
         rows = {} if self._published is None else self._published.pack(table, self._index, interval)
-        nothing = StatePart(pa.nulls(0), [], _NONE, _NONE)
+        nothing = ObjectPart(pa.nulls(0), [], _NONE, _NONE, _NO_HASHES)
         return parts | {owner: replace(parts.get(owner, nothing), published=found) for owner, found in rows.items()}
 
     def extract_piece(self, table: RoutingTable, most: int) -> Piece:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.execution.arrivals import Input
-from dpa.execution.states import Gone, StatePart, States, Sweep
+from dpa.execution.states import Gone, KeyedPart, ObjectPart, StatePart, States, Sweep
 from dpa.routing.keys import Key, to_python
 
 _KEYS = 5_000
@@ -59,7 +59,7 @@ class TaskSnapshot:
         disk."""
         yield TaskSnapshot(None, self.rows, self.arrived, gone=self.gone)
         for part in self.parts():
-            if not isinstance(part.states, list):
+            if not isinstance(part, ObjectPart):
                 yield TaskSnapshot(part, (), {})
                 continue
             for start in range(0, len(part.keys), keys):
@@ -86,6 +86,7 @@ def folded(newest_first: Iterable[Iterable[TaskSnapshot]]) -> Iterator[TaskSnaps
 
 
 def _without(part: StatePart, keys: set[Key]) -> StatePart | None:
+    assert isinstance(part, KeyedPart)  # increments are of Python states
     rows = [row for row, key in enumerate(to_python(part.keys)) if key not in keys]
     return part.take(np.array(rows, dtype=np.intp)) if rows else None
 
@@ -102,7 +103,7 @@ class TaskSaving:
 
     def __init__(
         self,
-        states: States,
+        states: States[Any],
         head: TaskSnapshot,
         snapshot: Callable[[], TaskSnapshot],
         dumps: Callable[[object], bytes],
@@ -125,7 +126,7 @@ class TaskSaving:
             return
         found = snapshot()
         self.keys, self._rest = found.keys, found.slices(_KEYS)
-        self.goes_on = not found.spilled_keys and (found.part is None or not isinstance(found.part.states, list))
+        self.goes_on = not found.spilled_keys and (found.part is None or not isinstance(found.part, ObjectPart))
 
     def _keep(self, part: StatePart) -> None:
         self.keys += len(part.keys)

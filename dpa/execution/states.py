@@ -7,40 +7,46 @@ which is what hot keys and the Spark baseline are computed from.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.declared import Declared
+from dpa._util.deep_size import deep_size
 from dpa._util.inference import no_rows
 from dpa.errors import ExecutorError
-from dpa.execution.block import Block
+from dpa.execution.block import Block, NumberOf
 from dpa.execution.keys import cast, key_columns
-from dpa.execution.rows import concatenated
+from dpa.execution.rows import concatenated, one_batch
 from dpa.executors import name_of
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import Owning, RoutingTable
 
+_SAMPLE = 64
+"""Python states of a part that are measured."""
+
+P = TypeVar("P", bound="StatePart")
+K = TypeVar("K", bound="KeyedPart")
+
 
 @dataclass(frozen=True, eq=False)
-class StatePart:
-    """The states of some keys on their way to another reducer.
+class StatePart(ABC):
+    """The states of some keys on their way to another reducer; a subclass for each kind of state.
 
     Attributes:
         keys: shape (keys,), each once.
-        states: a row or an object for each key; of a join, the rows themselves.
+        states: of these keys.
         records: processed records of each key, shape (keys,).
         mapped: mapped records of each key, shape (keys,).
-        hashes: their hashes, of sessions those of their keys alone; shape (keys,); None of a store that does not keep
-            any, which none of sessions is.
-        published: the rows of these keys, and maybe of others, as they were published last, where changes are.
+        hashes: of the keys, in sessions of the keys alone; shape (keys,); None if the store keeps none.
+        published: the rows of these keys, and maybe of others, as last published, where changes are.
     """
 
     keys: pa.Array
@@ -50,32 +56,104 @@ class StatePart:
     hashes: Hashes | None = None
     published: pa.Table | None = None
 
-    @cached_property
-    def nbytes(self) -> int:
-        """In bytes; only where the states are columns."""
-        assert isinstance(self.states, pa.RecordBatch)
-        hashes = 0 if self.hashes is None else self.hashes.nbytes
-        return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes + hashes)
+    @staticmethod
+    def of(*, states: Any, **fields: Any) -> StatePart:
+        """The kind follows from the type of `states`: checkpoints do not name it."""
+        kind = ObjectPart if isinstance(states, list) else JoinPart if isinstance(states, tuple) else ColumnPart
+        return kind(states=states, **fields)
+
+    @classmethod
+    @abstractmethod
+    def joined(cls, parts: Sequence[Any]) -> Any:
+        """The states of several parts of this kind."""
+
+    @abstractmethod
+    def by_number(self, number_of: NumberOf) -> Iterator[tuple[int, StatePart]]:
+        """Divide it by a number of each key. A number may come several times."""
 
     def hashed(self, seed: int) -> Hashes:
         """The hashes, shape (keys,), computed where the store keeps none."""
         return hash_column(self.keys, seed) if self.hashes is None else self.hashes
 
-    def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
-        """Not for the states of a join, which are no row or object a key."""
-        index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
-        if isinstance(self.states, pa.RecordBatch):
-            states: pa.RecordBatch | list[Any] = self.states.take(index)
-        else:
-            states = [self.states[row] for row in rows.tolist()]
-        return StatePart(self.keys.take(index), states, self.records[rows], self.mapped[rows], hashes)
 
-    def slice(self, start: int, keys: int) -> StatePart:
-        """Only where the states are Python objects."""
-        assert isinstance(self.states, list)
+@dataclass(frozen=True, eq=False)
+class KeyedPart(StatePart):
+    """With one state for each key, in their order."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int: ...
+
+    @abstractmethod
+    def take(self: K, rows: npt.NDArray[np.intp]) -> K: ...
+
+    def by_number(self: K, number_of: NumberOf) -> Iterator[tuple[int, K]]:
+        numbers, of_key = np.unique(number_of(self.keys), return_inverse=True)
+        for place, number in enumerate(numbers.tolist()):
+            yield number, self if len(numbers) == 1 else self.take(np.flatnonzero(of_key == place))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnPart(KeyedPart):
+    """Of a batch reducer: a row for each key."""
+
+    states: pa.RecordBatch
+
+    @cached_property
+    def nbytes(self) -> int:
+        hashes = 0 if self.hashes is None else self.hashes.nbytes
+        return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes + hashes)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> ColumnPart:
+        index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
+        return ColumnPart(self.keys.take(index), self.states.take(index), self.records[rows], self.mapped[rows], hashes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ColumnPart]) -> pa.RecordBatch:
+        return one_batch([(part.states, len(part.keys)) for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectPart(KeyedPart):
+    """Of a per-record reducer or a process: a Python object for each key, which user code may change."""
+
+    states: list[Any]
+    hashes: Hashes
+
+    @property
+    def nbytes(self) -> int:
+        some = self.states[:: max(1, len(self.states) // _SAMPLE)]
+        return int(self.keys.nbytes + sum(map(deep_size, some)) * len(self.states) / max(1, len(some)))
+
+    def take(self, rows: npt.NDArray[np.intp]) -> ObjectPart:
+        states = [self.states[row] for row in rows.tolist()]
+        return ObjectPart(
+            self.keys.take(pa.array(rows)), states, self.records[rows], self.mapped[rows], self.hashes[rows]
+        )
+
+    def slice(self, start: int, keys: int) -> ObjectPart:
         of = slice(start, start + keys)
-        hashes = None if self.hashes is None else self.hashes[of]
-        return StatePart(self.keys[of], self.states[of], self.records[of], self.mapped[of], hashes)
+        return ObjectPart(self.keys[of], self.states[of], self.records[of], self.mapped[of], self.hashes[of])
+
+    @classmethod
+    def joined(cls, parts: Sequence[ObjectPart]) -> list[Any]:
+        return [state for part in parts for state in part.states]
+
+
+@dataclass(frozen=True, eq=False)
+class JoinPart(StatePart):
+    """Of a join: the rows themselves, any number for each key."""
+
+    states: tuple[Block, ...]
+
+    def by_number(self, number_of: NumberOf) -> Iterator[tuple[int, JoinPart]]:
+        for block in self.states:
+            for number, own in block.by_number(number_of):
+                yield number, JoinPart(own.keys, (own,), own.counts(), own.mapped(), own.hashes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[JoinPart]) -> tuple[Block, ...]:
+        return tuple(block for part in parts for block in part.states)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +200,8 @@ class Reduced:
         return Reduced(table, pa.nulls(0), none, none)
 
 
-class States(ABC):
-    """What a reducer task needs of its store.
+class States(ABC, Generic[P]):
+    """What a reducer task needs of its store, which keeps states of one kind.
 
     Attributes:
         dead: the rows of the block that was reduced last on which user code raised, where that is tolerated.
@@ -152,12 +230,12 @@ class States(ABC):
         """About how many bytes of memory its states take."""
 
     @abstractmethod
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, P]:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner; or only of
         those in an interval of `pieces`."""
 
     @abstractmethod
-    def snapshot(self) -> StatePart | None:
+    def snapshot(self) -> P | None:
         """All states as they are; None if there are none. Python states are the very objects of the
         store: the caller writes them before the store changes."""
 
@@ -175,18 +253,18 @@ class States(ABC):
         """Give about this number of keys to the sweep. Returns whether any may be left. May run on any thread."""
         return False
 
-    def end_sweep(self) -> None:  # noqa: B027  (optional)
+    def end_sweep(self) -> None:
         """Stop the sweep. May run on any thread."""
 
-    def touched(self, block: Block) -> StatePart | None:
+    def touched(self, block: Block) -> P | None:
         """States that a block's records are folded into, by reference; None where records change none."""
         return None
 
     @abstractmethod
-    def merge(self, part: StatePart) -> None:
+    def merge(self, part: P) -> None:
         """Fold in states that came from another reducer."""
 
-    def install(self, part: StatePart) -> None:
+    def install(self, part: P) -> None:
         """Take in states that came from another reducer, of keys that it has none of.
 
         Raises:
@@ -204,7 +282,7 @@ class States(ABC):
         does, and drop their states; None without any. Their records are late from now on."""
         return None
 
-    def judge(self, until: int) -> None:  # noqa: B027  (optional)
+    def judge(self, until: int) -> None:
         """Records of windows that `close` would finish at this time, in microseconds since 1970, are late from now
         on."""
 

@@ -43,19 +43,28 @@ class PlainError(ValueError):
 class Schema:
     """The known records: dataclasses, of which all fields are written."""
 
-    def __init__(self, kinds: Mapping[str, str], derived: Iterable[str] = (), foreign: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        kinds: Mapping[str, str],
+        derived: Iterable[str] = (),
+        foreign: Iterable[str] = (),
+        unions: Iterable[str] = (),
+    ) -> None:
         """`kinds` maps a module to its records' names, as `name` or `name=Class`. Fields are named as `Record.field`.
         Those in `derived` are not written: their defaults are right. Lists in `foreign` hold users' objects, and are
-        pickled whole."""
+        pickled whole. Subclasses of records in `unions` are written as these, and made anew by their `of`."""
         pairs = ((module, *each.partition("=")[::2]) for module, names in kinds.items() for each in names.split())
         self.places = {name: (module, given or name) for module, name, given in pairs}
-        self.derived, self.foreign = frozenset(derived), frozenset(foreign)
+        self.derived, self.foreign, self.unions = frozenset(derived), frozenset(foreign), frozenset(unions)
         self._names = {attribute: name for name, (_, attribute) in self.places.items()}
         self._fields: dict[str, Mapping[str, str]] = {}
 
     def name_of(self, kind: type) -> str | None:
-        name = self._names.get(kind.__qualname__)
-        return name if name is not None and self.kind(name) is kind else None
+        for base in kind.__mro__:
+            name = self._names.get(base.__qualname__)
+            if name is not None and self.kind(name) is base and (base is kind or name in self.unions):
+                return name
+        return None
 
     def kind(self, name: str) -> Any:
         """The class of a record. Imports its module on demand."""
@@ -150,7 +159,8 @@ class _Reader:
                 found = {
                     field: value if type(value) in _VALUES else self.thing(value) for field, value in given.items()
                 }
-                return self._schema.kind(name)(**found)
+                record = self._schema.kind(name)
+                return (record.of if name in self._schema.unions else record)(**found)
             case list():
                 return [self.thing(each) for each in tree]
             case ("tuple" | "set" | "frozenset" as name, [*items]):
@@ -210,6 +220,7 @@ SCHEMA = Schema(
     },
     derived=("ReadRate.clock", "ReadRate.sleep"),
     foreign=("StatePart.states",),
+    unions=("StatePart",),
 )
 
 

@@ -15,7 +15,7 @@ from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.execution.mapping import Emitted
 from dpa.execution.schemas import ShareSchema
-from dpa.execution.states import StatePart
+from dpa.execution.states import ObjectPart
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
@@ -243,10 +243,10 @@ def pushed(instructions: list[Instruction]) -> list[tuple[int, str]]:
     return [(to.index, keys_of(message)) for to, message in sent(instructions, Push)]
 
 
-def part(*keys: str) -> StatePart:
+def part(*keys: str) -> ObjectPart:
     """States of these keys, of a record each."""
     ones, column = np.ones(len(keys), np.int64), pa.array(keys)
-    return StatePart(column, [1] * len(keys), ones, ones, hash_column(column))
+    return ObjectPart(column, [1] * len(keys), ones, ones, hash_column(column))
 
 
 # --- a coordinator

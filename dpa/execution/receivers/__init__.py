@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dpa._util.declared import Declared
 from dpa.execution.receivers._join import JoinReceiver
 from dpa.execution.receivers._process import ProcessReceiver
@@ -21,7 +23,7 @@ def receiver_of(executor: object, declared: Declared | None = None) -> Receiver:
     return next(kind for kind in KINDS if isinstance(executor, kind.executors))(executor, declared)
 
 
-def store_of(receiver: Receiver) -> States:
+def store_of(receiver: Receiver) -> States[Any]:
     """An empty store, with one for each window where records are in windows."""
     if receiver.windowing is None:
         return receiver.own_store()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from dpa.execution.block import Block
 from dpa.execution.keys import by_position, cast, encode, key_columns
 from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver
 from dpa.execution.rows import concatenated
-from dpa.execution.states import Reduced, StatePart, States
+from dpa.execution.states import JoinPart, Reduced, States
 from dpa.operators import JoinOptions
 from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, one_type
@@ -78,11 +78,11 @@ class JoinReceiver(Receiver):
         except ExecutorError:
             return NOTHING_KNOWN
 
-    def own_store(self) -> States:
+    def own_store(self) -> States[Any]:
         return JoinStates(self.executor)
 
 
-class JoinStates(States):
+class JoinStates(States[JoinPart]):
     """The store. Of the right side of a semi or an anti join it keeps a row a key and block, without values."""
 
     def __init__(self, options: JoinOptions) -> None:
@@ -110,8 +110,7 @@ class JoinStates(States):
             raise ExecutorError(f"{why}: declare the `schema` of the function that gives it")
         self._blocks.append(block.copy())
 
-    def merge(self, part: StatePart) -> None:
-        assert isinstance(part.states, tuple)
+    def merge(self, part: JoinPart) -> None:
         self._blocks += part.states
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
@@ -122,7 +121,7 @@ class JoinStates(States):
         rows = np.concatenate([block.counts() for block in self._blocks])
         return of_columns(hashes, rows, table, keep, most)
 
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, JoinPart]:
         parts: dict[int, list[Block]] = {keep: []}
         for block in self._blocks:
             for owner, part in block.by_key(owners_within(table, block.hashes, keep, interval)):
@@ -130,7 +129,7 @@ class JoinStates(States):
         self._blocks = parts.pop(keep)
         return {owner: _part(blocks) for owner, blocks in sorted(parts.items())}
 
-    def snapshot(self) -> StatePart | None:
+    def snapshot(self) -> JoinPart | None:
         return _part(self._blocks) if self._blocks else None
 
     def finish(self, key: KeyName) -> Reduced:
@@ -258,6 +257,6 @@ def _keys_of(blocks: list[Block]) -> _Keys:
     return _Keys(keys, columns, places, rows, records)
 
 
-def _part(blocks: list[Block]) -> StatePart:
+def _part(blocks: list[Block]) -> JoinPart:
     keys = _keys_of(blocks)
-    return StatePart(keys.all, tuple(blocks), keys.records, keys.records)
+    return JoinPart(keys.all, tuple(blocks), keys.records, keys.records)

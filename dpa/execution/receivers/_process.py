@@ -20,7 +20,7 @@ from dpa.execution.calls import emitted, emitted_last, emitted_on_time, timer, z
 from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver
 from dpa.execution.rows import batch_of
-from dpa.execution.states import Reduced, StatePart, States
+from dpa.execution.states import ObjectPart, Reduced, States
 from dpa.executors import Process, Record, name_of
 from dpa.routing.keys import KeyName, in_words
 from dpa.tolerance import Tolerance
@@ -53,7 +53,7 @@ class ProcessReceiver(Receiver):
             return Known(keys, Extent.SOME)
         return Known(pa.schema([*([] if self.windowing is None else list(keys)[-2:]), *self.declared.schema]))
 
-    def own_store(self) -> States:
+    def own_store(self) -> States[Any]:
         return ProcessStates(self.executor, self.declared, self.tolerance, to_end=self.windowing is None)
 
     @property
@@ -61,7 +61,7 @@ class ProcessReceiver(Receiver):
         return type(self.executor).timer is not Process.timer
 
 
-class ProcessStates(ObjectTable, States):
+class ProcessStates(ObjectTable, States[ObjectPart]):
     """The store. Timers follow from states, so they are looked up when a block has been processed, and when states
     come."""
 
@@ -92,7 +92,7 @@ class ProcessStates(ObjectTable, States):
     def _emitted(self, places: list[int], values: list[Any]) -> list[Record]:
         return emitted(self._process, self.states, places, values, self.keys)
 
-    def install(self, part: StatePart) -> None:
+    def install(self, part: ObjectPart) -> None:
         super().install(part)
         self._set_timers(part.keys)
 

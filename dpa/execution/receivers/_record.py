@@ -20,7 +20,7 @@ from dpa.execution.failures import USER_ERRORS, at, described, executor_error
 from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.schemas import differs, result_column
-from dpa.execution.states import Reduced, StatePart, States, result_table
+from dpa.execution.states import ObjectPart, Reduced, States, result_table
 from dpa.executors import FunctionReducer, Record, Reducer, name_of
 from dpa.routing.keys import KeyName, in_words, names_of, to_python
 from dpa.tolerance import Tolerance
@@ -60,7 +60,7 @@ class RecordReceiver(Receiver):
         named = found if isinstance(found, dict) else {"value": found}
         return {name: result_column(name, [None], [value]).slice(1) for name, value in named.items()}
 
-    def own_store(self) -> States:
+    def own_store(self) -> States[Any]:
         return RecordStates(self.executor, self.declared, self.tolerance)
 
     def combined(self, block: Block) -> Values:
@@ -70,7 +70,7 @@ class RecordReceiver(Receiver):
         return object_array(states)
 
 
-class RecordStates(ObjectTable, States):
+class RecordStates(ObjectTable, States[ObjectPart]):
     """The store."""
 
     def __init__(
@@ -92,8 +92,7 @@ class RecordStates(ObjectTable, States):
         fold(self._reducer, "reduce", self.states, places, values, self.keys)
         return []
 
-    def merge(self, part: StatePart) -> None:
-        assert isinstance(part.states, list)
+    def merge(self, part: ObjectPart) -> None:
         fold(self._reducer, "merge", self.states, self.add_part(part).tolist(), part.states, self.keys)
 
     def preview(self, key: KeyName) -> Reduced:

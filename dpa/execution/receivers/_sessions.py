@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.execution._object_table import deep_size
 from dpa.execution._parts import combined, ends_of, of_columns, owners_within, without_window
 from dpa.execution._tolerant_calls import copies
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.states import Reduced, StatePart, States
+from dpa.execution.states import KeyedPart, Reduced, States
 from dpa.execution.windowing import joined_block, joined_sessions, note_late
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
@@ -29,18 +28,15 @@ from dpa.routing.table import Owning, RoutingTable
 _JOIN_FROM = 65_536
 """The fewest sessions that are joined while records come."""
 
-_SAMPLE = 64
-"""Python states that are looked at to learn how large all are."""
 
-
-class SessionStates(States):
+class SessionStates(States[KeyedPart]):
     """The store, of a receiver whose states can be merged. A part has sessions, and the hashes of their keys."""
 
     def __init__(self, receiver: Receiver) -> None:
         assert receiver.windowing is not None
         self._receiver = receiver
         self._windowing = receiver.windowing
-        self._parts: list[StatePart] = []
+        self._parts: list[KeyedPart] = []
         self._new = self._known = 0
         self._closed: int | None = None
 
@@ -51,7 +47,7 @@ class SessionStates(States):
 
     @property
     def nbytes(self) -> int:
-        return sum(map(_bytes_of, self._parts))
+        return sum(part.nbytes for part in self._parts)
 
     @property
     def first_open(self) -> int | None:
@@ -82,7 +78,7 @@ class SessionStates(States):
         elif (part := store.snapshot()) is not None:
             self.merge(part)
 
-    def merge(self, part: StatePart) -> None:
+    def merge(self, part: KeyedPart) -> None:
         if not len(part.keys):
             return
         self._parts.append(self._hashed(part))
@@ -112,7 +108,7 @@ class SessionStates(States):
         whole = self.snapshot()
         return [ALL_HASHES] if whole is None else of_columns(_hashes(whole), whole.records, table, keep, most)
 
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, KeyedPart]:
         whole = self.snapshot()
         if whole is None:
             return {}
@@ -123,7 +119,7 @@ class SessionStates(States):
         self._known = self.size
         return parts
 
-    def snapshot(self) -> StatePart | None:
+    def snapshot(self) -> KeyedPart | None:
         if not self._parts:
             return None
         if self._new or len(self._parts) > 1:
@@ -137,7 +133,7 @@ class SessionStates(States):
     def finish(self, key: KeyName) -> Reduced:
         return self._finished(self.snapshot(), key)
 
-    def _finished(self, part: StatePart | None, key: KeyName, *, preview: bool = False) -> Reduced:
+    def _finished(self, part: KeyedPart | None, key: KeyName, *, preview: bool = False) -> Reduced:
         store = self._receiver.own_store()
         if part is not None:
             store.install(part)
@@ -150,7 +146,7 @@ class SessionStates(States):
         )
         return Reduced(share.table, keys, records, mapped)
 
-    def _joined(self, parts: Sequence[StatePart]) -> StatePart:
+    def _joined(self, parts: Sequence[KeyedPart]) -> KeyedPart:
         """Sessions that overlap become one, with their states merged."""
         whole = combined(parts)
         sessions, found = joined_sessions(whole.keys)
@@ -164,29 +160,22 @@ class SessionStates(States):
         assert merged is not None
         return combined([whole.take(np.flatnonzero(~several)), self._hashed(merged)])
 
-    def _hashed(self, part: StatePart) -> StatePart:
+    def _hashed(self, part: KeyedPart) -> KeyedPart:
         if part.hashes is not None:
             return part
         return replace(part, hashes=hash_column(without_window(part.keys), self._windowing.seed))
 
 
-def _hashes(part: StatePart) -> Hashes:
+def _hashes(part: KeyedPart) -> Hashes:
     assert part.hashes is not None
     return part.hashes
 
 
 def _divided(
-    parts: Sequence[StatePart], chosen: Sequence[npt.NDArray[np.bool_]]
-) -> tuple[list[StatePart], list[StatePart]]:
+    parts: Sequence[KeyedPart], chosen: Sequence[npt.NDArray[np.bool_]]
+) -> tuple[list[KeyedPart], list[KeyedPart]]:
     found, others = [], []
     for part, which in zip(parts, chosen, strict=True):
         found += [part.take(np.flatnonzero(which))] if which.any() else []
         others += [part.take(np.flatnonzero(~which))] if not which.all() else []
     return found, others
-
-
-def _bytes_of(part: StatePart) -> int:
-    if isinstance(part.states, pa.RecordBatch):
-        return part.nbytes
-    some = part.states[:: max(1, len(part.states) // _SAMPLE)]
-    return int(part.keys.nbytes + sum(map(deep_size, some)) * len(part.states) / max(1, len(some)))

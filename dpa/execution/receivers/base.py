@@ -190,7 +190,7 @@ class Receiver(ABC):
         return self.has_sessions and self.tolerance is not None
 
     @abstractmethod
-    def own_store(self) -> States:
+    def own_store(self) -> States[Any]:
         """An empty store that knows of no windows; `store_of` gives one that does."""
 
     def combined(self, block: Block) -> Values:

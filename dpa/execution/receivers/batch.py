@@ -23,7 +23,7 @@ from dpa.execution.failures import USER_ERRORS, UserCodeError, bisected, shown, 
 from dpa.execution.keys import Codes, cast, encode, key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.rows import one_batch
-from dpa.execution.states import Reduced, StatePart, States, Sweep, result_table
+from dpa.execution.states import ColumnPart, Reduced, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import KeyName, in_words, names_of, one_type
@@ -72,7 +72,7 @@ class BatchReceiver(Receiver):
         known = Known(result_table(self.executor, key, block.keys, results).schema, extent)
         return as_declared(known, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
-    def own_store(self) -> States:
+    def own_store(self) -> States[Any]:
         return BatchStates(self)
 
     def combined(self, block: Block) -> Values:
@@ -104,17 +104,17 @@ class RowsReceiver(BatchReceiver):
         return found, keys.take(pa.array(places))
 
 
-class BatchStates(States):
+class BatchStates(States[ColumnPart]):
     """The store. Parts are aligned arrays: key, states, records, mapped."""
 
     def __init__(self, receiver: BatchReceiver) -> None:
         self._receiver = receiver
         self._reducer = receiver.executor
-        self._parts: list[StatePart] = []
+        self._parts: list[ColumnPart] = []
         self._partial = 0
         self._folded = 0
-        self._unswept: Iterator[StatePart] = iter(())
-        self._keep: Callable[[StatePart], None] | None = None
+        self._unswept: Iterator[ColumnPart] = iter(())
+        self._keep: Callable[[ColumnPart], None] | None = None
 
     @property
     def size(self) -> int:
@@ -143,14 +143,14 @@ class BatchStates(States):
         for *_, part in bisected(lambda start, stop: self._part(block.slice(start, stop)), block.rows, dies):
             self.merge(part)
 
-    def _part(self, block: Block) -> StatePart:
+    def _part(self, block: Block) -> ColumnPart:
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
         # copies: views would keep the whole block in memory, as long as they live
-        return StatePart(copied(block.keys), copied(states), records, block.mapped())
+        return ColumnPart(copied(block.keys), copied(states), records, block.mapped())
 
-    def merge(self, part: StatePart) -> None:
+    def merge(self, part: ColumnPart) -> None:
         """Keep a part for the next folding."""
         if len(part.keys) == 0:
             return
@@ -165,7 +165,7 @@ class BatchStates(States):
             return [ALL_HASHES]
         return of_columns(whole.hashed(table.seed), whole.records, table, keep, most)
 
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, ColumnPart]:
         whole = self._hashed(table.seed)
         if whole is None:
             return {}
@@ -178,7 +178,7 @@ class BatchStates(States):
         self._folded = 0 if kept is None else len(kept.keys)
         return parts
 
-    def snapshot(self) -> StatePart | None:
+    def snapshot(self) -> ColumnPart | None:
         return self._fold()
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
@@ -209,14 +209,14 @@ class BatchStates(States):
         table = result_table(self._reducer, key, keys, results, self._receiver.declared)
         return Reduced(table, whole.keys, whole.records, whole.mapped)
 
-    def _hashed(self, seed: int) -> StatePart | None:
+    def _hashed(self, seed: int) -> ColumnPart | None:
         """All parts folded, with the hashes of their keys, which are kept."""
         whole = self._fold()
         if whole is not None and whole.hashes is None:
             [whole] = self._parts = [replace(whole, hashes=whole.hashed(seed))]
         return whole
 
-    def _fold(self) -> StatePart | None:
+    def _fold(self) -> ColumnPart | None:
         """Fold all parts into one, in which every key comes once."""
         if not self._parts:
             return None
@@ -229,13 +229,13 @@ class BatchStates(States):
                 np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
                 for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
             )
-            self._parts = [StatePart(keys, states, records, mapped, _scattered(self._parts, codes, len(keys)))]
+            self._parts = [ColumnPart(keys, states, records, mapped, _scattered(self._parts, codes, len(keys)))]
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
 
 
-def _scattered(parts: Sequence[StatePart], codes: Codes, keys: int) -> Hashes | None:
+def _scattered(parts: Sequence[ColumnPart], codes: Codes, keys: int) -> Hashes | None:
     """The hash of each key, shape (keys,); `codes`: the key of each of the parts' rows. None: a part has no hashes."""
     hashes = hashes_of(parts)
     if hashes is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -77,11 +78,11 @@ class StatelessReceiver(Receiver):
             found = as_declared(found, operator.declared, f"{name_of(operator)}.{operator.kind.value}")
         return found
 
-    def own_store(self) -> States:
+    def own_store(self) -> States[Any]:
         return NoStates(self.operators)
 
 
-class NoStates(States):
+class NoStates(States[StatePart]):
     """The store of a stage that keeps no state: its rows are those that it receives, after its operators."""
 
     def __init__(self, operators: Sequence[RowOperator] = ()) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ from dpa.routing.table import Owning, RoutingTable
 from dpa.windows.options import END, START
 
 
-class WindowStates(States):
+class WindowStates(States[StatePart]):
     """The stores."""
 
     def __init__(self, receiver: Receiver) -> None:
@@ -40,8 +41,8 @@ class WindowStates(States):
         # dead letters of a reducer have whole keys, to be replayed by
         self._strips = receiver.takes_objects and (receiver.tolerance is None or not receiver.can_merge)
         self._size_us = receiver.windowing.windows.size_us
-        self._stores: dict[int, States] = {}  # by the end of the window
-        self._swept: list[States] = []  # by the sweep that goes on
+        self._stores: dict[int, States[Any]] = {}  # by the end of the window
+        self._swept: list[States[Any]] = []  # by the sweep that goes on
         self._closed: int | None = None
         self._kind: pa.DataType = pa.null()  # of keys
 
@@ -76,8 +77,7 @@ class WindowStates(States):
         for end, store in self._stores.items():
             rows = np.flatnonzero(ends == end)
             assert isinstance(store, ObjectTable)
-            own = keys.take(pa.array(rows))
-            lacks[rows] = store.lacks(without_window(own) if self._strips else own)
+            lacks[rows] = store.lacks(self._own_keys(keys.take(pa.array(rows))))
         return lacks
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
@@ -156,7 +156,7 @@ class WindowStates(States):
         return self._together(key, lambda store: store.finish, timed)
 
     def _together(
-        self, key: KeyName, finish: Callable[[States], Callable[[KeyName], Reduced]], timed: Sequence[Reduced] = ()
+        self, key: KeyName, finish: Callable[[States[Any]], Callable[[KeyName], Reduced]], timed: Sequence[Reduced] = ()
     ) -> Reduced:
         shares = [*timed, *(self._finished(end, finish(self._stores[end]), key) for end in sorted(self._stores))]
         return together(shares) if shares else self._receiver.own_store().finish(key)
@@ -190,38 +190,33 @@ class WindowStates(States):
         added = [(name, pa.repeat(pa.scalar(time, kind), rows.num_rows)) for name, time in window.items()]
         return pa.record_batch(dict([*columns[:at], *added, *columns[at:]]))
 
-    def _store(self, end: int) -> States:
+    def _store(self, end: int) -> States[Any]:
         store = self._stores.get(end)
         if store is None:
             store = self._stores[end] = self._receiver.own_store()
         return store
 
     def _by_end(self, block: Block) -> Iterator[tuple[int, Block]]:
-        ends, of_key = np.unique(ends_of(block.keys), return_inverse=True)
         self._kind = block.keys.type
-        for number, own in block.by_key(of_key.astype(np.int32)):
-            keys = without_window(own.keys) if self._strips else own.keys
-            yield int(ends[number]), replace(own, keys=keys)
+        for end, own in block.by_number(ends_of):
+            yield end, replace(own, keys=self._own_keys(own.keys))
 
     def _parts_by_end(self, part: StatePart) -> Iterator[tuple[int, StatePart]]:
-        if isinstance(part.states, tuple):
-            for block in part.states:
-                for end, rows in self._by_end(block):
-                    yield end, StatePart(rows.keys, (rows,), rows.counts(), rows.mapped(), rows.hashes)
-            return
-        ends, of_key = np.unique(ends_of(part.keys), return_inverse=True)
         self._kind = part.keys.type
-        for number, end in enumerate(ends.tolist()):
-            own = part if len(ends) == 1 else part.take(np.flatnonzero(of_key == number))
-            yield end, replace(own, keys=without_window(own.keys)) if self._strips else own
+        for end, own in part.by_number(ends_of):
+            yield end, replace(own, keys=self._own_keys(own.keys))
 
     def _whole(self, part: StatePart, end: int) -> StatePart:
-        """By whole keys."""
-        if not self._strips:
-            return part
         return replace(part, keys=self._whole_keys(part.keys, end))
 
+    def _own_keys(self, keys: pa.StructArray) -> pa.Array:
+        """As the store of a window has them."""
+        return without_window(keys) if self._strips else keys
+
     def _whole_keys(self, keys: pa.Array, end: int) -> pa.StructArray:
+        """The keys of a window's store, with their window."""
+        if not self._strips:
+            return keys
         ends = np.full(len(keys), end, dtype=np.int64)
         return with_windows(keys, self._kind, ends - self._size_us, ends)
 

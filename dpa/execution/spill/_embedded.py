@@ -21,7 +21,7 @@ import pyarrow as pa
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError
 from dpa.execution.spill.room import BIN_BITS, BINS, Room, Shelf, bins_of
-from dpa.execution.states import StatePart
+from dpa.execution.states import ObjectPart, StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type, to_arrow, to_python
 
@@ -69,7 +69,7 @@ class Embedded(Shelf):
         self._end.atexit = False  # whoever needs a directory next removes those of processes that have ended
 
     def put(self, part: StatePart) -> None:
-        assert isinstance(part.states, list) and part.hashes is not None
+        assert isinstance(part, ObjectPart)
         self._type = one_type([self._type, part.keys.type])
         order = np.argsort(part.hashes, kind="stable")
         hashes = part.hashes[order]
@@ -81,9 +81,8 @@ class Embedded(Shelf):
             start = end
 
     @_without_collections()
-    def _put(self, part: StatePart) -> None:
+    def _put(self, part: ObjectPart) -> None:
         """The part is ordered by hash, and has all states of each of its hashes."""
-        assert isinstance(part.states, list) and part.hashes is not None
         columns = (to_python(part.keys), part.states, part.records.tolist(), part.mapped.tolist())
         flat = list(chain.from_iterable(zip(*columns, strict=True)))
         starts = np.flatnonzero(np.diff(part.hashes, prepend=~part.hashes[:1]))
@@ -165,17 +164,16 @@ class Embedded(Shelf):
             self._store.write(batch)
 
     @_without_collections()
-    def _part(self, names: Sequence[bytes], values: Sequence[bytes]) -> StatePart:
+    def _part(self, names: Sequence[bytes], values: Sequence[bytes]) -> ObjectPart:
         entries = [pickle.loads(value) for value in values]
         flat = list(chain.from_iterable(entries))
         keys, states, *counts = (flat[field::_FIELDS] for field in range(_FIELDS))
         records, mapped = np.array(counts, dtype=np.int64)
         hashes = np.repeat(_hashes(names), [len(entry) // _FIELDS for entry in entries])
-        return StatePart(to_arrow(keys, self._type), states, records, mapped, hashes)
+        return ObjectPart(to_arrow(keys, self._type), states, records, mapped, hashes)
 
-    def _count(self, part: StatePart, names: Sequence[bytes], values: Sequence[bytes], sign: int) -> int:
+    def _count(self, part: ObjectPart, names: Sequence[bytes], values: Sequence[bytes], sign: int) -> int:
         """Count a part that has come (`sign` 1) or gone (-1), by its entries. Returns their bytes."""
-        assert part.hashes is not None
         sizes = np.array([*map(len, values)])
         self._known[0] += sign * np.bincount(bins_of(part.hashes), minlength=BINS)
         self._known[1] += sign * np.bincount(bins_of(_hashes(names)), sizes, BINS).astype(np.int64)

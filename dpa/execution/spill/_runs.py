@@ -24,7 +24,7 @@ from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import concatenated, plain, whole_of
 from dpa.execution.spill.room import BIN_BITS, BINS, Everything, Room, Shelf, read_at
-from dpa.execution.states import StatePart
+from dpa.execution.states import ColumnPart, JoinPart, ObjectPart, StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type
 
@@ -173,14 +173,14 @@ class Packed(NamedTuple):
 
 def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
     """A part in segments of about `size` bytes, ordered by hash. Of a join, first one side, then the other."""
-    if isinstance(part.states, list):
+    if isinstance(part, ObjectPart):
         yield from _objects(part, room, size)
-    elif isinstance(part.states, tuple):
+    elif isinstance(part, JoinPart):
         for side in sorted({block.side for block in part.states}):
             rows = _rows([block for block in part.states if block.side == side])
             yield from _columns(rows.replace_schema_metadata({_SIDE: str(side)}), rows.column(1).to_numpy(), size)
     else:
-        assert part.hashes is not None
+        assert isinstance(part, ColumnPart) and part.hashes is not None
         columns = [part.keys, *map(pa.array, (part.hashes, part.records, part.mapped)), *part.states.columns]
         yield from _columns(pa.RecordBatch.from_arrays(columns, [*_OWN, *part.states.schema.names]), part.hashes, size)
 
@@ -206,17 +206,16 @@ def _part(rows: pa.RecordBatch) -> StatePart:
     states = pa.RecordBatch.from_arrays(rows.columns[own:], schema=pa.schema(fields))
     if _SIDE not in metadata:
         hashes, records, mapped = (column.to_numpy() for column in rows.columns[1:own])
-        return StatePart(rows.column(0), states, records, mapped, hashes)
+        return ColumnPart(rows.column(0), states, records, mapped, hashes)
     keys, codes = encode(rows.column(0))
     hashes = np.empty(len(keys), dtype=np.uint32)
     hashes[codes] = rows.column(1).to_numpy()
     weights = rows.column(2).to_numpy(zero_copy_only=False) if rows.column(2).null_count == 0 else None
     block = Block(keys, hashes, codes, states if fields else None, weights, side=int(metadata[_SIDE]))
-    return StatePart(keys, (block,), block.counts(), block.mapped(), hashes)
+    return JoinPart(keys, (block,), block.counts(), block.mapped(), hashes)
 
 
-def _objects(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
-    assert isinstance(part.states, list) and part.hashes is not None
+def _objects(part: ObjectPart, room: Room, size: int) -> Iterator[Packed]:
     some = part.states[:: max(1, len(part.states) // _SAMPLE)]
     keys = max(1, size * len(some) // len(room.pickled(some)))
     order = np.argsort(part.hashes, kind="stable")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class _Divided:
         return self.stretches.take(hashes >> _STRETCH_BITS)
 
 
-class BoundedStates(States):
+class BoundedStates(States[StatePart]):
     """The store.
 
     Attributes:
@@ -130,7 +131,7 @@ class BoundedStates(States):
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         if self._shelf is None:
             return self._hot.pack(table, keep, interval)
-        stores: dict[int, States] = {}
+        stores: dict[int, States[Any]] = {}
         shelf = self._flush(interval)
         for cut in shelf.cuts(self._room.piece, interval):
             store = self._read(cut)
@@ -284,7 +285,7 @@ class BoundedStates(States):
         pa.default_memory_pool().release_unused()
         return self._shelf
 
-    def _read(self, interval: Interval) -> States:
+    def _read(self, interval: Interval) -> States[Any]:
         assert self._shelf is not None
         store = store_of(self._receiver)
         for part in self._shelf.read(interval):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dpa.execution.block import Block, copied
 from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
-from dpa.execution.states import StatePart
+from dpa.execution.states import ColumnPart, JoinPart, ObjectPart, StatePart
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
     Event,
@@ -152,7 +152,7 @@ _NO_USE = TaskUse()
 _NO_RECORDS = BlockOutline(0, 0, 0, 0)
 
 _Conversions = dict[type, Callable[[Any], Any]]
-_LEAN: _Conversions = {Block: _lean_block, StatePart: _lean_states}
+_LEAN: _Conversions = {Block: _lean_block, **dict.fromkeys((StatePart, ColumnPart, JoinPart, ObjectPart), _lean_states)}
 _OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ray import cloudpickle
 
+from dpa.execution.states import ObjectPart
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
@@ -60,5 +61,4 @@ def opened(argument: PickledEnvelope | bytes) -> Envelope:
 
 
 def _has_states_of_user_code(message: Message) -> bool:
-    part = message.part if isinstance(message, StateTransfer | RangeTransfer) else None
-    return part is not None and isinstance(part.states, list)
+    return isinstance(message, StateTransfer | RangeTransfer) and isinstance(message.part, ObjectPart)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpa.execution.states import StatePart
+from dpa.execution.states import JoinPart, ObjectPart
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages import Message
@@ -19,6 +19,7 @@ from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.runtime.actors.pickled import PickledEnvelope, opened
 
 COUNTS = np.array([1])
+HASHES = np.array([7], np.uint32)
 
 
 def received(message: StateTransfer | RangeTransfer) -> Any:
@@ -35,21 +36,21 @@ def received(message: StateTransfer | RangeTransfer) -> Any:
 def test_user_code_can_change_a_state_with_an_array_that_came_from_another_task(
     kind: type[StateTransfer | RangeTransfer],
 ) -> None:
-    [state] = received(kind(1, StatePart(pa.array(["a"]), [np.zeros(100_000)], COUNTS, COUNTS)))
+    [state] = received(kind(1, ObjectPart(pa.array(["a"]), [np.zeros(100_000)], COUNTS, COUNTS, HASHES)))
     state += 1.0
     assert state.sum() == 100_000
 
 
 def test_other_arrays_are_shared_and_not_copied() -> None:
     counts = np.arange(100_000)
-    part = StatePart(pa.array(["a"]), (), counts, counts)  # as of a join, whose rows no user code changes
+    part = JoinPart(pa.array(["a"]), (), counts, counts)  # as of a join, whose rows no user code changes
     sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 0, RangeTransfer(1, part)))
     assert len(sent.pickled) < 10_000 < sent.size
 
 
 @pytest.mark.parametrize(
     ("message", "kind"),
-    [(Ack(3, 5), bytes), (RangeTransfer(1, StatePart(pa.array(["a"]), (), COUNTS, COUNTS)), PickledEnvelope)],
+    [(Ack(3, 5), bytes), (RangeTransfer(1, JoinPart(pa.array(["a"]), (), COUNTS, COUNTS)), PickledEnvelope)],
     ids=lambda given: type(given).__name__,
 )
 def test_an_actor_is_called_with_bytes_where_nothing_stays_outside(message: Message, kind: type) -> None:
@@ -60,7 +61,7 @@ def test_an_actor_is_called_with_bytes_where_nothing_stays_outside(message: Mess
 
 def test_what_stays_outside_comes_as_well_with_the_whole() -> None:
     counts = np.arange(1_000)
-    for message in (Ack(3, 5), RangeTransfer(1, StatePart(pa.array(["a"]), (), counts, COUNTS))):
+    for message in (Ack(3, 5), RangeTransfer(1, JoinPart(pa.array(["a"]), (), counts, COUNTS))):
         whole = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message)).whole
         assert isinstance(whole, bytes)
         found = opened(whole)

@@ -18,7 +18,7 @@ from dpa.execution.block import Block
 from dpa.execution.receivers import receiver_of
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.snapshots import TaskSnapshot
-from dpa.execution.states import StatePart
+from dpa.execution.states import ObjectPart
 from dpa.executors import Reducer
 from dpa.protocol._archive import Archive, NotWritten, WrittenSnapshot, read_snapshots
 from dpa.protocol.wire.addresses import Address
@@ -46,7 +46,8 @@ def task_of(keys: int, column: pa.Array | None = None) -> ReduceTask:
     """A task with this many keys, each with its number."""
     column, counts = pa.array(range(keys), pa.int64()) if column is None else column, np.ones(keys, dtype=np.int64)
     task = ReduceTask(ReduceStage(receiver_of(Numbers()), "key"), 1)
-    task.install([StatePart(column, [Local(number) for number in range(keys)], counts, counts, hash_column(column, 0))])
+    states = [Local(number) for number in range(keys)]
+    task.install([ObjectPart(column, states, counts, counts, hash_column(column, 0))])
     task.keep([pa.record_batch({"row": [1, 2]})])
     return task
 
