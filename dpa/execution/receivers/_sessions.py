@@ -19,7 +19,8 @@ from dpa.execution._tolerant_calls import copies
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.states import KeyedPart, Reduced, States
+from dpa.execution.receivers.windows import ClosableStates
+from dpa.execution.states import KeyedPart, Reduced
 from dpa.execution.windowing import joined_block, joined_sessions, note_late
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
@@ -29,16 +30,13 @@ _JOIN_FROM = 65_536
 """The fewest sessions that are joined while records come."""
 
 
-class SessionStates(States[KeyedPart]):
+class SessionStates(ClosableStates[KeyedPart]):
     """The store, of a receiver whose states can be merged. A part has sessions, and the hashes of their keys."""
 
     def __init__(self, receiver: Receiver) -> None:
-        assert receiver.windowing is not None
-        self._receiver = receiver
-        self._windowing = receiver.windowing
+        super().__init__(receiver)
         self._parts: list[KeyedPart] = []
         self._new = self._known = 0
-        self._closed: int | None = None
 
     @property
     def size(self) -> int:
@@ -100,9 +98,6 @@ class SessionStates(States[KeyedPart]):
         self._parts = [*rest, *open_parts]
         self._known = min(self._known, self.size)
         return self._finished(ended_parts[0], key) if ended_parts else None
-
-    def judge(self, until: int) -> None:
-        self._closed = until if self._closed is None else max(until, self._closed)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
         whole = self.snapshot()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from dpa.execution._parts import combined, ends_of, with_windows, without_window
 from dpa.execution.block import Block
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import one_batch
-from dpa.execution.states import Reduced, StatePart, States, Sweep, together
+from dpa.execution.states import P, Reduced, StatePart, States, Sweep, together
 from dpa.execution.windowing import note_late
 from dpa.executors import name_of
 from dpa.routing.hashing import ALL_HASHES, Interval
@@ -30,20 +30,32 @@ from dpa.routing.keys import KeyName, names_of
 from dpa.routing.table import Owning, RoutingTable
 from dpa.windows.options import END, START
 
+B = TypeVar("B", Block, StatePart)
 
-class WindowStates(States[StatePart]):
-    """The stores."""
+
+class ClosableStates(States[P]):
+    """Of a receiver with windows, which knows by what time they are closed."""
 
     def __init__(self, receiver: Receiver) -> None:
         assert receiver.windowing is not None
         self._receiver = receiver
         self._windowing = receiver.windowing
+        self._closed: int | None = None
+
+    def judge(self, until: int) -> None:
+        self._closed = until if self._closed is None else max(until, self._closed)
+
+
+class WindowStates(ClosableStates[StatePart]):
+    """The stores. `_own_keys` and `_whole_keys` take the window out of keys, and put it back."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__(receiver)
         # dead letters of a reducer have whole keys, to be replayed by
         self._strips = receiver.takes_objects and (receiver.tolerance is None or not receiver.can_merge)
-        self._size_us = receiver.windowing.windows.size_us
+        self._size_us = self._windowing.windows.size_us
         self._stores: dict[int, States[Any]] = {}  # by the end of the window
-        self._swept: list[States[Any]] = []  # by the sweep that goes on
-        self._closed: int | None = None
+        self._swept: list[States[Any]] = []  # by the current sweep
         self._kind: pa.DataType = pa.null()  # of keys
 
     @property
@@ -89,9 +101,6 @@ class WindowStates(States[StatePart]):
                 shares.append(self._finished(end, store.finish, key))
                 del self._stores[end]
         return together(shares) if shares else None
-
-    def judge(self, until: int) -> None:
-        self._closed = until if self._closed is None else max(until, self._closed)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
         """Cuts by the store with most keys, as hashes are spread alike in all stores."""
@@ -141,11 +150,11 @@ class WindowStates(States[StatePart]):
         return self._combined((end, self._stores[end].touched(own)) for end, own in known)
 
     def merge(self, part: StatePart) -> None:
-        for end, own in self._parts_by_end(part):
+        for end, own in self._by_end(part):
             self._store(end).merge(own)
 
     def install(self, part: StatePart) -> None:
-        for end, own in self._parts_by_end(part):
+        for end, own in self._by_end(part):
             self._store(end).install(own)
 
     def preview(self, key: KeyName) -> Reduced:
@@ -196,14 +205,9 @@ class WindowStates(States[StatePart]):
             store = self._stores[end] = self._receiver.own_store()
         return store
 
-    def _by_end(self, block: Block) -> Iterator[tuple[int, Block]]:
-        self._kind = block.keys.type
-        for end, own in block.by_number(ends_of):
-            yield end, replace(own, keys=self._own_keys(own.keys))
-
-    def _parts_by_end(self, part: StatePart) -> Iterator[tuple[int, StatePart]]:
-        self._kind = part.keys.type
-        for end, own in part.by_number(ends_of):
+    def _by_end(self, whole: B) -> Iterator[tuple[int, B]]:
+        self._kind = whole.keys.type
+        for end, own in whole.by_number(ends_of):
             yield end, replace(own, keys=self._own_keys(own.keys))
 
     def _whole(self, part: StatePart, end: int) -> StatePart:
