@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from runpy import run_module
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from dpa._checkpoints import app
 from dpa.checkpoints import Chain, CheckpointStore, Part, TaskParts
-from dpa.checkpoints.__main__ import app
 
 
 @pytest.fixture
@@ -38,6 +40,15 @@ def test_list_shows_jobs_and_their_checkpoints(tmp_path: Path, chain: Chain) -> 
     last = result.stdout.splitlines()[-1].split()
     assert (last[:2], last[4:]) == (["3", "30"], ["3,000,000,000", "3", "7.0", "kB", "6.0", "kB", "1.3"])
     assert newer.job not in run(tmp_path, "list", "word").stdout
+
+
+def test_the_package_runs_as_a_command(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dpa.checkpoints", str(tmp_path), "verify"])
+    with pytest.raises(SystemExit, match="0"):
+        run_module("dpa.checkpoints", run_name="__main__")
+    assert "6 files, none damaged" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_show_shows_what_each_task_has(tmp_path: Path, chain: Chain) -> None:

@@ -16,8 +16,8 @@ from kafka_broker import make_topic
 from typer.testing import CliRunner, Result
 
 from dpa import Job, results
+from dpa._checkpoints import app
 from dpa.checkpoints import CheckpointStore
-from dpa.checkpoints.__main__ import app
 from dpa.driver.going_back import back_to
 from dpa.errors import CheckpointError, ConfigError, JobFailedError
 from dpa.protocol.checkpointing import Checkpointing
