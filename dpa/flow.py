@@ -21,7 +21,7 @@ from dpa._streams import KeyedRows, Stream
 from dpa.config import ExecutorConfig
 from dpa.config.inputs import FORMATS
 from dpa.driver.backend import Backend
-from dpa.driver.forecast_stages import Forecast
+from dpa.driver.forecast import Forecast
 from dpa.errors import ConfigError
 from dpa.job import Job
 from dpa.result import Result

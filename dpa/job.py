@@ -14,8 +14,7 @@ from typing import Any
 from dpa import config as job_config
 from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.backend import Backend
-from dpa.driver.forecast import forecast
-from dpa.driver.forecast_stages import Forecast
+from dpa.driver.forecast import Forecast, forecast
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.outputs import written
 from dpa.driver.reference import Reference

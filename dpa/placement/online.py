@@ -208,17 +208,21 @@ def reassigned(nodes: Sequence[int], counts: Counts) -> list[int]:
     return [next(free) if node is None else node for node in kept]
 
 
-class Improving:
+class _ByAllocator:
+    """Asks the job's allocator for a whole placement."""
+
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
+
+
+class Improving(_ByAllocator):
     """Ours: the moves that make the placement better from where tasks are, so that few move; from scratch only where
     that gains more.
 
     While a node holds the job up, the busiest node's time must fall; traffic between nodes must fall always. Nothing
     moves for less than a twentieth of either, so measurements that vary move nothing.
     """
-
-    def __init__(self, online: OnlinePlacement) -> None:
-        self._cluster, self._tolerance = online.cluster, online.tolerance
-        self._allocator = ALLOCATORS[online.allocator]()
 
     def look(self, deployment: Deployment) -> Look:
         try:
@@ -297,12 +301,8 @@ class OneTaskACycle:
         return Look(moves, step.case.name.lower(), step.reason)
 
 
-class Replanning:
+class Replanning(_ByAllocator):
     """The job's allocator asked at every look as if nothing ran: each task that it puts elsewhere moves."""
-
-    def __init__(self, online: OnlinePlacement) -> None:
-        self._cluster, self._tolerance = online.cluster, online.tolerance
-        self._allocator = ALLOCATORS[online.allocator]()
 
     def look(self, deployment: Deployment) -> Look:
         try:

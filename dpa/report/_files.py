@@ -26,7 +26,7 @@ from dpa.result import Report
 from dpa.result.text import key_text
 
 if TYPE_CHECKING:
-    from dpa.driver.forecast_stages import Estimate, Forecast
+    from dpa.driver.forecast import Estimate, Forecast
 
 _LINE_COLUMNS = 120
 

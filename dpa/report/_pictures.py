@@ -21,7 +21,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from dpa._util.disk import is_full
-from dpa.driver.forecast_stages import EdgeForecast, Estimate, Forecast, StageForecast
+from dpa.driver.forecast import EdgeForecast, Estimate, Forecast, StageForecast
 from dpa.measure.bottleneck import BLOCKED
 from dpa.report._files import ReportError, write_file
 from dpa.report._layout import Point, Sizes, bends, layout

@@ -1,6 +1,6 @@
 """What a plan says of a graph, as words and tables, for the terminal and the picture alike: records, and how even.
 
-The numbers are `dpa.driver.forecast_stages`'s; here they are only judged and written out.
+The numbers are `dpa.driver.forecast`'s; here they are only judged and written out.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from dpa.driver.forecast_stages import Basis, Estimate, Forecast, StageForecast
+from dpa.driver.forecast import Basis, Estimate, Forecast, StageForecast
 from dpa.driver.placing import PlacementForecast
 from dpa.result import HotKey
 from dpa.result.text import Bar, Table, count, key_text, megabytes, one_line, percent, plural, short, skew

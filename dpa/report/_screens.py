@@ -22,7 +22,7 @@ from dpa.result import Report
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from dpa.driver.forecast_stages import Forecast
+    from dpa.driver.forecast import Forecast
 
 MODES = ("auto", "rich", "plain", "none")
 

@@ -23,7 +23,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from dpa._util.as_yaml import as_yaml
-from dpa.driver.forecast_stages import Forecast, StageForecast
+from dpa.driver.forecast import Forecast, StageForecast
 from dpa.report import _plan_content as plan_content
 from dpa.report._plan_content import Level, level, verdict, volume
 from dpa.result import Report, StageReport, run_content, stage_content

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from dpa.config import json_schema
 from dpa.config.variants import VARIANTS, Variants
-from dpa.driver.forecast_stages import Estimate, Forecast
+from dpa.driver.forecast import Estimate, Forecast
 from dpa.report import schema
 
 COMMAND = "python -m experiments.report.tables"

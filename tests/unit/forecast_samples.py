@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from dpa.driver.forecast_stages import EdgeForecast, Forecast, StageForecast
+from dpa.driver.forecast import EdgeForecast, Forecast, StageForecast
 from dpa.driver.placing import AllocatorForecast, NodeForecast, PlacementForecast
 from dpa.measure.skew import skew
 from dpa.result import HotKey

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
-from runpy import run_module
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -42,13 +42,11 @@ def test_list_shows_jobs_and_their_checkpoints(tmp_path: Path, chain: Chain) -> 
     assert newer.job not in run(tmp_path, "list", "word").stdout
 
 
-def test_the_package_runs_as_a_command(
-    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["dpa.checkpoints", str(tmp_path), "verify"])
-    with pytest.raises(SystemExit, match="0"):
-        run_module("dpa.checkpoints", run_name="__main__")
-    assert "6 files, none damaged" in capsys.readouterr().out.replace("\n", " ")
+def test_the_package_runs_as_a_command(tmp_path: Path, chain: Chain) -> None:
+    command = [sys.executable, "-m", "dpa.checkpoints", str(tmp_path), "verify"]
+    assert b"6 files, none damaged" in subprocess.run(command, capture_output=True, check=True).stdout.replace(
+        b"\n", b" "
+    )
 
 
 def test_show_shows_what_each_task_has(tmp_path: Path, chain: Chain) -> None:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from dpa import Flow, Job, Process
 from dpa.aggregates import Sum
 from dpa.driver._graph_walk import MAX_JOINED, thinned
-from dpa.driver.forecast import SAMPLE_ROWS
-from dpa.driver.forecast_stages import Basis, EdgeForecast
+from dpa.driver.forecast import SAMPLE_ROWS, Basis, EdgeForecast
 from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.block import Block
 from dpa.report import plan_json

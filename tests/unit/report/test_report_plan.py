@@ -10,7 +10,7 @@ import forecast_samples as samples
 import pytest
 from report_samples import NASTY_KEYS
 
-from dpa.driver.forecast_stages import Forecast
+from dpa.driver.forecast import Forecast
 from dpa.report import plan_json, show_plan
 from dpa.report._plan_content import MAX_TASKS
 

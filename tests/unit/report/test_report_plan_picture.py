@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import FancyBboxPatch, PathPatch
 
-from dpa.driver.forecast_stages import Forecast
+from dpa.driver.forecast import Forecast
 from dpa.report import ReportError, draw_plan
 from dpa.report._pictures import LEVEL_COLOURS, _figure, _sharpness
 from dpa.report._plan_content import Level

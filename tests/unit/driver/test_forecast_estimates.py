@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.driver.forecast_stages import Basis, EdgeForecast, Estimate, Forecast, StageForecast
+from dpa.driver.forecast import Basis, EdgeForecast, Estimate, Forecast, StageForecast
 from dpa.result import HotKey
 
 
