@@ -63,7 +63,7 @@ class Flow:
                 the other keys of an `input` of files, such as `format`, `options` or `recursive`.
         """
         if isinstance(input, str | PathLike):
-            of_files = {key: options.pop(key) for key in ("format", *FORMATS["csv"].keys) if key in options}
+            of_files = {key: options.pop(key) for key in ("format", *FORMATS["parquet"].keys) if key in options}
             input = {"path": fspath(input), **of_files}
         is_section = isinstance(input, Mapping)
         if is_section and not {"format", "path"} & {*input}:

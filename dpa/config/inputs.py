@@ -50,7 +50,7 @@ class InputFormat:
 
 
 FORMATS = {
-    "parquet": InputFormat((*_OF_FILES, *_OF_SPARK), "path"),
+    "parquet": InputFormat((*_OF_FILES, *_OF_SPARK, "allow_missing_columns"), "path"),
     "csv": InputFormat((*_OF_FILES, *_OF_SPARK), "path", has_records=True),
     "json": InputFormat((*_OF_FILES, *_OF_SPARK), "path", has_records=True),
     "text": InputFormat((*_OF_FILES, *_OF_SPARK), "path"),
@@ -68,7 +68,7 @@ FORMATS = {
 }
 """What `format` may be. Where a format has a section of its own, that has its name and makes what is read."""
 
-_FILES = InputFormat((*_OF_FILES, *_OF_SPARK), "path")
+_FILES = FORMATS["parquet"]
 """Of an input whose files will say what they are."""
 
 _OF_CSV = {"header": "true", "inferSchema": "true"}
@@ -194,6 +194,8 @@ class InputConfig(Section):
     """Whether to descend into sub-directories."""
     exclude: list[str] = []
     """With `recursive`: names of sub-directories to leave out, such as `site-packages`; `*`, `?` and `[...]` match."""
+    allow_missing_columns: bool = False
+    """Whether some Parquet files may lack columns that others have; they are null there."""
     watch: WatchConfig | None = None
     """With one directory, or prefix of object storage, as `path`: files that appear there are read too, without Spark,
     until `until` says so; null: those that are there when the job begins."""

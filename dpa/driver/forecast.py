@@ -89,6 +89,7 @@ class StageForecast:
         hot_keys: the sample's most frequent keys, the most frequent first; `share` is of `sampled`.
         mergeable: whether two states of one key can be merged, so that a hot key can be split over tasks.
         combinable: whether senders can fold records of one key.
+        widened: of a source, the columns that are read as another type than some files have, as `n to int64`.
     """
 
     name: str
@@ -108,6 +109,7 @@ class StageForecast:
     hot_keys: tuple[HotKey, ...] = ()
     mergeable: bool = True
     combinable: bool = True
+    widened: tuple[str, ...] = ()
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
@@ -202,7 +204,8 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
         if step.is_source:
             rows, sample = samples[step.name]
             walk.sample(step.name, sample)
-            stages.append(_source(spec, step, rows, sample.num_rows))
+            source = _source(spec, step, rows, sample.num_rows)
+            stages.append(replace(source, widened=opened[step.name].widened))
         elif step.is_stage:
             stages.append(_operator(step, walk.operate(step.name)))
     operators = (done for stage in stages for done in compilation.operators_from(stage.name))

@@ -21,6 +21,7 @@ from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.feed import Feed, NumberedFeed, Until, all_splits, never, table_of
+from dpa.sources.files import FileTable
 from dpa.sources.foreign import ForeignFeed, PolledRows, Poller
 from dpa.sources.generated import EndlessTable, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
@@ -69,6 +70,7 @@ class OpenedInput:
         feed: of an input that is open, which is polled while the job runs; None: the splits are all.
         frame_of: of such an input, does for splits that polls have given as `frame` for all.
         ends: whether that feed is closed by itself alone: Spark stages a table while the job runs.
+        widened: the columns that are read as another type than some files have, as `n to int64`.
     """
 
     splits: tuple[Split, ...]
@@ -78,6 +80,7 @@ class OpenedInput:
     feed: Feed | None = None
     frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table] | None = None
     ends: bool = False
+    widened: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int | None:
@@ -304,7 +307,8 @@ class _Input:
         def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:
             return total_rows(splits), feed.sample(max_rows, config.seed, enough)
 
-        return OpenedInput(splits, schema, frame, sample)
+        widened = feed.widened if isinstance(feed, FileTable) else ()
+        return OpenedInput(splits, schema, frame, sample, widened=widened)
 
 
 def lazy_session(

@@ -215,6 +215,7 @@ SCHEMA = Schema(
         "dpa.sources.kafka": "KafkaSplit RecordFormat",
         "dpa.sources.lines": "LineFormat LinesSplit",
         "dpa.sources.splits": "FirstRows MemorySplit NumberedSplit ParquetSplit",
+        "dpa.sources.united": "UnitedSplit",
         "dpa.sources.watched": "Seen",
         "dpa.tolerance": "ErrorCount Failed Letter",
     },

@@ -19,6 +19,8 @@ _MAX_NODES = 32
 _EVEN, _UNEVEN = 0.05, 0.2
 """A forecast S below the first is called even, one above the second uneven."""
 _KEY_CHARACTERS = 24
+_WIDENED = 5
+"""Most columns that a plan names as read as another type than some files have."""
 
 
 class Level(Enum):
@@ -78,6 +80,10 @@ def facts(stage: StageForecast, forecast: Forecast) -> Iterator[str]:
         yield plural(stage.rows, "row")
     if stage.rows != stage.sampled:
         yield f"{count(stage.sampled)} sampled" if stage.rows is not None else f"{plural(stage.sampled, 'row')} sampled"
+    if stage.widened:
+        yield f"files differ: {', '.join(stage.widened[:_WIDENED])}"
+    if len(stage.widened) > _WIDENED:
+        yield f"{len(stage.widened) - _WIDENED} more"
 
 
 def volume(estimate: Estimate) -> str:

@@ -17,7 +17,8 @@ from pyarrow import fs
 
 from dpa.errors import TableError
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page
-from dpa.sources.parquet import ParquetTable, parquet_table
+from dpa.sources.files import FileTable
+from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, locate
 from dpa.sources.splits import NumberedSplit, ParquetSplit, Split
 
@@ -72,7 +73,7 @@ class MicroBatches(Feed):
             if not paths:
                 return Page(splits, None if ended and not splits else (number, skipped))
             table = parquet_table(paths)
-            made = ParquetTable(table.files, self.columns, self.dictionary).splits(split_rows)[skipped:]
+            made = FileTable(table.files, self.columns, self.dictionary).splits(split_rows)[skipped:]
             some = made[: PAGE_SPLITS - len(splits)]
             splits += some
             number, skipped = (number, skipped + len(some)) if len(some) < len(made) else (number + 1, 0)

@@ -121,8 +121,8 @@ def gapped(rows: object) -> GappedRows | None:
 
 def whole(split: Split) -> Split:
     """A split with all columns, for a query, and not only those that a job reads; at full speed."""
-    if isinstance(split, NumberedSplit | FirstRows):
-        return replace(split, split=whole(split.split))
+    if hasattr(split, "split"):
+        return replace(split, split=whole(split.split))  # type: ignore[type-var]
     all_of: dict[str, Any] = {"columns": None, "dictionary": (), "pace": None}
     return replace(split, **{name: value for name, value in all_of.items() if hasattr(split, name)})  # type: ignore[type-var]
 

@@ -14,13 +14,14 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dpa.errors import TableError
-from dpa.sources.columns import first_difference, listed, only, require_columns
+from dpa.sources.columns import only, require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page
 from dpa.sources.lines import LinesFile, lines_file
 from dpa.sources.parquet import ParquetFile, parquet_file
 from dpa.sources.paths import Location, is_below, is_hidden, locate, prefix_of
 from dpa.sources.records import LineFormat
 from dpa.sources.splits import Split
+from dpa.sources.united import UnitedSplit, widest
 
 _REMEMBERED = 4_096
 """Files that a position names; of older ones it has the newest time."""
@@ -135,8 +136,9 @@ class WatchedFiles(Feed):
                 if opened is None:
                     continue
                 self._require_columns(file, opened)
+                is_alike = only(opened.schema, self.columns) == only(self.schema, self.columns)
                 for split, following in opened.splits(split_rows, start, self.columns, self.dictionary):
-                    splits.append(split)
+                    splits.append(split if is_alike else UnitedSplit(split, self.schema))
                     if len(splits) == PAGE_SPLITS:
                         part = file.path, file.time, following
                         return self._page(splits, replace(seen.and_(given), part=part), files, given)
@@ -216,11 +218,9 @@ class WatchedFiles(Feed):
     def _require_columns(self, file: _File, opened: LinesFile | ParquetFile) -> None:
         """Check that a file has the feed's columns that are read."""
         require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self._shown}")
-        read = self.schema.names if self.columns is None else self.columns
-        expected, found = only(self.schema, read), only(opened.schema, read)
-        difference = first_difference(expected, found)
-        if difference is not None:
-            name, wanted, here = difference
-            raise TableError(f"{self._shown}: column {name!r} is {here} in {file.path}, and {wanted} in the input")
-        if expected.names != found.names:
-            raise TableError(f"{self._shown}: {file.path} has the columns in the order {listed(found.names)}")
+        found = dict(zip(opened.schema.names, opened.schema.types, strict=True))
+        for column in only(self.schema, self.columns):
+            kind = found.get(column.name)
+            if kind is None or widest([column.type, kind]) != column.type:
+                here = f"{'missing' if kind is None else kind} in {file.path}, and {column.type} in the input"
+                raise TableError(f"{self._shown}: column {column.name!r} is {here}")

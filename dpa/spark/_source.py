@@ -56,6 +56,7 @@ class Source:
     glob: str | None = None
     recursive: bool = False
     exclude: Sequence[str] = ()
+    allow_missing_columns: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     query: str | None = None
     views: Mapping[str, Source] = field(default_factory=dict)
@@ -172,6 +173,7 @@ def _read_files(spark: SparkSession, source: Source) -> DataFrame:
     if not paths:
         raise TableError(f"an input of the format {source.format!r} needs a path")
     tree = {"recursiveFileLookup": "true"} if source.recursive else {}
+    tree |= {"mergeSchema": "true"} if source.allow_missing_columns else {}
     glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
     # Local files are listed by the driver: a job of Spark's for every few directories takes longer than to look there.
     listing = _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()

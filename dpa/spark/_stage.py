@@ -9,6 +9,7 @@ process has staged on this machine is removed by the next one that stages in the
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -30,9 +31,10 @@ from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.sources.feed import PAGE_SPLITS
+from dpa.sources.files import FileTable
 from dpa.sources.lines import TextTable, text_table
 from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
-from dpa.sources.parquet import ParquetTable, parquet_table
+from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, for_hadoop, is_hidden, locate, resolved
 from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
@@ -77,7 +79,7 @@ def input_table(
     kept: Kept | None = None,
     look: Callable[[list[str]], None] | None = None,
     early: bool = False,
-) -> Iterator[ParquetTable | TextTable | MicroBatches]:
+) -> Iterator[FileTable | TextTable | MicroBatches]:
     """Yield the input as Parquet, or as text in place. Its splits stay readable until the block is left.
 
     Args:
@@ -119,7 +121,7 @@ class Kept:
     place: str
     is_there: bool
 
-    def staged(self) -> ParquetTable | MicroBatches:
+    def staged(self) -> FileTable | MicroBatches:
         """What was staged there; a feed if it was one. Raises TableError if it is gone, or not complete."""
         place = locate(self.place)
         try:
@@ -134,20 +136,52 @@ class Kept:
 
 def _in_place(
     source: Source, sample: RowSample | None = None, stage_dir: str | None = None
-) -> ParquetTable | TextTable | None:
+) -> FileTable | TextTable | None:
     """The input if it is read in place. Text is not if there is a `stage_dir`: machines that see that may not see the
     text."""
     require_paths(source)
     if reads_in_place(source, sample):
-        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+        return parquet_table(
+            source.paths,
+            glob=source.glob,
+            recursive=source.recursive,
+            exclude=source.exclude,
+            allow_missing=source.allow_missing_columns,
+        )
     files = text_in_place(source, sample) if stage_dir is None else []
     return text_table(files) if files else None
 
 
-def frame_of(spark: SparkSession, table: ParquetTable | TextTable) -> DataFrame:
+def frame_of(spark: SparkSession, table: FileTable | TextTable) -> DataFrame | pa.Table:
     if isinstance(table, TextTable):
         return _valid_text(load(spark, Source("text", [for_hadoop(path) for path in table.paths])))
-    return load(spark, Source("parquet", table.paths))
+    if len({file.schema.remove_metadata() for file in table.files}) == 1:
+        return load(spark, Source("parquet", table.paths))
+    return _united(spark, table)
+
+
+def _united(spark: SparkSession, table: FileTable) -> DataFrame | pa.Table:
+    """The rows of files that differ: Spark reads those of each schema by themselves, and their columns are cast. In
+    memory where Spark has no counterpart of a type."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    paths: dict[pa.Schema, list[str]] = {}
+    for file in table.files:
+        if sum(file.groups):
+            paths.setdefault(file.schema.remove_metadata(), []).append(file.path)
+    try:
+        kinds = {each.name: from_arrow_type(each.type, prefer_timestamp_ntz=True) for each in table.united.known}
+    except PySparkException:
+        return table.read()
+    frames = []
+    for schema, some in paths.items():
+        frame = load(spark, Source("parquet", [for_hadoop(path) for path in some]))
+        has = {each.name for each in schema if not pa.types.is_null(each.type)}
+        columns = {name: f.col(quoted(name)) if name in has else f.lit(None) for name in kinds}
+        frames.append(frame.select([columns[name].cast(kind).alias(name) for name, kind in kinds.items()]))
+    return functools.reduce(lambda one, other: one.union(other), frames)
 
 
 def _valid_text(frame: DataFrame) -> DataFrame:
@@ -166,7 +200,7 @@ def staged(
     *,
     row_group_rows: int = 1_000_000,
     what: str = "staging the input",
-) -> Iterator[ParquetTable]:
+) -> Iterator[FileTable]:
     """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
 
     Args:
@@ -179,14 +213,14 @@ def staged(
         TableError: Spark cannot read, compute or write the rows.
     """
     with new_stage(stage_dir) as place, _staged(frame, place, row_group_rows, what) as table:
-        assert isinstance(table, ParquetTable)
+        assert isinstance(table, FileTable)
         yield table
 
 
 @contextmanager
 def _staged(
     frame: DataFrame, place: Location, row_group_rows: int, what: str, *, early: bool = False
-) -> Iterator[ParquetTable | MicroBatches]:
+) -> Iterator[FileTable | MicroBatches]:
     with _writing(frame, place, row_group_rows, early=early) as writing:
         with as_table_error(what):
             whole = _is_whole(writing, place, wait_for_all=not early)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dpa._util.disk import why
 from dpa.errors import DpaError, TableError
-from dpa.sources.parquet import ParquetTable
+from dpa.sources.files import FileTable
 from dpa.spark._errors import as_table_error, brief
 from dpa.spark._java import QUIET, archive_file, java_home
 from dpa.spark._reference import check_reference, compute, spark_loads
@@ -78,7 +78,7 @@ def _use_spark(directory: Path) -> None:
             (directory / f"input.{kind}").write_text(content, encoding="utf-8")
             load(spark, Source(kind, str(directory / f"input.{kind}"))).toArrow()
         with input_table(lambda: spark, Source("text", str(directory), glob="*.text", where="value > ''")) as table:
-            assert isinstance(table, ParquetTable)
+            assert isinstance(table, FileTable)
             frames = {"input": load(spark, Source("parquet", table.paths))}
             check_reference(spark, frames, _QUERY, "word")
             counts: pa.Table = compute(spark, frames, _QUERY)

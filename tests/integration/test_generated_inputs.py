@@ -13,8 +13,8 @@ from topologies import LINES, TRADES, rows_of
 
 from dpa import Generator, Job
 from dpa.errors import TableError
+from dpa.sources.files import FileTable
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable
-from dpa.sources.parquet import ParquetTable
 from dpa.spark import generated_frame, staged
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Numbers(Generator):
 
 
 @pytest.fixture
-def written(spark: SparkSession) -> Iterator[Callable[[GeneratedTable], ParquetTable]]:
+def written(spark: SparkSession) -> Iterator[Callable[[GeneratedTable], FileTable]]:
     """Writes a generated table through Spark."""
     with ExitStack() as stack:
         yield lambda table: stack.enter_context(staged(generated_frame(spark, table)))

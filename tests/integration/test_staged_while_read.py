@@ -17,8 +17,8 @@ from test_recovery import pid_of
 from dpa import Job
 from dpa.errors import JobFailedError, TableError
 from dpa.sources.feed import Page, table_of
+from dpa.sources.files import FileTable
 from dpa.sources.micro_batches import MicroBatches
-from dpa.sources.parquet import ParquetTable
 from dpa.spark import Kept, Source, _stage, input_table
 from dpa.spark._stage import is_never_repeated
 from dpa.telemetry.observers import Unobserved
@@ -119,7 +119,7 @@ def test_what_is_staged_soon_is_read_as_a_whole(
 ) -> None:
     monkeypatch.setattr(_stage, "WHOLE_SECONDS", 120.0)  # also on a busy machine
     with input_table(lambda: spark, Source("sql", query=slow(0.0)), stage_dir=str(tmp_path), early=True) as table:
-        assert isinstance(table, ParquetTable) and table.rows == ROWS
+        assert isinstance(table, FileTable) and table.rows == ROWS
 
 
 def test_a_spark_that_may_repeat_a_task_hands_nothing_over_early() -> None:

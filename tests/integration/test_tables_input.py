@@ -8,15 +8,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from differing_files import WIDENED
 
 from dpa import Job
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import ConfigError, TableError
-from dpa.sources.parquet import ParquetTable
+from dpa.sources.files import FileTable
+from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import local_directories
 from dpa.sources.splits import total_rows
 from dpa.spark import RowSample, Source, frame_of, input_table, load, sampled, schema_of, staged
+from dpa.spark._exchange import in_spark
 from dpa.spark._source import require_paths
+from dpa.spark.comparison import Comparison, compare
 from dpa.testing import LocalBackend
 
 WORDS = ["the", "quick", "brown", "the"]
@@ -55,6 +59,16 @@ def files(tmp_path_factory) -> Path:
 def test_files_of_a_format_are_read_with_the_reader_options_given(spark, files, kind, options) -> None:
     frame = load(spark, Source(kind, f"words.{kind}", options=options, base=str(files), select=["word", "n"]))
     assert rows(frame) == [("brown", 3), ("quick", 2), ("the", 1), ("the", 4)]
+
+
+@pytest.mark.parametrize("case", [case for case in WIDENED if not case.startswith(("times", "durations"))])
+def test_spark_sees_the_rows_of_files_that_differ_as_tasks_do(spark, tmp_path, case) -> None:
+    one, other, *_ = WIDENED[case]
+    pq.write_table(pa.table({"n": one, "id": [0]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"id": [1], "n": other, "m": ["x"]}), tmp_path / "1.parquet")
+    table = parquet_table([str(tmp_path)], allow_missing=True)
+    with in_spark(spark, frame_of(spark, table)) as frame:
+        assert compare(table.read(), frame.toArrow(), "id") == Comparison(True, 2)
 
 
 def test_a_tree_of_texts_is_read_by_name_and_filtered_by_path(spark, files) -> None:
@@ -275,11 +289,11 @@ def test_large_text_is_read_in_place_with_the_lines_that_spark_finds(spark, tmp_
     assert Counter(row["value"] for row in found) == Counter(row["value"] for row in expected)
     assert len(found) > 600
     with input_table(lambda: spark, source, stage_dir=str(tmp_path / "stage")) as table:
-        assert isinstance(table, ParquetTable)  # that mappers on other machines see
+        assert isinstance(table, FileTable)  # that mappers on other machines see
         assert Counter(row["value"] for row in rows_of(table.splits(9))) == Counter(row["value"] for row in found)
     for other in (replace(source, where="value > ''"), replace(source, options={"lineSep": "a"})):
         with input_table(lambda: spark, other) as table:
-            assert isinstance(table, ParquetTable)
+            assert isinstance(table, FileTable)
 
 
 def test_a_job_that_reads_text_in_place_needs_no_spark(tmp_path, monkeypatch) -> None:

@@ -38,11 +38,12 @@ from dpa.sources.generated import GeneratedSplit, ReadRate
 from dpa.sources.kafka import KafkaSplit, RecordFormat
 from dpa.sources.lines import LineFormat, LinesSplit
 from dpa.sources.splits import FirstRows, MemorySplit, NumberedSplit, ParquetSplit, is_split
+from dpa.sources.united import UnitedSplit
 from dpa.sources.watched import Seen
 from dpa.testing import LocalBackend
 from dpa.tolerance import ErrorCount, Failed, Letter
 
-WRITTEN = {2: "44e21e427ce1b0bc"}
+WRITTEN = {2: "1a4afa681a37ef13"}
 """The digest of the fields of all records, by the format's number."""
 
 MANIFESTS = {2: "cef5dbe22de573dd"}
@@ -66,6 +67,7 @@ _TABLE = RoutingTable(
 EXAMPLES: list[Any] = [
     _PARQUET,
     NumberedSplit(_PARQUET, 4, 3),
+    UnitedSplit(_PARQUET, pa.schema([("a", pa.int64())])),
     FirstRows(MemorySplit(pa.table({"a": [1, 2]}), "one"), 1),
     KafkaSplit(
         (("bootstrap.servers", "b:9092"),), "t", 3, 10, 20, RecordFormat("string", "json", _SCHEMA_OF_ROWS), ("a",)

@@ -298,7 +298,7 @@ ERRORS = {
     ),
     "an unknown key of an input": (
         "  more:\n    read: {format: records, recrods: []}\n",
-        "5: stages.more.read.recrods: unknown key; did you mean 'records'? (known here: args, exclude,",
+        "5: stages.more.read.recrods: unknown key; did you mean 'records'? (known here: allow_missing_columns,",
     ),
     "a key of another strategy": (
         step(COUNT + "\nbalance:\n  strategy: halving\n  min_gain: 1"),

@@ -191,13 +191,23 @@ def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
         _ = watching(tmp_path, CSV).schema
     assert watching(tmp_path, CSV).poll(9).splits == ()
     put_parquet(tmp_path / "a", 1, 10)
-    put_parquet(tmp_path / "b", 1, 20, pa.int8())
-    with pytest.raises(TableError, match="column 'n' is int8 in b, and int64 in the input"):
+    put_parquet(tmp_path / "b", 1, 20, pa.float64())
+    with pytest.raises(TableError, match="column 'n' is double in b, and int64 in the input"):
         watching(tmp_path, None).poll(9)
     with pytest.raises(TableError, match="is a file; what is watched is a directory"):
         watching(tmp_path / "a", None).poll(9)
     with pytest.raises(TableError, match="has no column 'm'"):
         watching(tmp_path, None, columns=("m",)).poll(9)
+
+
+def test_later_files_may_have_columns_in_another_order_and_as_narrower_types(tmp_path: Path) -> None:
+    for number, table in enumerate([{"n": [2**40], "word": ["a"]}, {"word": ["b"], "n": pa.array([1], pa.int8())}]):
+        pq.write_table(pa.table(table), tmp_path / f"{number}")
+        os.utime(tmp_path / f"{number}", (number, number))
+    splits = watching(tmp_path, None).poll(9).splits
+    batches = [batch for split in splits for batch in split.batches(9)]
+    assert [batch.to_pylist() for batch in batches] == [[{"n": 2**40, "word": "a"}], [{"n": 1, "word": "b"}]]
+    assert batches[0].schema == batches[1].schema
 
 
 def test_a_prefix_of_object_storage_is_watched(s3_port: int) -> None:

@@ -1,0 +1,145 @@
+"""Tables that lie in files, whose pieces are known before the job runs: splits read the files themselves, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.sources.columns import only, require_columns
+from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
+from dpa.sources.splits import Split
+from dpa.sources.united import United, UnitedSplit, united
+
+_SAMPLED_GROUPS = 64
+"""Most groups of rows that a sample is drawn from."""
+
+_ROWS_AT_A_TIME = 1_000_000
+
+
+class DataFile(Protocol):
+    """A file whose columns and rows are known."""
+
+    @property
+    def path(self) -> str:
+        """A local path, or a URI."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All its columns."""
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Rows of each group that is read as a whole, such as a row group of Parquet."""
+
+    def split(
+        self, groups: tuple[int, ...], rows: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
+    ) -> Split:
+        """The split of the groups of these numbers; `rows`: of all of them."""
+
+
+@dataclass(frozen=True)
+class FileTable(Feed):
+    """Files that hold one table, whose columns go together as in `united`.
+
+    Attributes:
+        files: at least one, which may be empty.
+        columns: those to read; None: all.
+        dictionary: columns to decode as dictionaries, if they are strings or bytes in all files.
+        allow_missing: whether a file may lack columns, which are null there.
+    """
+
+    files: tuple[DataFile, ...]
+    columns: tuple[str, ...] | None = None
+    dictionary: tuple[str, ...] = ()
+    allow_missing: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self.united.schema
+
+    @property
+    def paths(self) -> list[str]:
+        """The files' paths or URIs, in the order of their rows, for Spark to see the same table."""
+        return [file.path for file in self.files]
+
+    @property
+    def rows(self) -> int:
+        return sum(sum(file.groups) for file in self.files)
+
+    @cached_property
+    def united(self) -> United:
+        """The columns of the files that have rows; of the first file if none has any."""
+        filled = [file for file in self.files if sum(file.groups)] or self.files[:1]
+        return united(((file.path, file.schema) for file in filled), allow_missing=self.allow_missing)
+
+    @property
+    def widened(self) -> tuple[str, ...]:
+        """What is read as another type than some files have."""
+        widened = self.united.widened
+        return tuple(text for name, text in widened.items() if self.columns is None or name in self.columns)
+
+    def read(self) -> pa.Table:
+        """All rows, of all columns that can be read."""
+        known = self.united.known
+        whole = replace(self, columns=tuple(known.names), dictionary=())
+        parts = [known.empty_table(), *(table_of([split]) for split in whole.splits(_ROWS_AT_A_TIME))]
+        return pa.concat_tables(parts, promote_options="default")
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        return Page(self.splits(split_rows))
+
+    def splits(self, split_rows: int) -> list[Split]:
+        """Pack the groups into splits, in order. A split never spans two files, and a group is never divided: a single
+        large one gives a split more than `split_rows` rows.
+
+        Raises TableError if a column is missing, or the files differ in a column that is read.
+        """
+        require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self.files[0].path}")
+        read = self.united.read(self.columns)
+        encoded = tuple(name for name in self.dictionary if name in read.names and _is_bytes(read.field(name).type))
+        encoded = tuple(name for name in encoded if name not in self.united.widened)
+        return [
+            self._split(file, groups, rows, encoded)
+            for file in self.files
+            for groups, rows in _packed(file.groups, split_rows)
+        ]
+
+    def _split(self, file: DataFile, groups: tuple[int, ...], rows: int, dictionary: tuple[str, ...]) -> Split:
+        split = file.split(groups, rows, self.columns, dictionary)
+        is_alike = not self.united.refused and only(file.schema, self.columns) == self.united.read(self.columns)
+        return split if is_alike else UnitedSplit(split, self.united.known)
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """Draw rows from `_SAMPLED_GROUPS` groups at most: if equal rows lie side by side, such a sample of a large
+        table says less than one of all its groups."""
+        random = np.random.default_rng(seed)
+        groups = [(file, index) for file in self.files for index, rows in enumerate(file.groups) if rows]
+        if len(groups) > _SAMPLED_GROUPS:
+            groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
+        splits = [self._split(file, (index,), file.groups[index], ()) for file, index in groups]
+        parts = [(split.rows, partial(table_of, [split])) for split in splits]
+        drawn = drawn_from(parts, max_rows, random, enough)
+        return pa.concat_tables(drawn, promote_options="default") if drawn else self.schema.empty_table()
+
+
+def _packed(groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:
+    """Pack consecutive groups within `split_rows`: their indices and rows."""
+    packs: list[tuple[tuple[int, ...], int]] = []
+    for index, rows in enumerate(groups):
+        if rows == 0:
+            continue
+        if packs and packs[-1][1] + rows <= split_rows:
+            packs[-1] = ((*packs[-1][0], index), packs[-1][1] + rows)
+        else:
+            packs.append(((index,), rows))
+    return packs
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
