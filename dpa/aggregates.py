@@ -10,7 +10,7 @@ import difflib
 import heapq
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,18 @@ from dpa._util.words import converted
 from dpa.errors import ConfigError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact
 
+if TYPE_CHECKING:
+    import polars as pl
+
 
 class Count(BatchReducer):
     """The number of records of each key, as the column `count`."""
+
+    @property
+    def partials(self) -> tuple[pl.Expr, ...]:
+        import polars as pl
+
+        return (pl.len().cast(pl.Int64).alias("count"),)
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         return pa.record_batch({"count": pa.array(groups.sizes(), pa.int64())})

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import ConfigError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -186,6 +189,12 @@ class BatchReducer(ABC):
         Raises:
             ConfigError: the reducer cannot work on such values. The message continues the reducer's name.
         """
+
+    @property
+    def partials(self) -> tuple[pl.Expr, ...]:
+        """Expressions of polars over the value columns, one for each column of a state, that give for a group what
+        `reduce` does: a task that reads files then computes states in the query that reads. None by default."""
+        return ()
 
     @abstractmethod
     def reduce(self, groups: Groups) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -14,6 +14,9 @@ from dpa._util.declared import Declared
 from dpa.errors import ConfigError
 from dpa.executors import BatchMapper, FunctionExecutor, name_of, require_arguments
 from dpa.tolerance import Tolerance
+
+if TYPE_CHECKING:
+    from dpa.columns.query import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +54,12 @@ class RowOperator(FunctionExecutor):
     on_batches: bool = False
     declared: Declared | None = None
     tolerance: Tolerance | None = None
+
+    @property
+    def query(self) -> Query | None:
+        """The function, if it is verbs on columns."""
+        function: Any = self.function
+        return function if hasattr(function, "verbs") else None
 
 
 def batch_filter(function: F) -> F:

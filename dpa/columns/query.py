@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from dpa._util.inference import no_rows
-from dpa.columns._arrow import to_batch, to_frame
+from dpa.columns.arrow import to_batch, to_frame
 
 
 @dataclass(frozen=True)

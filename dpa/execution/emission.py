@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 
+from dpa.execution._queries import PieceQuery, by_batches
+from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted, MapTask
 from dpa.execution.row_operators import Chunk, Limits, apply, chunks_of
-from dpa.execution.rows import OneBatch, Rows
+from dpa.execution.rows import OneBatch, Portions, Rows, ScannedRows
 from dpa.operators import RowOperator
 from dpa.sources.event_time import SourceTime
 from dpa.tolerance import Letters, Origin, Tolerance
@@ -55,14 +58,37 @@ class Emission:
     def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
         """Emit rows step by step; `clock` gives seconds. Blocks and duration of a step are within the edges' limits.
         `origin`: of which rows of a split they were made; None: they are those rows. Raises ExecutorError."""
+        edges = self.edges
+        limits = Limits(min(edge.batch_records for edge in edges), min(edge.step_seconds for edge in edges), clock)
+        if isinstance(rows, Portions) and self._query is not None and (pieces := rows.pieces()) is not None:
+            for piece in pieces:
+                yield from self._queried(piece, self._query, limits)
+            return
         if len(self.outputs) == 1 and not self.operators:
             yield from self.outputs[0].steps(rows, clock, origin)
             return
-        edges = self.edges
-        limits = Limits(min(edge.batch_records for edge in edges), min(edge.step_seconds for edge in edges), clock)
-        chunks = chunks_of(rows, limits.rows, origin)
-        for chunk in apply(self.operators, chunks, limits):
-            yield from self._distributed(chunk, clock)
+        yield from self._applied(self.operators, chunks_of(rows, limits.rows, origin), limits)
+
+    @cached_property
+    def _query(self) -> PieceQuery | None:
+        return PieceQuery.of(self.operators, self.outputs)
+
+    def _queried(self, piece: ScannedRows, query: PieceQuery, limits: Limits) -> Iterator[Emitted]:
+        operators = self.operators
+        try:
+            found = query.collect(piece, limits.rows)
+        except Exception:  # to read and compute the rows by batches names what is wrong and where, or sets it aside
+            chunks = by_batches(piece, limits.rows)
+        else:
+            if isinstance(found, Block):
+                yield Emitted(((0, found),) if found.rows else (), piece.origin.rows, int(found.mapped().sum()))
+                return
+            operators, chunks = operators[query.operators :], iter(found)
+        yield from self._applied(operators, chunks, limits)
+
+    def _applied(self, operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Emitted]:
+        for chunk in apply(operators, chunks, limits):
+            yield from self._distributed(chunk, limits.clock)
 
     def _distributed(self, chunk: Chunk, clock: Callable[[], float]) -> Iterator[Emitted]:
         """Each step has the next blocks of all outputs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -16,10 +16,17 @@ from dpa.execution._held import Unheld, objects_of
 from dpa.execution.failures import described
 from dpa.executors import Record
 from dpa.sources.event_time import SourceTime
+from dpa.sources.splits import FirstRows, Scan, Scannable, Split
 from dpa.tolerance import Origin
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _AT_ONCE = 4_096
 """Rows that are turned into Python objects at a time."""
+
+_PIECE = 1_048_576
+"""Rows for which polars is asked at least: to begin a query takes as long as some ten thousand rows do."""
 
 
 class Rows(Protocol):
@@ -48,6 +55,27 @@ def origin_of(rows: Rows, whole: Origin | None, start: int, number: int) -> Orig
         return Origin(start, number)
     assert isinstance(rows, OneBatch)
     return whole.part(start, number, rows.batch.num_rows)
+
+
+@dataclass(frozen=True)
+class ScannedRows:
+    """Rows of a split that polars reads in one query.
+
+    Attributes:
+        frame: is read when a query of it is collected.
+        schema: its columns.
+        split: whose rows they are.
+        origin: which ones.
+    """
+
+    frame: pl.LazyFrame
+    schema: pa.Schema
+    split: Split
+    origin: Origin
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The same rows, read by batches."""
+        return FirstRows(self.split.after(self.origin.first), self.origin.rows).batches(batch_rows)
 
 
 class Portions:
@@ -80,6 +108,28 @@ class Portions:
                 start += max(portion.num_rows, 1)
             if self._is_closed:
                 return
+
+    def pieces(self) -> Iterator[ScannedRows] | None:
+        """The same rows in pieces of at least `_PIECE` rows, which polars reads; None if it would read others, or their
+        time is to be noted."""
+        if self._time is not None or not isinstance(self._rows, Scannable):
+            return None
+        try:
+            from dpa.columns.arrow import held
+
+            scan = self._rows.scan()
+            is_same = scan is not None and scan.frame.collect_schema() == held(scan.schema)
+        except Exception:  # what is wrong is named where the rows are read by batches
+            return None
+        return self._pieces(self._rows, scan) if scan is not None and is_same else None
+
+    def _pieces(self, split: Split, scan: Scan) -> Iterator[ScannedRows]:
+        first = 0
+        for frame, rows in scan.pieces(lambda: max(self.at_once, _PIECE)):
+            if self._is_closed:
+                return
+            yield ScannedRows(frame, scan.schema, split, Origin(first, rows))
+            first += rows
 
     def _timed(self, portion: pa.RecordBatch) -> pa.RecordBatch:
         """The rows, with the time column if it is to be added. Notes the greatest time."""

@@ -26,6 +26,7 @@ class PackedPlan:
         pickled: the plan without its splits, which sources get one by one, and without feeds.
         feeds: by source; the coordinator alone unpacks them.
         rows: how many input rows the splits have.
+        tasks: how many tasks the stages have.
         secrets: what no message from the actor may hold.
     """
 
@@ -33,13 +34,15 @@ class PackedPlan:
     pickled: bytes
     feeds: bytes
     rows: int
+    tasks: int
     secrets: tuple[str, ...] = field(repr=False)
 
     @staticmethod
     def pack(plan: RunPlan) -> PackedPlan:
         """The plan, ready to be sent. ConfigError if an executor cannot be pickled."""
+        tasks = sum(stage.tasks for stage in plan.graph.stages)
         packed = pickled(replace(plan, graph=plan.graph.without_splits(), feeds={}))
-        return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, known())
+        return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, tasks, known())
 
     def unpack(self) -> RunPlan:
         """The plan, in an actor. ConfigError if a module of the user's is not to be found there."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -19,7 +20,11 @@ from dpa.sources.columns import first_difference
 from dpa.sources.records import Unread
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow.parquet as pq
+
+_DIVIDED = 4
+"""A part of a scan with this many times the rows wanted is read in several pieces."""
 
 _UNREADABLE = (pa.ArrowException, OSError)
 """What pyarrow raises for a file that is damaged, gone or out of reach."""
@@ -48,6 +53,46 @@ def channel_of(split: Split) -> str:
     """A split's channel: where rows come from in the order of their event time, or nearly, such as a partition. Splits
     that do not say share one. A channel is known from its first split on, which may be empty."""
     return getattr(split, "channel", "")
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of a split as a query.
+
+    Attributes:
+        frame: all rows of the table that it is a part of; nothing is read before it is collected.
+        schema: its columns.
+        first: how many of them come before the split's.
+        parts: the rows of each part of the split, in order: a query that begins or ends within one decodes it whole.
+    """
+
+    frame: pl.LazyFrame
+    schema: pa.Schema
+    first: int
+    parts: tuple[int, ...]
+
+    def pieces(self, most: Callable[[], int]) -> Iterator[tuple[pl.LazyFrame, int]]:
+        """Frames of consecutive rows, with their number: whole parts as far as `most` rows reach, which is asked for
+        each, or a part of one with many more."""
+        first, parts = self.first, list(self.parts)
+        while parts:
+            at_once = most()
+            rows = parts.pop(0)
+            if rows > _DIVIDED * at_once:
+                rows, rest = at_once, rows - at_once
+                parts.insert(0, rest)
+            while parts and rows + parts[0] <= at_once:
+                rows += parts.pop(0)
+            yield self.frame.slice(first, rows), rows
+            first += rows
+
+
+@runtime_checkable
+class Scannable(Split, Protocol):
+    """A split whose rows polars can read."""
+
+    def scan(self) -> Scan | None:
+        """None if it cannot read these. Raises TableError as `batches` does."""
 
 
 @runtime_checkable
@@ -153,10 +198,29 @@ class ParquetSplit:
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        with self._opened() as file:
+            yield from self._left(file, batch_rows)
+
+    def scan(self) -> Scan | None:
+        """Of local files only: polars reaches object storage by settings of its own."""
+        import polars as pl
+
+        if "://" in self.path or not self.rows:
+            return None
+        with self._opened() as file:
+            rows = [file.metadata.row_group(group).num_rows for group in range(self.row_groups[-1] + 1)]
+        skipped, groups = self._unskipped(rows)
+        first, parts = sum(rows[: groups[0]]) + skipped, [rows[group] for group in groups]
+        parts[0] -= skipped
+        frame = pl.scan_parquet(self.path, glob=False).select(self.schema.names)
+        return Scan(frame, self.schema, first, tuple(parts))
+
+    @contextmanager
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        """The file, if it is still the one that was split."""
         import pyarrow.parquet as pq
         from pyarrow import fs
 
-        unreadable = "the file"
         try:
             filesystem, path = (
                 fs.FileSystem.from_uri(self.path) if "://" in self.path else (fs.LocalFileSystem(), self.path)
@@ -169,27 +233,36 @@ class ParquetSplit:
                 dictionary = list(self.dictionary) or None
                 file = pq.ParquetFile(source, metadata=footer, read_dictionary=dictionary, pre_buffer=True)
                 try:
-                    yield from self._left(file, batch_rows)
-                except _UNREADABLE:
-                    unreadable = self._unreadable_group(file)
-                    raise
+                    yield file
+                except _UNREADABLE as error:
+                    raise self._unreadable(self._unreadable_group(file), error) from None
         except FileNotFoundError:
             why = "it was removed while the job was running, or the mapper's machine cannot see it"
             raise TableError(f"{self.path}: no such file: {why} ({self._place})") from None
         except _UNREADABLE as error:
-            reason = str(error).partition("\n")[0].rstrip(". ")
-            raise TableError(f"{self.path}: {unreadable} cannot be read: {reason} ({self._place})") from None
+            raise self._unreadable("the file", error) from None
+
+    def _unreadable(self, what: str, error: Exception) -> TableError:
+        reason = str(error).partition("\n")[0].rstrip(". ")
+        return TableError(f"{self.path}: {what} cannot be read: {reason} ({self._place})")
 
     def _left(self, file: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that are not skipped; row groups skipped as a whole are not read."""
-        skipped, groups = self.skipped, list(self.row_groups)
-        while groups and skipped >= (held := file.metadata.row_group(groups[0]).num_rows):
-            skipped -= held
-            groups.pop(0)
+        skipped, groups = self._unskipped(
+            [file.metadata.row_group(group).num_rows for group in range(self.row_groups[-1] + 1)]
+        )
         for batch in self._read(file, groups, batch_rows):
             if batch.num_rows > skipped:
                 yield batch.slice(skipped)
             skipped = max(0, skipped - batch.num_rows)
+
+    def _unskipped(self, rows: Sequence[int]) -> tuple[int, list[int]]:
+        """The row groups that are not skipped as a whole, and the rows of the first of them that are; `rows`: of each
+        row group of the file."""
+        skipped, groups = self.skipped, list(self.row_groups)
+        while groups and skipped >= rows[groups[0]]:
+            skipped -= rows[groups.pop(0)]
+        return skipped, groups
 
     @property
     def _place(self) -> str:
@@ -278,6 +351,9 @@ class NumberedSplit:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         return self.split.batches(batch_rows)
+
+    def scan(self) -> Scan | None:
+        return self.split.scan() if isinstance(self.split, Scannable) else None
 
 
 @dataclass(frozen=True)

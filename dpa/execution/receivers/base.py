@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -22,10 +22,13 @@ from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.block import Block, Values
 from dpa.execution.states import States
 from dpa.execution.windowing import Windowing
-from dpa.executors import name_of
+from dpa.executors import Groups, name_of
 from dpa.operators import MAKING, RowOperator
 from dpa.routing.keys import KeyName, key_type
 from dpa.tolerance import Tolerance
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Extent(IntEnum):
@@ -192,6 +195,15 @@ class Receiver(ABC):
     @abstractmethod
     def own_store(self) -> States[Any]:
         """An empty store that knows of no windows; `store_of` gives one that does."""
+
+    @property
+    def partials(self) -> tuple[pl.Expr, ...]:
+        """As of a batch reducer; none of others."""
+        return ()
+
+    def merged(self, groups: Groups) -> pa.RecordBatch:
+        """The states of groups of states, where there are partials."""
+        raise NotImplementedError(f"{self.noun} has no partial states")
 
     def combined(self, block: Block) -> Values:
         """The state of each key, shape (keys,): what a combiner sends in place of the records. Raises ExecutorError."""

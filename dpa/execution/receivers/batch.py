@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import KeyName, in_words, names_of, one_type
 from dpa.routing.table import Owning, RoutingTable
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _KERNEL_SECONDS = 1e-6
 """A record of a ready-made batch reducer takes about this long at most."""
@@ -74,6 +77,13 @@ class BatchReceiver(Receiver):
 
     def own_store(self) -> States[Any]:
         return BatchStates(self)
+
+    @property
+    def partials(self) -> tuple[pl.Expr, ...]:
+        return self.executor.partials
+
+    def merged(self, groups: Groups) -> pa.RecordBatch:
+        return columns(self.executor, "merge", groups, len(groups))
 
     def combined(self, block: Block) -> Values:
         groups = Groups(block.keys, block.codes, block.columns)

@@ -167,6 +167,8 @@ class StageActor(TaskActor):
         # system's choice.
         packed: PackedPlan = ray.get(given[0])
         beginning = ray.get(given[1])
+        # read as polars is imported: pools of all processors in each of several tasks are slower than one thread each
+        os.environ.setdefault("POLARS_MAX_THREADS", str(max(1, (os.cpu_count() or 1) // packed.tasks)))
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dpa._util.inference import known
-from dpa.columns._arrow import to_batch, to_frame
+from dpa.columns.arrow import to_batch, to_frame
 from dpa.errors import TableError
 
 MOMENT, DAY, NOON = dt.datetime(2020, 1, 1, 2, 3, 4), dt.date(2020, 1, 1), dt.time(12)

@@ -8,7 +8,7 @@ import polars.selectors as cs
 import pyarrow as pa
 import pytest
 
-from dpa.columns._arrow import to_frame
+from dpa.columns.arrow import to_frame
 from dpa.columns.query import Query, Sql, Verb
 
 DAY = dt.date(2020, 1, 1)

@@ -56,16 +56,16 @@ def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
 def to_batch(frame: pl.DataFrame, like: pa.Schema) -> pa.RecordBatch:
     """The rows of a frame. A column that `like` has and polars holds as it would hold that one gets its type; any other
     gets the plain Arrow type of what it is in polars."""
-    held = _held(like)
+    types = held(like)
     columns = {}
     for column in frame.iter_columns():
-        is_like = held.get(column.name) == column.dtype
+        is_like = types.get(column.name) == column.dtype
         columns[column.name] = _returned(column, like.field(column.name).type if is_like else None)
     return pa.record_batch(columns)
 
 
 @lru_cache(maxsize=256)
-def _held(schema: pa.Schema) -> pl.Schema:
+def held(schema: pa.Schema) -> pl.Schema:
     return to_frame(no_rows(schema)).schema
 
 

@@ -1,0 +1,189 @@
+"""Splits that are read by queries give what they give when they are read by batches, whatever comes in between."""
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from builders import map_task
+
+from dpa.aggregates import Count
+from dpa.columns.query import Query, Verb
+from dpa.errors import ExecutorError, TableError
+from dpa.execution import emission as emission_module
+from dpa.execution import rows
+from dpa.execution.block import Block
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import Emitted
+from dpa.execution.receivers import receiver_of
+from dpa.execution.rows import Portions
+from dpa.operators import RowKind, RowOperator
+from dpa.sources.parquet import parquet_table
+from dpa.sources.splits import NumberedSplit, Split
+
+KEYS: dict[str, pa.Array] = {
+    "text": pa.array(["a", None, "", "ä", "a"]),
+    "large": pa.array(["a", None, "", "ä", "a"], pa.large_string()),
+    "bytes": pa.array([b"\xff", None, b"", b"\xff", b"a"]),
+    "int8": pa.array([-1, 2, None, -1, 0], pa.int8()),
+    "uint64": pa.array([1, 2**63 - 1, None, 1, 0], pa.uint64()),
+    "bool": pa.array([True, None, False, True, True]),
+    "date": pa.array([date(1999, 1, 1), None, date(2024, 2, 29), date(1999, 1, 1), date(1, 1, 1)]),
+    "local": pa.array([datetime(1999, 1, 1), None, datetime(2000, 1, 1), None, datetime(1999, 1, 1)]),
+    "instant": pa.array([datetime(1999, 1, 1), None] * 2 + [None], pa.timestamp("ms", "Europe/Berlin")),
+    "decimal": pa.array([Decimal("1.10"), None, Decimal("-0.5"), Decimal("1.1"), None], pa.decimal128(12, 2)),
+    "small decimal": pa.array([Decimal("1.1"), None] * 2 + [None], pa.decimal64(12, 2)),
+    "dictionary": pa.array(["a", None, "b", "a", "a"]).dictionary_encode(),
+    "nothing": pa.nulls(5),
+}
+
+
+def written(path: Path, table: pa.Table, row_group: int = 100) -> str:
+    pq.write_table(table, path / "table.parquet", row_group_size=row_group)
+    return str(path / "table.parquet")
+
+
+def scanned(emission: Emission, split: Split, at_once: Sequence[int] = (1,)) -> Iterator[Emitted]:
+    """As a task reads it."""
+    portions = Portions(split)
+    portions.at_once = at_once[0]
+    for number, step in enumerate(emission.steps(portions, time.monotonic), start=1):
+        portions.at_once = at_once[number % len(at_once)]
+        yield step
+
+
+def table_of(steps: Sequence[Emitted], reducer: Any, key: Any) -> list[dict[str, Any]]:
+    store = receiver_of(reducer, None).own_store()
+    for step in steps:
+        for _, block in step.blocks:
+            store.reduce(block)
+    reduced = store.finish(key)
+    counts = reduced.table.append_column("mapped", pa.array(reduced.mapped))
+    return sorted(counts.to_pylist(), key=repr)
+
+
+def on_columns(*verbs: Verb) -> RowOperator:
+    return RowOperator(RowKind.MAP, Query(verbs), on_batches=True)
+
+
+DOUBLED = on_columns(Verb("with_columns", (pl.col("value") * 2,)))
+LARGE = on_columns(Verb("filter", (pl.col("value") > 6,)))
+STRICT = on_columns(Verb("with_columns", (pl.col("text").cast(pl.Int64),)))
+
+
+def rows_of(steps: Sequence[Emitted]) -> list[Any]:
+    blocks = [block for step in steps for _, block in step.blocks]
+    return [
+        (key, value)
+        for block in blocks
+        for key, value in zip(block.keys.take(block.codes).to_pylist(), block.columns.to_pylist(), strict=True)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_PIECE", 1)
+
+
+@pytest.fixture
+def queries_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("the query of a piece has failed")
+
+    monkeypatch.setattr(emission_module, "by_batches", never)
+
+
+@pytest.mark.usefixtures("queries_only")
+@pytest.mark.parametrize("name", [*KEYS, "composite", "none"])
+def test_every_type_of_key_counts_as_by_batches(tmp_path: Path, name: str) -> None:
+    columns = {"key": KEYS.get(name, KEYS["text"]), "other": KEYS["int8"], "value": pa.array([1, 2, 3, 4, 5])}
+    key: Any = {"composite": ("key", "other"), "none": ()}.get(name, "key")
+    [split] = parquet_table([written(tmp_path, pa.table(columns), 2)]).splits(10)
+    edge = map_task(None, Count(), key=key, values=("value",), combine=True)
+
+    by_query, by_batches = list(scanned(Emission((edge,)), split, (2, 1, 3))), list(edge.steps(split, time.monotonic))
+
+    assert table_of(by_query, Count(), edge.key) == table_of(by_batches, Count(), edge.key)
+    assert sum(step.read for step in by_query) == sum(step.mapped for step in by_query) == 5
+    keys = {block.keys.type for step in (*by_query, *by_batches) for _, block in step.blocks}
+    assert len(keys) == 1
+    for step in by_query:
+        for _, block in step.blocks:
+            assert block.combined
+            again = Block.of(block.keys, None, edge.seed)
+            assert (again.hashes[again.codes] == block.hashes).all()
+
+
+@pytest.mark.usefixtures("queries_only")
+@pytest.mark.parametrize("operators", [(DOUBLED,), (DOUBLED, LARGE), (LARGE, DOUBLED, LARGE)])
+@pytest.mark.parametrize("skipped", [0, 3, 20])
+def test_verbs_give_the_same_rows_as_by_batches(
+    tmp_path: Path, operators: tuple[RowOperator, ...], skipped: int
+) -> None:
+    table = pa.table({"key": [f"k{number % 4}" for number in range(23)], "value": range(23)})
+    [split] = parquet_table([written(tmp_path, table, 7)]).splits(100)
+    emission = Emission((map_task(None, Count()),), operators)
+
+    by_query = list(scanned(emission, split.after(skipped), (4, 30, 2)))
+    by_batches = list(emission.steps(split.after(skipped), time.monotonic))
+
+    assert rows_of(by_query) == rows_of(by_batches)
+    assert sum(step.read for step in by_query) == 23 - skipped
+    assert all(block.rows <= 5 for step in by_query for _, block in step.blocks)
+
+
+@pytest.mark.usefixtures("queries_only")
+def test_a_query_asks_only_for_the_columns_that_it_needs(tmp_path: Path) -> None:
+    table = pa.table({"key": ["a", "b"], "value": [1, 2], "damaged": ["x" * 100, "y" * 100]})
+    path = Path(written(tmp_path, table))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"x" * 100, b"\xff" * 100))
+    [split] = parquet_table([str(path)]).splits(10)
+    edge = map_task(None, Count(), values=("value",), combine=True)
+
+    assert len(list(scanned(Emission((edge,), (DOUBLED,)), split))) == 1
+
+
+@pytest.mark.usefixtures("queries_only")
+def test_what_is_closed_in_the_middle_continues_where_it_was_left(tmp_path: Path) -> None:
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 9, "value": range(9)}), 3)]).splits(100)
+    emission = Emission((map_task(None, Count()),), (DOUBLED,))
+    portions = Portions(NumberedSplit(split, 0))
+
+    steps = []
+    for step in emission.steps(portions, time.monotonic):
+        steps.append(step)
+        portions.close()
+    read = sum(step.read for step in steps)
+    rest = list(scanned(emission, split.after(read)))
+
+    assert read == 3
+    assert [value["value"] for _, value in rows_of([*steps, *rest])] == [*range(0, 18, 2)]
+
+
+def test_a_value_that_does_not_do_is_named_as_by_batches(tmp_path: Path) -> None:
+    table = pa.table({"key": ["a", "b", "c"], "text": ["1", "no number", "3"], "value": [1, 2, 3]})
+    [split] = parquet_table([written(tmp_path, table)]).splits(100)
+    emission = Emission((map_task(None, Count()),), (STRICT,))
+
+    with pytest.raises(ExecutorError) as by_batches:
+        list(emission.steps(split, time.monotonic))
+    with pytest.raises(ExecutorError) as by_query:
+        list(scanned(emission, split))
+
+    assert str(by_query.value) == str(by_batches.value)
+    assert "no number" in str(by_query.value)
+
+
+def test_a_file_that_was_replaced_is_an_error(tmp_path: Path) -> None:
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"], "value": [1]}))]).splits(100)
+    written(tmp_path, pa.table({"key": ["a", "b"], "value": [1, 2]}))
+
+    with pytest.raises(TableError, match="was replaced while the job was running"):
+        list(scanned(Emission((map_task(None, Count(), combine=True),)), split))
