@@ -219,7 +219,7 @@ def one_table(shares: Sequence[pa.Table], key: KeyName) -> pa.Table:
 
 def written(task: ReduceTask) -> list[TaskSnapshot]:
     """What a checkpoint has of a task, as who begins with it reads it."""
-    saving = task.cut(pickle.dumps, nullcontext(), increment=False)
+    saving = task.start_saving(pickle.dumps, nullcontext(), increment=False)
     found = [pickle.loads(piece) for piece in saving.pieces()]
     saving.end()
     return found

@@ -21,5 +21,5 @@ def converted(sql: str, python: str) -> str:
     return f"`{sql}` in the `select` of an input that Spark reads, or `{python}` in a function of a record"
 
 
-def as_text(column: str) -> str:
+def text_hint(column: str) -> str:
     return converted(f"cast({column} AS string) AS {column}", f'str(row["{column}"])')

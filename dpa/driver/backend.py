@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
 
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.nodes import Place
+from dpa.protocol.wire.nodes import Placer
 
 
 class Runner(Protocol):
@@ -35,14 +35,14 @@ class Backend(Protocol):
 
     samples: ClassVar[bool]
 
-    def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[Runner]:
+    def prepared(self, tasks: int, placer: Placer | None = None) -> AbstractContextManager[Runner]:
         """A block in which one plan can be run. What takes time to start is started with the block, and not waited for
         until the plan is there: `run` raises what went wrong meanwhile. At the block's end, whatever ends it, no task
         is left.
 
         Args:
             tasks: how many the plan's stages will have.
-            place: says where they are to be, once the backend knows its nodes; what it raises is raised by `run`. A
+            placer: says where they are to be, once the backend knows its nodes; what it raises is raised by `run`. A
                 backend without nodes does not ask.
         """
         ...

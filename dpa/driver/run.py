@@ -27,7 +27,7 @@ from dpa.driver.summary import StageOutcome, build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
-from dpa.protocol.wire.nodes import Place
+from dpa.protocol.wire.nodes import Placer
 from dpa.result import Report, Result
 from dpa.runtime.packed_plan import frozen
 from dpa.sinks.sink import EpochLogOptions
@@ -140,11 +140,11 @@ class Run:
                 reference.check()
         return opened, references, tasks
 
-    def _tasks(self, stack: ExitStack, place: Place | None = None) -> Callable[[], Runner]:
-        """A function whose first call has the backend prepare tasks for as long as `stack` is open. `place`: where
+    def _tasks(self, stack: ExitStack, placer: Placer | None = None) -> Callable[[], Runner]:
+        """A function whose first call has the backend prepare tasks for as long as `stack` is open. `placer`: where
         tasks start, if that matters."""
         tasks = sum(step.tasks or 0 for step in self._spec.steps)
-        return cache(lambda: stack.enter_context(self._backend.prepared(tasks, place)))
+        return cache(lambda: stack.enter_context(self._backend.prepared(tasks, placer)))
 
     def _stream(self, opened: Mapping[str, OpenedInput], tasks: Runner) -> RunOutcome:
         plan = self._plan(opened, tasks)

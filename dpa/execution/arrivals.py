@@ -14,7 +14,7 @@ from itertools import combinations
 import pyarrow as pa
 
 from dpa._util.inference import as_type, promoted
-from dpa._util.words import as_text
+from dpa._util.words import text_hint
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.routing.keys import key_type, one_type
 
@@ -46,7 +46,7 @@ def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
             except KeyTypeError:
                 both = f"{mine.name!r} of {of_left!r} is {mine.type} and {other.name!r} of {of_right!r} is {other.type}"
                 text, step = (other.name, of_right) if pa.types.is_string(mine.type) else (mine.name, of_left)
-                mend = f"make text of {text!r} in {step!r}: {as_text(text)}"
+                mend = f"make text of {text!r} in {step!r}: {text_hint(text)}"
                 raise ConfigError(f"keys must be of one type, but {both}; {mend}") from None
 
 
@@ -77,7 +77,7 @@ class Aligned:
 def _two_types(column: str, left: pa.DataType, of_left: str, right: pa.DataType, of_right: str) -> str:
     text = of_right if pa.types.is_string(left) else of_left
     both = f"the column {column!r} is {left} in the rows of {of_left!r} and {right} in those of {of_right!r}"
-    return f"{both}; make text of it in {text!r}: {as_text(column)}"
+    return f"{both}; make text of it in {text!r}: {text_hint(column)}"
 
 
 def _missing(lacking: Mapping[str, list[str]]) -> str:

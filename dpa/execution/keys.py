@@ -87,12 +87,12 @@ def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
     if pa.types.is_null(wanted):
         return pa.nulls(min(len(column), 1)), np.zeros(len(column), dtype=np.int32)
     if pa.types.is_dictionary(column.type):
-        dictionary = _kept(column.dictionary, wanted)
+        dictionary = _as_key_type(column.dictionary, wanted)
         if column.null_count == 0 and dictionary.null_count == 0:
             return _used(dictionary, column.indices.to_numpy())
         column = pa.DictionaryArray.from_arrays(column.indices, dictionary).cast(wanted)
     else:
-        column = _kept(column, wanted)
+        column = _as_key_type(column, wanted)
     encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.dictionary, encoded.indices.to_numpy().astype(np.int32, copy=False)
 
@@ -125,7 +125,7 @@ def _numbered(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np
     return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
 
 
-def _kept(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _as_key_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Values in the type that `key_type` gives. Raises KeyTypeError where one would change, or is out of range."""
     if isinstance(values, pa.ExtensionArray):
         return uuid_texts(values.storage)
@@ -167,7 +167,7 @@ def _component(keys: Sequence[Any]) -> pa.Array:
         column = array_of(keys)
     except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
         raise KeyTypeError(f"keys of type {kind}: {error}; {KEY_RULE}") from None
-    return _kept(column, key_type(column.type))
+    return _as_key_type(column, key_type(column.type))
 
 
 def _family(kind: type) -> str:

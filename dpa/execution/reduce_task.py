@@ -166,16 +166,16 @@ class ReduceTask:
         and those of timers due before it, become rows of the share and are emitted, as in `process`; their states are
         dropped, and later records of them. A snapshot does not hold this time: close by it again after `restore`.
         Raises ExecutorError."""
-        self.judge(until)
+        self.note_closed(until)
         with self._explained():
             share = self._states.close(until, self._stage.row_key)
         if share is None or not share.table.num_rows:
             return ()
         return self._emit(whole_of(plain(share.table)))
 
-    def judge(self, until: int) -> None:
+    def note_closed(self, until: int) -> None:
         """Take records of windows that end by this time as late, as other tasks have closed these windows."""
-        self._states.judge(until)
+        self._states.note_closed(until)
         self._closed, self._knows_first = until, False
 
     def _emit(self, rows: pa.RecordBatch) -> tuple[tuple[int, Block], ...]:
@@ -188,7 +188,7 @@ class ReduceTask:
         steps = self._stage.emission.steps(OneBatch(rows), lambda: 0.0)  # a quantum is short enough for one step
         return tuple(emitted for step in steps for emitted in step.blocks)
 
-    def tried(self, work: tuple[StatePart | None, Block]) -> None:
+    def process_in_trial(self, work: tuple[StatePart | None, Block]) -> None:
         """Process a block on the states of its keys alone. Runs in the process of a trial, which may die of it."""
         part, block = work
         if part is not None:
@@ -232,11 +232,11 @@ class ReduceTask:
             rows, self._kept = tuple(self._kept), []
         return Piece(self._packed(table, interval), interval, not self._pieces, rows)
 
-    def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
+    def add_rows(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Take in the rows that a task which has left had emitted into its share."""
         self._kept += rows
 
-    def cut(
+    def start_saving(
         self, dumps: Callable[[object], bytes], guard: AbstractContextManager[Any], *, increment: bool
     ) -> TaskSaving:
         """What a checkpoint writes of this task; with `increment` only what has changed since the checkpoint before, if

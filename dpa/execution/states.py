@@ -282,7 +282,7 @@ class States(ABC, Generic[P]):
         does, and drop their states; None without any. Their records are late from now on."""
         return None
 
-    def judge(self, until: int) -> None:
+    def note_closed(self, until: int) -> None:
         """Records of windows that `close` would finish at this time, in microseconds since 1970, are late from now
         on."""
 

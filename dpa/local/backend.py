@@ -27,7 +27,6 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.task.user_code import no_archive
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.protocol.wire.events import (
@@ -47,7 +46,8 @@ from dpa.protocol.wire.events import (
 )
 from dpa.protocol.wire.instructions import Commit, Instruction, NextStep, Poll, ProcessBlock
 from dpa.protocol.wire.messages.data import Push
-from dpa.protocol.wire.nodes import Place
+from dpa.protocol.wire.nodes import Placer
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
@@ -94,7 +94,7 @@ class LocalBackend:
         self._redistributes = redistributes
         self._row_seconds = row_seconds
 
-    def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[LocalBackend]:
+    def prepared(self, tasks: int, placer: Placer | None = None) -> AbstractContextManager[LocalBackend]:
         return nullcontext(self)
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
@@ -259,7 +259,7 @@ class _LocalRun(LocalMachines):
 
     def begin(self, address: Address) -> None:
         beginning = None if self._checkpointing is None else self._checkpointing.beginning(address)
-        archive = no_archive if beginning is None else beginning.archive.cut
+        archive = no_archive if beginning is None else beginning.archive.start_saving
         # A step looks at its clock once a record: so its length depends on the rows alone. None of operators is too
         # long.
         looks, seconds = itertools.count(), self._row_seconds if self.graph.is_source(address.stage) else 0.0
@@ -310,7 +310,7 @@ class _LocalRun(LocalMachines):
         found = self._feeds.poll(poll.stage, poll.position) or PollDone(poll.stage, (), None)
         self.schedule(0.0, COORDINATOR, found)
 
-    def write(self, cut: Cut) -> None:
+    def write(self, cut: JobSnapshot) -> None:
         assert self._checkpointing is not None
         self._log.write()  # no epoch is missing in the log that a resumed job continues
         event = self._checkpointing.write(cut, self._hooks.warn)

@@ -19,7 +19,6 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
-from dpa.protocol.wire.cut import Cut, WriteCheckpoint
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.protocol.wire.events import Event, TasksGone, TaskStarted
@@ -39,6 +38,7 @@ from dpa.protocol.wire.instructions import (
     StartTasks,
     StopTasks,
 )
+from dpa.protocol.wire.snapshots import JobSnapshot, WriteCheckpoint
 
 T = TypeVar("T")
 
@@ -212,7 +212,7 @@ class LocalMachines(ABC):
     def poll(self, poll: Poll) -> None: ...
 
     @abstractmethod
-    def write(self, cut: Cut) -> None:
+    def write(self, cut: JobSnapshot) -> None:
         """Write a checkpoint."""
 
     @abstractmethod

@@ -56,12 +56,12 @@ class Archive:
     _slot: int = field(default=0, init=False)
     _parts: tuple[Part, ...] = field(default=(), init=False)
 
-    def cut(self, slot: int, task: ReduceTask) -> Callable[[], WrittenSnapshot | NotWritten]:
+    def start_saving(self, slot: int, task: ReduceTask) -> Callable[[], WrittenSnapshot | NotWritten]:
         """Mark what a task has, or what of it has changed, for a slot of the store's chain. Returns what writes it. Any
         thread may call that, once, before the next cut, while the task continues."""
         before = self._parts if slot == self._slot + 1 and not self._is_long() else ()
         self._parts = ()
-        saving = task.cut(partial(written, dumps=self.dumps), self.guard, increment=bool(before))
+        saving = task.start_saving(partial(written, dumps=self.dumps), self.guard, increment=bool(before))
         write = partial(self._write, slot, saving, before if saving.is_increment else ())
         if saving.goes_on:
             return write

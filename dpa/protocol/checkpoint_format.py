@@ -204,7 +204,8 @@ SCHEMA = Schema(
         "dpa.execution.snapshots": "TaskSnapshot",
         "dpa.execution.states": "Gone StatePart",
         "dpa.protocol.restore": "AskedStage",
-        "dpa.protocol.wire.cut": "ChannelTime Cut OperatorCut Reached SourceCut",
+        "dpa.protocol.wire.snapshots": "ChannelTime Cut=JobSnapshot OperatorCut=OperatorSnapshot Reached=TimeReached "
+        "SourceCut=SourceSnapshot",
         "dpa.protocol.wire.instructions": "Commit",
         "dpa.routing.assignment": "KeySplit Single",
         "dpa.routing.table": "RoutingTable",

@@ -16,8 +16,8 @@ from dpa.protocol.recovery import SavedJob
 from dpa.protocol.restore import AskedStage, asked, begins_with, continued
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sinks.sink import Newest, Sink
 
 
@@ -90,7 +90,7 @@ class Checkpointing:
         self._files: Mapping[str, Sequence[Sequence[FileRef]]] = {}
         times = CheckpointTimes(saved.options.every, self._chain.next, self._read)
         if found is not None:
-            cut: Cut
+            cut: JobSnapshot
             [(cut, self._before)] = read(below_head(self._data, found)[1], self._data.job)
             graph = continued(graph, cut, self._before)
             times = replace(times, epoch=cut.epoch, staged=cut.staged)
@@ -115,7 +115,7 @@ class Checkpointing:
         archive = Archive(self._data, address, self._dumps)
         return Beginning(self.graph.without_splits(), archive, files, self._before.get(address.stage))
 
-    def write(self, cut: Cut, warn: Callable[[str], None]) -> CheckpointWritten | CheckpointFailed:
+    def write(self, cut: JobSnapshot, warn: Callable[[str], None]) -> CheckpointWritten | CheckpointFailed:
         """Add a checkpoint to the chain, and remove those that are too old; `warn` if these stay.
 
         Raises:

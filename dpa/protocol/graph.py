@@ -20,8 +20,8 @@ from dpa.errors import ConfigError
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
-from dpa.protocol.wire.cut import NOTHING_REACHED, Reached
 from dpa.protocol.wire.instructions import Commit
+from dpa.protocol.wire.snapshots import NOTHING_REACHED, TimeReached
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.event_time import SourceTime
@@ -168,7 +168,7 @@ class Stage:
     scattered: bool = False
     windows: ClosingWindows | None = None
     emits_at_end: bool = False
-    reached: Reached = NOTHING_REACHED
+    reached: TimeReached = NOTHING_REACHED
 
     def __post_init__(self) -> None:
         if self.migrates and self.first is not None and self.first.splits:

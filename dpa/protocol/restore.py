@@ -16,7 +16,7 @@ from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.wire.cut import Cut, OperatorCut
+from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot
 from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.options import RING
@@ -46,7 +46,7 @@ def asked(*stages: Stage) -> dict[str, AskedStage]:
     return {of.name: AskedStage(of.tasks, asdict(of.grouping), ring) for of, ring in zip(stages, rings, strict=True)}
 
 
-def continued(graph: Graph, cut: Cut, before: Mapping[str, AskedStage] | None = None) -> Graph:
+def continued(graph: Graph, cut: JobSnapshot, before: Mapping[str, AskedStage] | None = None) -> Graph:
     """The graph as it continues from a cut. A stage keeps its number of tasks at the cut, unless the job now asks for
     another number than `before`; None: it asks for the same."""
     before = before or asked(*graph.stages)
@@ -102,7 +102,7 @@ class _GroupedTable(RoutingTable):
         return owners
 
 
-def _with_table(stage: Stage, cut: OperatorCut, before: AskedStage) -> Stage:
+def _with_table(stage: Stage, cut: OperatorSnapshot, before: AskedStage) -> Stage:
     # Keys stay with the tasks that had them if the ring has the same tokens, and the policy can go on from the table.
     # Else the plain ring gives them out, and the policy learns again. The table gains or loses tasks as the stage does.
     balance, table = stage.balance, cut.table

@@ -15,14 +15,14 @@ Loop = Callable[..., Any]
 
 
 def compiled(loop: Loop) -> Any:
-    return _kept(loop)
+    return _cached(loop)
 
 
 def compiled_for(signature: str) -> Callable[[Loop], Any]:
-    return lambda loop: _kept(loop, signature)
+    return lambda loop: _cached(loop, signature)
 
 
-def _kept(loop: Loop, signature: str | None = None) -> Any:
+def _cached(loop: Loop, signature: str | None = None) -> Any:
     try:
         return njit(signature, cache=True)(loop)
     except RuntimeError:  # numba found no directory to keep it in

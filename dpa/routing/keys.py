@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.types as pat
 
-from dpa._util.words import as_text, converted
+from dpa._util.words import converted, text_hint
 from dpa.errors import KeyTypeError
 
 Component: TypeAlias = str | int | bool | bytes | date | Decimal | None
@@ -147,4 +147,4 @@ def _remedy(found: pa.DataType) -> str:
     if pat.is_nested(found):
         text = converted("to_json(x) AS x", 'json.dumps(row["x"])')
         return f"make text of them: {text}"
-    return f"make text of them: {as_text('x')}"
+    return f"make text of them: {text_hint('x')}"

@@ -13,9 +13,9 @@ from dpa._secrets import hidden
 from dpa._util.outages import HERE, may_pass
 from dpa.errors import TableError
 from dpa.protocol.checkpoint_format import written
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.protocol.wire.events import PollDone
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import Feed, Position
@@ -37,7 +37,7 @@ class OpenFeeds:
         self._is_over = is_over
         self._unpacking = threading.Lock()
         self._feeds: Mapping[str, Feed] = {}
-        self._newest: Cut | None = None
+        self._newest: JobSnapshot | None = None
 
     def poll(self, stage: str, position: Position) -> PollDone | None:
         """What has come to the input of `stage` after a position; waits a moment if nothing has. None: the generation
@@ -52,7 +52,7 @@ class OpenFeeds:
         more = None if page.position is None else Position(page.position)
         return PollDone(stage, tuple(page.splits), more)
 
-    def release(self, written: Cut) -> None:
+    def release(self, written: JobSnapshot) -> None:
         """Let feeds forget what no checkpoint needs, unless a reference is to read it; `written`: the newest."""
         # The job may continue with either of the two newest: what the older one has read can go.
         before, self._newest = self._newest, written

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.nodes import BackendNode, Place
+from dpa.protocol.wire.nodes import BackendNode, Placer
 from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
 from dpa.telemetry.mailbox import Mailbox
 
@@ -46,18 +46,18 @@ class RayBackend:
             return alive_nodes()
 
     @contextmanager
-    def prepared(self, tasks: int, place: Place | None = None) -> Iterator[RayRunner]:
+    def prepared(self, tasks: int, placer: Placer | None = None) -> Iterator[RayRunner]:
         """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray
         ends in the background too, once the plan has been run, if it was started for the job."""
         is_over = threading.Event()
-        with Background(self._started(tasks, place, is_over)) as started:
+        with Background(self._started(tasks, placer, is_over)) as started:
             try:
                 yield RayRunner(started)
             finally:
                 is_over.set()
 
     @contextmanager
-    def _started(self, tasks: int, place: Place | None, is_over: threading.Event) -> Iterator[Generations]:
+    def _started(self, tasks: int, placer: Placer | None, is_over: threading.Event) -> Iterator[Generations]:
         session = ray_session(
             self.address,
             actors=tasks + _OWN_ACTORS,
@@ -71,7 +71,7 @@ class RayBackend:
             # as they begin, which are most of this package, come after.
             from dpa.runtime.launch import Generations
 
-            with Generations(tasks, place, self.job) as generations:
+            with Generations(tasks, placer, self.job) as generations:
                 yield generations
 
 

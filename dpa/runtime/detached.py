@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.instructions import Answer
-from dpa.runtime.actors.answers import KeptAnswers
+from dpa.runtime.actors.answers import PendingRequests
 from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
 
 _LINGER_SECONDS = 3.0
@@ -34,7 +34,7 @@ class DriverActor:
     """The process of a driver. Its output also goes to this actor's log in Ray's directory of logs."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
-        self._answers = KeptAnswers()
+        self._answers = PendingRequests()
         self._printed: deque[str] = deque(maxlen=_KEPT_LINES)
         self._ended = threading.Event()
         self._process = subprocess.Popen(

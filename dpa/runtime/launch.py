@@ -24,7 +24,7 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, 
 from dpa.protocol.wire.events import CloseFeeds
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.protocol.wire.nodes import Place, Placed, TaskProcess
+from dpa.protocol.wire.nodes import Placed, Placer, TaskProcess
 from dpa.protocol.wire.relays import relays_for
 from dpa.runtime._kept_processes import Actor, KeptProcesses
 from dpa.runtime._machines import ENDED, Machines, Running
@@ -279,10 +279,10 @@ def _answer(call: ObjectRef) -> Any:
 class Generations:
     """A context with the actors of a job. Its end ends them."""
 
-    def __init__(self, tasks: int, place: Place | None, job: str) -> None:
-        """Start the actors of the first generation, for this number of tasks of stages. `place` chooses their nodes;
+    def __init__(self, tasks: int, placer: Placer | None, job: str) -> None:
+        """Start the actors of the first generation, for this number of tasks of stages. `placer` chooses their nodes;
         None: Ray spreads them. On a Ray of others, requests find the coordinator by the `job`'s name."""
-        self._tasks, self._place = tasks, place
+        self._tasks, self._placer = tasks, placer
         self._name = None if is_of_this_process() else free_name(job)
         self._writes = False
         self._machines = Machines()
@@ -359,7 +359,7 @@ class Generations:
         dying.wait_for_end(kept.taken)
 
     def _launch(self, generation: int, kept: KeptProcesses | None = None) -> Launched:
-        placed = None if self._place is None else self._place(self._machines.usable())
+        placed = None if self._placer is None else self._placer(self._machines.usable())
         return Launched(self._tasks, placed, None if self._name is None else named(self._name, generation), kept)
 
 

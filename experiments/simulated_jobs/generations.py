@@ -22,9 +22,9 @@ from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.graph import Graph
 from dpa.protocol.recovery import CheckpointOptions, Death, Recoveries, RecoveryOptions, SavedJob
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.instructions import Commit
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.tolerance import Letter
 from experiments.simulated_jobs._files import KilledError, SimulatedFiles
 from experiments.simulation.checks.published import LEFT
@@ -283,7 +283,7 @@ class SimulatedGenerations:
         cluster.kill(victim)
         if victim != COORDINATOR:
             return None
-        for cut in [event for event in cluster.pending if isinstance(event, Cut)]:  # its process is killed amid
+        for cut in [event for event in cluster.pending if isinstance(event, JobSnapshot)]:  # its process is killed amid
             self.files.left = fault.writes
             try:
                 cluster.saving.write(cut)

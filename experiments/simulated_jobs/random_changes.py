@@ -11,9 +11,9 @@ from dpa.placement.model import Cluster, Node
 from dpa.placement.online import OnlineOptions, OnlinePlacement
 from dpa.protocol.graph import CheckpointTimes, Graph
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sources.feed import Position
 from experiments.simulated_jobs.pauses import Pauses
 from experiments.simulation.cluster import SimulatedCluster
@@ -170,7 +170,7 @@ def _with_more_lateness(graph: Graph, draw: random.Random) -> Graph:
     return replace(graph, stages=tuple(stages))
 
 
-def _continued(rounds: Mapping[str, Mapping[int, int]], cut: Cut, graph: Graph) -> dict[str, dict[int, int]]:
+def _continued(rounds: Mapping[str, Mapping[int, int]], cut: JobSnapshot, graph: Graph) -> dict[str, dict[int, int]]:
     """Rounds by the numbers that tasks have behind a cut; none of stages whose tables begin anew."""
     return {
         name: {index: of.get(member, 0) for index, member in enumerate(cut.operators[name].table.members)}

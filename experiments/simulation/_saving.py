@@ -13,8 +13,8 @@ from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.restore import asked, begins_with
 from dpa.protocol.task.user_code import Archive, UserCode
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten
+from dpa.protocol.wire.snapshots import JobSnapshot
 from experiments.simulation.job import SimulatedJob
 
 
@@ -27,7 +27,7 @@ class Saving(Protocol):
     def restore(self, address: Address, code: UserCode) -> None:
         """Let a task's user code begin with its part of the states."""
 
-    def write(self, cut: Cut) -> CheckpointWritten | CheckpointFailed:
+    def write(self, cut: JobSnapshot) -> CheckpointWritten | CheckpointFailed:
         """Write a checkpoint.
 
         Raises:
@@ -54,7 +54,7 @@ class KeptCuts(Saving):
             stage_before = None if before is None else asked(before[address.stage])[address.stage]
             code.reduce_task.restore(*begins_with(stage, snapshots, address.index, stage_before))
 
-    def write(self, cut: Cut) -> CheckpointWritten | CheckpointFailed:
+    def write(self, cut: JobSnapshot) -> CheckpointWritten | CheckpointFailed:
         """It may fail, as the job says."""
         if self._random.random() < self._job.write_failures:
             return CheckpointFailed("the disk is full", cut.slot)
@@ -69,13 +69,13 @@ class StoredCheckpoints(Saving):
 
     def archive(self, address: Address) -> Archive:
         """By files."""
-        return self._checkpointing.beginning(address).archive.cut
+        return self._checkpointing.beginning(address).archive.start_saving
 
     def restore(self, address: Address, code: UserCode) -> None:
         """With what is in the files."""
         self._checkpointing.beginning(address).restore(code)
 
-    def write(self, cut: Cut) -> CheckpointWritten | CheckpointFailed:
+    def write(self, cut: JobSnapshot) -> CheckpointWritten | CheckpointFailed:
         """As a slot of the chain."""
         return self._checkpointing.write(cut, lambda warning: None)
 

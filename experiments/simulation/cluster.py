@@ -22,7 +22,6 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address, Present
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.epochs import EndedEpoch
 from dpa.protocol.wire.events import (
@@ -41,6 +40,7 @@ from dpa.protocol.wire.events import (
 )
 from dpa.protocol.wire.instructions import Answer, Commit, Instruction, Poll, Send
 from dpa.protocol.wire.messages.cuts import GoOn
+from dpa.protocol.wire.snapshots import JobSnapshot
 from experiments.simulation._hosts import Hosts
 from experiments.simulation._saving import KeptCuts, Saving, StoredCheckpoints
 from experiments.simulation._user_codes import UserCodes
@@ -59,7 +59,7 @@ class StartEnds:
     nodes: tuple[str | None, ...]
 
 
-_Own: TypeAlias = StartEnds | Cut | UserCode | OnTheWay
+_Own: TypeAlias = StartEnds | JobSnapshot | UserCode | OnTheWay
 """What a driver ends: a start, or the writing of a checkpoint, or of a task's part of one; or what relays do."""
 
 
@@ -114,7 +114,7 @@ class SimulatedCluster(LocalMachines):
         self._starting: StartEnds | None = None
         self.dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
-        self.checkpoints: list[Cut] = []
+        self.checkpoints: list[JobSnapshot] = []
         self.rounds: dict[int, Rounds] = {}
         self.ended: list[EndedEpoch] = []
         self._ways = Ways(job, seed, self._random, self.schedule, lambda: self.clock)
@@ -272,7 +272,7 @@ class SimulatedCluster(LocalMachines):
             self._overheard(envelope)
         self._ways.send(envelope)
 
-    def write(self, cut: Cut) -> None:
+    def write(self, cut: JobSnapshot) -> None:
         self.rounds[cut.epoch] = {**self._invariants.rounds_at_cut}
         self.schedule(self._starts.uniform(0, self._job.write_seconds), COORDINATOR, cut)
 

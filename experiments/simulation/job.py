@@ -18,7 +18,6 @@ from dpa.protocol.restore import asked, continued
 from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import (
     CancelChange,
     Event,
@@ -32,6 +31,7 @@ from dpa.protocol.wire.events import (
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sources.feed import Position
 from dpa.sources.splits import Split
 from experiments.simulation.checks.published import Finals
@@ -158,7 +158,7 @@ class SimulatedJob:
         return PollDone(stage, splits[start:stop], Position(stop) if splits[stop:] else None)
 
 
-def behind(job: SimulatedJob, cut: Cut | None, graph: Graph | None = None) -> SimulatedJob:
+def behind(job: SimulatedJob, cut: JobSnapshot | None, graph: Graph | None = None) -> SimulatedJob:
     """The job as it goes on behind a cut of it, with snapshots as `SimulatedCluster` writes them; None: as it begins.
     Nobody dies, and nobody asks for anything. `graph`: its graph from then on, if that is another one."""
     job = replace(job, deaths=(), requests=())

@@ -29,7 +29,7 @@ from dpa.runtime.actors._coordinating import Coordinating
 from dpa.runtime.actors._starting import Prepared
 from dpa.runtime.actors._task import Handles, Task
 from dpa.runtime.actors.actor import StageActor, TaskActor, create
-from dpa.runtime.actors.answers import RESTARTED, KeptAnswers
+from dpa.runtime.actors.answers import RESTARTED, PendingRequests
 from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.actors.pickled import opened
 from dpa.runtime.packed_plan import PackedPlan
@@ -54,7 +54,7 @@ class Begun(Coordinating):
         self,
         deliveries: Mapping[str, Delivery],
         relays: Mapping[Address, Any],
-        answers: KeptAnswers,
+        answers: PendingRequests,
         attempts_left: int,
     ) -> None:
         plan = RunPlan(GRAPH, tasks={}, deliveries=deliveries, generation=1, attempts_left=attempts_left)
@@ -71,10 +71,10 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Begun]]:
     def begin(
         deliveries: Mapping[str, Delivery] = {},
         relays: Mapping[Address, Any] = {},
-        answers: KeptAnswers | None = None,
+        answers: PendingRequests | None = None,
         attempts_left: int = 0,
     ) -> Begun:
-        made.append(Begun(deliveries, relays, answers or KeptAnswers(), attempts_left))
+        made.append(Begun(deliveries, relays, answers or PendingRequests(), attempts_left))
         return made[-1]
 
     yield begin
@@ -177,7 +177,7 @@ def test_a_coordinator_goes_on_in_a_later_generation_whatever_fails_of_an_earlie
 
 def test_a_death_that_is_noticed_while_a_coordinator_is_reset_ends_nothing(begun: Callable[..., Begun]) -> None:
     """As where a machine has two tasks: the next generation would end with the death of the second."""
-    answers = KeptAnswers()
+    answers = PendingRequests()
     answers.expect(7)
     coordinator = begun(answers=answers, attempts_left=1)
 

@@ -105,7 +105,7 @@ class World:
         committed and collected, as far as the storage works."""
         self.files.failures = failures
         slot, model = self.chain.next, pickle.dumps(self.model)
-        writes = [archive.cut(slot, task) for archive, task in zip(self.archives, self.tasks, strict=True)]
+        writes = [archive.start_saving(slot, task) for archive, task in zip(self.archives, self.tasks, strict=True)]
         if self.draw.random() < 0.5:
             self.process()
         written = [write() for write in writes]

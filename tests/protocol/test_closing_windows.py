@@ -22,7 +22,6 @@ from wires import (
 from dpa.execution.reduce_task import Piece
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.events import ProcessDone, PublishDone, RangesExtracted, StatesInstalled, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Publish
 from dpa.protocol.wire.messages import Message
@@ -33,6 +32,7 @@ from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTra
 from dpa.protocol.wire.messages.splits import SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import CurrentTable
 from dpa.protocol.wire.metrics import EventTimeStats, TaskStats
+from dpa.protocol.wire.snapshots import TimeReached
 from dpa.routing.hashing import ALL_HASHES
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import MemorySplit
@@ -143,7 +143,7 @@ CLOSED_ALONE = ClosingWindows(lateness=5, publishes_closed=True)
 class Coordinator(CoordinatorWire):
     """A source, and two stages of a task each, whose windows are closed every second at most."""
 
-    def __init__(self, first: Reached | None = None, second: Stage = SECOND_STAGE, **publishes: object) -> None:
+    def __init__(self, first: TimeReached | None = None, second: Stage = SECOND_STAGE, **publishes: object) -> None:
         """`publishes`: what the first stage publishes, and when."""
         windows = Stage("first", 1, **{"windows": ClosingWindows(lateness=5), **publishes})
         stages = (
@@ -198,7 +198,7 @@ def test_an_epoch_ends_when_event_time_has_passed_the_end_of_an_open_window() ->
 
 
 def test_so_it_does_for_windows_that_were_open_behind_the_cut_with_which_the_job_begins() -> None:
-    coordinator = Coordinator(Reached(400, 395, 480))
+    coordinator = Coordinator(TimeReached(400, 395, 480))
     assert coordinator.told(1.0, event_time=500) == [SOURCE]
 
 

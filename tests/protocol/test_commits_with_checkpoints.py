@@ -7,12 +7,12 @@ from wires import INPUT, CoordinatorWire, instructed, last_table, reducer, sent
 
 from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Edge, Graph, Publishing, Stage, StageInput, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.cut import WriteCheckpoint
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
 from dpa.protocol.wire.instructions import Commit, Instruction
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
 from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.snapshots import WriteCheckpoint
 
 
 class Coordinator(CoordinatorWire):
@@ -53,7 +53,7 @@ class Coordinator(CoordinatorWire):
 def named(instructions: list[Instruction]) -> list[tuple[int, tuple[Any, ...]]]:
     """What the checkpoint that is to be written says is staged."""
     [write] = instructed(instructions, WriteCheckpoint)
-    return [(commit.epoch, commit.staged) for commit in write.cut.staged]
+    return [(commit.epoch, commit.staged) for commit in write.snapshot.staged]
 
 
 def commits(instructions: list[Instruction]) -> list[int]:
@@ -78,7 +78,7 @@ def test_what_is_staged_is_committed_once_the_checkpoint_is_written_that_names_i
 def test_the_rows_that_were_published_are_counted_also_those_before_the_checkpoint_with_which_a_job_begins() -> None:
     coordinator = Coordinator(published=100)
     [write] = instructed(coordinator.checkpoint(1, 10.0), WriteCheckpoint)
-    assert write.cut.operators[REDUCER].published == 106
+    assert write.snapshot.operators[REDUCER].published == 106
     aggregation = coordinator.coordinator.snapshot()[REDUCER].aggregation
     assert aggregation is not None and aggregation.rows == 106
 

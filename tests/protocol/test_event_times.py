@@ -11,10 +11,10 @@ from wires import CoordinatorWire
 from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import ChannelTime
 from dpa.protocol.wire.events import PollDone
 from dpa.protocol.wire.messages.splits import SplitRequest, SplitReturned
 from dpa.protocol.wire.metrics import EventTimeStats
+from dpa.protocol.wire.snapshots import ChannelTime
 from dpa.sources.event_time import SourceTime
 from dpa.sources.feed import Position
 from dpa.sources.splits import MemorySplit, NumberedSplit, channel_of

@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
     "a key that is gone comes back": (ObjectTable, "_remove", "[*self._removed, *removed]", "[*self._removed]", 105),
     "an increment of a checkpoint that failed taken for written": (
         Archive,
-        "cut",
+        "start_saving",
         "self._parts if slot == self._slot + 1 and not self._is_long() else ()",
         "tuple(part for part in self._parts if part.file.number < slot)",
         246,

@@ -15,13 +15,13 @@ from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Stage, StageInput
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.events import PollDone, Tick
 from dpa.protocol.wire.instructions import NextStep
 from dpa.protocol.wire.messages.cuts import Pause, Paused
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
 from dpa.protocol.wire.metrics import EventTimeStats, TaskStats
+from dpa.protocol.wire.snapshots import TimeReached
 from dpa.sources.event_time import SourceTime
 from dpa.sources.feed import Position
 from dpa.sources.splits import MemorySplit
@@ -59,7 +59,7 @@ class Coordinator(CoordinatorWire):
     """A source of which one split is known, and a stage whose windows are closed every second at most."""
 
     def __init__(self, at: float = 0.0, *, is_open: bool = True, reached: int | None = None) -> None:
-        known = {} if reached is None else {"reached": Reached(reached, reached)}
+        known = {} if reached is None else {"reached": TimeReached(reached, reached)}
         time = SourceTime(EventTime("read_at"), is_added=True)
         position = Position(1) if is_open else None
         stages = (

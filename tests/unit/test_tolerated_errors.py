@@ -20,8 +20,8 @@ from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.instructions import NextStep, OpenSplit, ProcessBlock, Publish
+from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.result import Result
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
@@ -332,7 +332,7 @@ def letters_behind_slow_cuts(place: Path) -> list[list[int]]:
 
     def watch(cluster: SimulatedCluster) -> None:
         for event in cluster.pending:
-            if isinstance(event, Cut):
+            if isinstance(event, JobSnapshot):
                 noted.setdefault(event.epoch, len(cluster.coordinator.failed.letters))
 
     cluster, found = SimulatedCluster(job, seed=1, watch=watch), []

@@ -87,7 +87,7 @@ class SessionStates(ClosableStates[KeyedPart]):
     def close(self, until: int, key: KeyName) -> Reduced | None:
         """Only keys with a session that may have ended have their sessions joined. A session that ends at `until` stays
         open: rows of that time may still come, and join it."""
-        self.judge(until)
+        self.note_closed(until)
         ended = [_hashes(part)[ends_of(part.keys) < until] for part in self._parts]
         hashes = np.unique(np.concatenate([*ended, np.zeros(0, np.uint32)]))
         if not len(hashes):

@@ -42,7 +42,7 @@ class ClosableStates(States[P]):
         self._windowing = receiver.windowing
         self._closed: int | None = None
 
-    def judge(self, until: int) -> None:
+    def note_closed(self, until: int) -> None:
         self._closed = until if self._closed is None else max(until, self._closed)
 
 
@@ -93,7 +93,7 @@ class WindowStates(ClosableStates[StatePart]):
         return lacks
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        self.judge(until)
+        self.note_closed(until)
         shares = []
         for end, store in sorted(self._stores.items()):
             shares += self._timed(end, until)

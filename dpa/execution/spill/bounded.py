@@ -187,7 +187,7 @@ class BoundedStates(States[StatePart]):
         if self._first_spilled is None or self._first_spilled > until:
             return self._hot.close(until, key)
         shelf, shares = self._flush(), []
-        self._hot.judge(until)
+        self._hot.note_closed(until)
         self._first_spilled = None
         for cut in shelf.cuts(self._room.piece):
             store = self._read(cut)
@@ -200,8 +200,8 @@ class BoundedStates(States[StatePart]):
                     shelf.put(rest)
         return together(shares) if shares else None
 
-    def judge(self, until: int) -> None:
-        self._hot.judge(until)
+    def note_closed(self, until: int) -> None:
+        self._hot.note_closed(until)
 
     def _share(self, shelf: Shelf, key: KeyName) -> Reduced:
         shares: list[Reduced] = []

@@ -7,8 +7,8 @@ from enum import Enum
 
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
 from dpa.protocol.wire.messages.end import LastTable
+from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 
 
 class CutStep(Enum):
@@ -72,7 +72,7 @@ class CutInProgress:
         self.draining = self.at(CutStep.DRAINING)
         self.marked: set[Address] = set()
         self.written: dict[Address, object] = {}
-        self.checkpoint: Cut | None = None
+        self.checkpoint: JobSnapshot | None = None
 
     def at(self, step: CutStep) -> list[StageInCut]:
         return [stage for stage in self.stages.values() if stage.step is step]
@@ -82,9 +82,9 @@ class CutInProgress:
         frozen = all(stage.table is not None for stage in self.draining)
         return frozen and all(stage.step is CutStep.QUIET for stage in self.stages.values())
 
-    def sources(self) -> Mapping[str, SourceCut]:
+    def sources(self) -> Mapping[str, SourceSnapshot]:
         return {
-            name: SourceCut(
+            name: SourceSnapshot(
                 stage.splits.rest,
                 stage.splits.position,
                 stage.ledger.read,
@@ -96,11 +96,12 @@ class CutInProgress:
             if stage.is_source
         }
 
-    def operators(self) -> Mapping[str, OperatorCut]:
+    def operators(self) -> Mapping[str, OperatorSnapshot]:
         """What each operator stage has made of all records, without the snapshots, which are yet to be written."""
         found = {}
         for stage in self.draining:
             of, last = stage.progress, stage.table
             assert last is not None
-            found[of.name] = OperatorCut(last.table, {}, of.ledger.processed, of.cut_at, of.results.rows, last.rounds)
+            processed, rows = of.ledger.processed, of.results.rows
+            found[of.name] = OperatorSnapshot(last.table, {}, processed, of.cut_at, rows, last.rounds)
         return found

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.protocol.graph import Stage
-from dpa.protocol.wire.cut import ChannelTime
 from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.snapshots import ChannelTime
 from dpa.sources.event_time import SourceTime
 from dpa.sources.splits import Split, channel_of
 

@@ -132,7 +132,7 @@ class Decisions:
                 self.version = decision.version
                 self._applied.append(decision)
 
-    def kept(self, *, history: bool) -> tuple[Decision, ...]:
+    def recent(self, *, history: bool) -> tuple[Decision, ...]:
         """Those that are kept, in order; without `history` the newest applied ones alone."""
         kept = [*self._applied, *self._refused] if history else [*self._applied][-_RECENT:]
         return tuple(sorted(kept, key=lambda decision: decision.at))

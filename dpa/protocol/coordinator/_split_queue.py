@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import StageInput
-from dpa.protocol.wire.cut import ChannelTime
+from dpa.protocol.wire.snapshots import ChannelTime
 from dpa.sources.feed import Position
 from dpa.sources.splits import FirstRows, Joinable, Split
 from dpa.windows.options import micros

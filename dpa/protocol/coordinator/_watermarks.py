@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from dpa.protocol.coordinator._event_times import WatermarkHolder
 from dpa.protocol.coordinator.stage_progress import StageProgress
-from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.metrics import EventTimeStats
+from dpa.protocol.wire.snapshots import TimeReached
 
 _UNKNOWN = -(2**63)
 """Microseconds: before all rows."""
@@ -41,7 +41,7 @@ class Watermarks:
             if stage.spec.input.time is not None or not self._timed.isdisjoint(stage.feeders):
                 self._timed.add(name)
 
-    def cut(self) -> None:
+    def advance(self) -> None:
         """Sources have paused, so all that they have read is known: stages reach what that allows."""
         for name, (reached, _) in self._now().items():
             self._stages[name].time.reached = reached
@@ -80,9 +80,9 @@ class Watermarks:
             task = None if low.held.split is None else self._stages[low.source].splits.reader(low.held.split)
         return replace(reached, source=low.source, channel=channel, task=task)
 
-    def _now(self) -> dict[str, tuple[Reached, _Passed | None]]:
+    def _now(self) -> dict[str, tuple[TimeReached, _Passed | None]]:
         """What each stage would have reached if sources paused now, and what holds it back; None: nothing does."""
-        found: dict[str, tuple[Reached, _Passed | None]] = {}
+        found: dict[str, tuple[TimeReached, _Passed | None]] = {}
         passed: dict[str, _Passed | None] = {}
         for name, stage in self._stages.items():
             if stage.is_source:
@@ -97,7 +97,7 @@ class Watermarks:
         return found
 
 
-def _later(stage: StageProgress, low: _Passed | None) -> Reached:
+def _later(stage: StageProgress, low: _Passed | None) -> TimeReached:
     known, windows = stage.time.reached, stage.spec.windows
     watermark = known.watermark
     if low is not None and low.time != _UNKNOWN:
@@ -108,7 +108,7 @@ def _later(stage: StageProgress, low: _Passed | None) -> Reached:
     return replace(known, watermark=watermark, closed=closed)
 
 
-def _passes(stage: StageProgress, reached: Reached, low: _Passed | None) -> _Passed | None:
+def _passes(stage: StageProgress, reached: TimeReached, low: _Passed | None) -> _Passed | None:
     """What a stage passes on; None: it is idle."""
     windows = stage.spec.windows
     if low is None:

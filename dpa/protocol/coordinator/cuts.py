@@ -26,7 +26,6 @@ from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.cut import Cut, WriteCheckpoint
 from dpa.protocol.wire.epochs import EpochPhase
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed
 from dpa.protocol.wire.instructions import Commit
@@ -35,6 +34,7 @@ from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, SnapshotTaken, 
 from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointStats
+from dpa.protocol.wire.snapshots import JobSnapshot, WriteCheckpoint
 
 
 class CutState(State):
@@ -195,7 +195,7 @@ class Cuts(RuledMachine):
             return
         found.step = CutStep.QUIET
         if not self._cut.at(CutStep.EMITTING):
-            self.watermarks.cut()
+            self.watermarks.advance()
         self._note_step(EpochPhase.SOURCES, sender)
 
     def _note_step(self, phase: EpochPhase, task: Address) -> None:
@@ -291,7 +291,7 @@ class Cuts(RuledMachine):
         if len(cut.marked) < sum(len(stage.addresses) for stage in self._operators):
             return None
         self.times.has_snapshots(cut.epoch, now)
-        cut.checkpoint = Cut(
+        cut.checkpoint = JobSnapshot(
             cut.epoch,
             self._slot,
             cut.began_at - self._started_at,

@@ -172,7 +172,7 @@ class CoordinatorMachine(Machine):
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else {},
-            steps=tuple(replace(step, at=step.at - started_at) for step in self._membership.kept(history=history)),
+            steps=tuple(replace(step, at=step.at - started_at) for step in self._membership.recent(history=history)),
             placement_looks=self._planners.placement_looks(started_at) if history else (),
             placement_counts=self._planners.placement_counts,
             generation=self.generation,

@@ -97,7 +97,7 @@ class Membership(RuledMachine):
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
 
-    def kept(self, *, history: bool) -> list[TaskChange]:
+    def recent(self, *, history: bool) -> list[TaskChange]:
         return [*self.steps] if history else [*self.steps][-_RECENT:]
 
     def ask(self, request: TaskRequest) -> None:

@@ -22,7 +22,6 @@ from dpa.protocol.graph import Stage
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.cut import Reached
 from dpa.protocol.wire.events import PollDone
 from dpa.protocol.wire.instructions import Poll
 from dpa.protocol.wire.messages import Message
@@ -32,6 +31,7 @@ from dpa.protocol.wire.messages.members import Left
 from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
+from dpa.protocol.wire.snapshots import TimeReached
 from dpa.routing.members import MemberChange
 
 
@@ -172,7 +172,7 @@ class StageProgress(RuledMachine):
         return self.time.is_due(self._coordinator.now) and self.is_running and not self.has_nothing_left
 
     @property
-    def cut_at(self) -> Reached:
+    def cut_at(self) -> TimeReached:
         return replace(self.time.reached, opens=self.opens, channels=self.splits.channels)
 
     def begin_change(self, change: MemberChange) -> None:
@@ -215,7 +215,7 @@ class StageProgress(RuledMachine):
             phase=str(self.state.value),
             tasks=tuple(tasks.tasks.values()),
             version=self._decisions.version,
-            decisions=self._decisions.kept(history=history),
+            decisions=self._decisions.recent(history=history),
             decision_counts=dict(self._decisions.counts),
             samples=self._loads.samples(self.tasks) if history else (),
             latency=LatencySketch.union([end.latency]) if history else None,

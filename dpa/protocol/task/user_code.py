@@ -178,7 +178,7 @@ class UserCode:
             case ExtractRanges(table, most):
                 return RangesExtracted(self.reduce_task.extract_piece(table, most))
             case InstallStates(parts, rows, merges):
-                self.reduce_task.keep(rows)
+                self.reduce_task.add_rows(rows)
                 take_in = self.reduce_task.merge if merges else self.reduce_task.install
                 take_in(parts)
                 return StatesInstalled(self.reduce_task.first_open)
@@ -197,7 +197,7 @@ class UserCode:
     def _judge(self, closed: int | None) -> None:
         # A new task may get rows of windows that the others have closed: to it these rows are late too.
         if closed is not None and self._is_later(closed):
-            self.reduce_task.judge(closed)
+            self.reduce_task.note_closed(closed)
 
     def _is_later(self, until: int) -> bool:
         """Whether this event time closes windows that are still open; note it."""

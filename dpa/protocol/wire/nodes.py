@@ -44,5 +44,5 @@ class Placed:
     online: OnlinePlacement | None = None
 
 
-Place = Callable[[Sequence[BackendNode]], Placed]
+Placer = Callable[[Sequence[BackendNode]], Placed]
 """Chooses the nodes of a job's tasks among those that are there."""

@@ -21,7 +21,6 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorStat
 from dpa.protocol.plan import CancelJob, Request, RunOutcome, RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
-from dpa.protocol.wire.cut import Cut, WriteCheckpoint
 from dpa.protocol.wire.events import (
     CheckpointFailed,
     Committed,
@@ -48,9 +47,10 @@ from dpa.protocol.wire.instructions import (
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
+from dpa.protocol.wire.snapshots import JobSnapshot, WriteCheckpoint
 from dpa.runtime.actors._starting import LateStart, Prepared, require_all, starts_at_once, watch
 from dpa.runtime.actors._task import Handles
-from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, KeptAnswers, Polled
+from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, PendingRequests, Polled
 from dpa.runtime.actors.failures import node_name
 from dpa.runtime.actors.relay import RelayedTask
 from dpa.runtime.asides import LoggedEpochs, OpenFeeds
@@ -71,7 +71,7 @@ class Coordinating(RelayedTask):
         plan: RunPlan,
         packed: PackedPlan,
         store: CheckpointStore | None,
-        answers: KeptAnswers,
+        answers: PendingRequests,
     ) -> None:
         """As `CoordinatorActor.begin`; the `actors` become tasks."""
         self._ended = threading.Event()
@@ -285,7 +285,7 @@ class Coordinating(RelayedTask):
             if not self._commits:
                 return
 
-    def _write(self, cut: Cut) -> Event:
+    def _write(self, cut: JobSnapshot) -> Event:
         """Write a checkpoint while records flow. A job that was asked to stop ends then."""
         assert self._checkpointing is not None
         self._log.write()  # no epoch is missing in the log that a resumed job continues

@@ -21,7 +21,7 @@ from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import Placed
 from dpa.runtime.actors.actor import StageActor, create
-from dpa.runtime.actors.answers import KeptAnswers, Polled
+from dpa.runtime.actors.answers import PendingRequests, Polled
 from dpa.runtime.actors.failures import cause_of, failure
 
 _LOOK_SECONDS = 0.1
@@ -39,7 +39,7 @@ class Prepared:
 
     def __init__(
         self,
-        answers: KeptAnswers,
+        answers: PendingRequests,
         waiting: Mapping[Address, ActorHandle] = MappingProxyType({}),
         idle: Sequence[ActorHandle] = (),
         placed: Placed | None = None,

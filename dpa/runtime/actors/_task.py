@@ -164,7 +164,7 @@ class StageTask(Task):
         if beginning is None:
             self._user_code = plan.user_code(address, time.perf_counter, trial=trial, room=room)
         else:
-            archive = replace(beginning.archive, guard=threading.Lock()).cut
+            archive = replace(beginning.archive, guard=threading.Lock()).start_saving
             self._user_code = plan.user_code(address, time.perf_counter, archive, trial, room)
             beginning.restore(self._user_code)
         self._slowness = Slowness(plan, address)

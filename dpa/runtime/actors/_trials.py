@@ -104,7 +104,7 @@ def _tried_here(task: StageTask, address: Address, work: bytes) -> str:
         found: Work = pickle.loads(work)
         if isinstance(found, tuple):
             assert not isinstance(task, Emission)
-            ReduceTask(task, address.index).tried(found)
+            ReduceTask(task, address.index).process_in_trial(found)
         else:
             assert isinstance(task, Emission)
             for _ in task.steps(OneBatch(found), lambda: 0.0):

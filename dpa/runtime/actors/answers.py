@@ -20,7 +20,7 @@ _CLOSE_SECONDS, _LOOK_SECONDS = 3.0, 0.05
 """How long a job that has ended keeps answers for those who asked, and how often it looks whether there are any."""
 
 
-class KeptAnswers:
+class PendingRequests:
     """The requests whose answers have not arrived yet, in all generations of a job; used from several threads.
 
     Attributes:

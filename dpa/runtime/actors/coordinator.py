@@ -18,7 +18,7 @@ from dpa.runtime.actors._coordinating import Coordinating
 from dpa.runtime.actors._starting import Prepared
 from dpa.runtime.actors._task import Handles
 from dpa.runtime.actors.actor import TaskActor
-from dpa.runtime.actors.answers import RESTARTED, KeptAnswers, Polled
+from dpa.runtime.actors.answers import RESTARTED, PendingRequests, Polled
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class CoordinatorActor(TaskActor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answers = KeptAnswers()
+        self._answers = PendingRequests()
         self._prepared = Prepared(self._answers)
 
     @property

@@ -22,8 +22,8 @@ from dpa.driver.going_back import back_to
 from dpa.errors import CheckpointError, ConfigError, JobFailedError
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
 from dpa.protocol.wire.events import CheckpointWritten
+from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 from dpa.testing import LocalBackend
 
 _ROWS = count()
@@ -59,13 +59,13 @@ class Publishing(LocalBackend):
         assert times is not None
         slot = times.slot
         sources = {
-            stage.name: SourceCut(stage.input.splits, None, 1, 1)
+            stage.name: SourceSnapshot(stage.input.splits, None, 1, 1)
             for stage in plan.graph.stages
             if plan.graph.is_source(stage.name)
         }
-        operators = {stage.name: OperatorCut(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
+        operators = {stage.name: OperatorSnapshot(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
         for epoch in range(times.epoch + 1, times.epoch + 1 + self._epochs):
-            written = made.write(Cut(epoch, slot, 1.0, 0.1, sources, operators), print)
+            written = made.write(JobSnapshot(epoch, slot, 1.0, 0.1, sources, operators), print)
             assert isinstance(written, CheckpointWritten)
             slot = written.slot
             for sink in plan.sinks:

@@ -21,7 +21,7 @@ from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
+from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 from dpa.run import app
 from dpa.telemetry.observers import Unobserved
 from dpa.testing import LocalBackend
@@ -44,12 +44,12 @@ class Dying(LocalBackend):
             made = Checkpointing(store, plan.saved, plan.graph, plan.saved.generation, pickle.dumps)
             assert made.graph.checkpoints is not None
             sources = {
-                stage.name: SourceCut(stage.input.splits, None, 600, 1)
+                stage.name: SourceSnapshot(stage.input.splits, None, 600, 1)
                 for stage in plan.graph.stages
                 if stage.input.splits
             }
-            operators = {stage.name: OperatorCut(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
-            made.write(Cut(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
+            operators = {stage.name: OperatorSnapshot(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
+            made.write(JobSnapshot(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
             for generation in range(1, self._lives + self._others + 1):
                 if generation <= self._lives:
                     hooks.restart(Death(Address("reducer", 0), "killed", generation=generation - 1))

@@ -34,7 +34,7 @@ class Written:
 
     def __init__(self, task: ReduceTask, before: list[list[bytes]]) -> None:
         self.had = pickle.dumps([task.snapshot()])
-        self.saving = task.cut(pickle.dumps, nullcontext(), increment=bool(before))
+        self.saving = task.start_saving(pickle.dumps, nullcontext(), increment=bool(before))
         self.chain: list[list[bytes]] = [*(before if self.saving.is_increment else ()), []]
         self._pieces: Iterator[bytes] = self.saving.pieces()
         self.is_over = False

@@ -35,7 +35,7 @@ def task_of(kind: str, keys: int, room: Room) -> ReduceTask:
 def checkpoint(task: ReduceTask, directory: Path) -> None:
     """Write one."""
     chain = CheckpointStore.open(str(directory)).create("job")
-    written = Archive(chain.data, Address("sums", 0), pickle.dumps).cut(chain.next, task)()
+    written = Archive(chain.data, Address("sums", 0), pickle.dumps).start_saving(chain.next, task)()
     assert isinstance(written, WrittenSnapshot)
 
 

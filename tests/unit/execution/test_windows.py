@@ -285,7 +285,7 @@ def in_sessions(
     )
     task = ReduceTask(ReduceStage(made, KEY, letters=letters), 0)
     if closed is not None:
-        task.judge(closed)
+        task.note_closed(closed)
     for step in edge.steps(OneBatch(rows), lambda: 0.0):
         for _, block in step.blocks:
             task.process(block)

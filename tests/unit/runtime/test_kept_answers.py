@@ -6,11 +6,11 @@ import pytest
 
 from dpa.protocol.wire.instructions import Answer
 from dpa.runtime.actors import answers as module
-from dpa.runtime.actors.answers import KeptAnswers
+from dpa.runtime.actors.answers import PendingRequests
 
 
 def test_an_answer_is_kept_for_who_expects_it_until_it_has_arrived() -> None:
-    kept = KeptAnswers()
+    kept = PendingRequests()
     kept.expect(1)
     assert kept.found([1]) == []
     for number in (1, 2, None):
@@ -24,7 +24,7 @@ def test_an_answer_is_kept_for_who_expects_it_until_it_has_arrived() -> None:
 def test_a_job_that_ends_refuses_what_it_has_not_answered_and_waits_until_all_have_arrived(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept, found = KeptAnswers(), list[Answer]()
+    kept, found = PendingRequests(), list[Answer]()
     for number in (1, 2):
         kept.expect(number)
     kept.keep(Answer(1, "done"))

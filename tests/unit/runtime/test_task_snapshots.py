@@ -48,7 +48,7 @@ def task_of(keys: int, column: pa.Array | None = None) -> ReduceTask:
     task = ReduceTask(ReduceStage(receiver_of(Numbers()), "key"), 1)
     states = [Local(number) for number in range(keys)]
     task.install([ObjectPart(column, states, counts, counts, hash_column(column, 0))])
-    task.keep([pa.record_batch({"row": [1, 2]})])
+    task.add_rows([pa.record_batch({"row": [1, 2]})])
     return task
 
 
@@ -90,7 +90,7 @@ def states_in(slices: Iterable[TaskSnapshot]) -> dict[int, int]:
 @pytest.mark.parametrize("keys", [1, 50_000])
 def test_a_task_begins_with_what_was_written(tmp_path: Path, keys: int) -> None:
     chain = CheckpointStore.open(str(tmp_path)).create("job")
-    written = archive_of(chain).cut(chain.next, task_of(keys))()
+    written = archive_of(chain).start_saving(chain.next, task_of(keys))()
     assert isinstance(written, WrittenSnapshot) and [part.keys for part in written.parts] == [keys]
     slices = [*read_snapshots(chain.data, [files_of(written)])]
     assert sum(rows.num_rows for part in slices for rows in part.rows) == 2
@@ -101,7 +101,7 @@ def test_only_what_has_changed_is_written_until_that_is_much(tmp_path: Path) -> 
     chain, task = CheckpointStore.open(str(tmp_path)).create("job"), task_of(1000)
     archive, expected, made = archive_of(chain), {number: number for number in range(1000)}, []
     for turn in range(12):
-        written = archive.cut(chain.next, task)()
+        written = archive.start_saving(chain.next, task)()
         assert isinstance(written, WrittenSnapshot)
         commit(chain, written)
         made.append([part.keys for part in written.parts])
@@ -120,21 +120,21 @@ def test_where_most_has_changed_all_is_written(tmp_path: Path) -> None:
     archive, lengths = archive_of(chain), []
     for slot, changed in enumerate((0, 500, 501, 1), start=1):
         put(task, dict.fromkeys(range(changed), 0))
-        lengths.append(len(files_of(archive.cut(slot, task)())))
+        lengths.append(len(files_of(archive.start_saving(slot, task)())))
     assert lengths == [1, 2, 1, 2]
 
 
 def test_what_a_task_gave_away_is_not_its_own_any_more_and_what_came_back_is(tmp_path: Path) -> None:
     chain, task = CheckpointStore.open(str(tmp_path)).create("job"), task_of(100)
     archive, table = archive_of(chain), table_giving({number: int(number >= 5) for number in range(100)})
-    assert len(files_of(archive.cut(1, task)())) == 1
+    assert len(files_of(archive.start_saving(1, task)())) == 1
     [gone] = task.extract(table).values()
     put(task, {3: 33})
-    written = archive.cut(2, task)()
+    written = archive.start_saving(2, task)()
     assert len(files_of(written)) == 2
     assert states_in(read_snapshots(chain.data, [files_of(written)])) == {3: 33, **{n: n for n in range(5, 100)}}
     task.install([gone.take(np.array([0], dtype=np.intp))])
-    written = archive.cut(3, task)()
+    written = archive.start_saving(3, task)()
     assert len(files_of(written)) == 3
     [back] = gone.keys[:1].to_pylist()
     expected = {3: 33, back: back, **{number: number for number in range(5, 100)}}
@@ -145,21 +145,22 @@ def test_what_a_task_gave_away_is_not_its_own_any_more_and_what_came_back_is(tmp
 def test_behind_a_checkpoint_that_failed_all_is_written(tmp_path: Path, failed: str) -> None:
     chain, task = CheckpointStore.open(str(tmp_path)).create("job"), task_of(100)
     archive, files = archive_of(chain), next(tmp_path.glob("job-*/files"))
-    commit(chain, archive.cut(chain.next, task)())
+    commit(chain, archive.start_saving(chain.next, task)())
     put(task, {1: 11})
     if failed == "not written":
         files.rename(tmp_path / "elsewhere")
         files.write_text("in the way")
-    assert isinstance(archive.cut(chain.next, task)(), NotWritten if failed == "not written" else WrittenSnapshot)
+    written = archive.start_saving(chain.next, task)()
+    assert isinstance(written, NotWritten if failed == "not written" else WrittenSnapshot)
     if failed == "not written":
         files.unlink()
         (tmp_path / "elsewhere").rename(files)
     put(task, {2: 22})
-    written = archive.cut(chain.next, task)()
+    written = archive.start_saving(chain.next, task)()
     assert len(files_of(written)) == 1
     commit(chain, written)
     put(task, {3: 33})
-    written = archive.cut(chain.next, task)()
+    written = archive.start_saving(chain.next, task)()
     assert len(files_of(written)) == 2
     commit(chain, written)
     found = states_in(read_snapshots(chain.data, [files_of(written)]))
@@ -169,24 +170,24 @@ def test_behind_a_checkpoint_that_failed_all_is_written(tmp_path: Path, failed: 
 def test_an_increment_behind_what_no_checkpoint_has_is_refused(tmp_path: Path) -> None:
     chain, task = CheckpointStore.open(str(tmp_path)).create("job"), task_of(100)
     archive, other = archive_of(chain), archive_of(chain)
-    commit(chain, other.cut(chain.next, task)())
-    commit(chain, other.cut(chain.next, task)())
-    archive.cut(chain.next - 1, task)()  # that of an attempt that had seemed to fail is in the chain
+    commit(chain, other.start_saving(chain.next, task)())
+    commit(chain, other.start_saving(chain.next, task)())
+    archive.start_saving(chain.next - 1, task)()  # that of an attempt that had seemed to fail is in the chain
     with pytest.raises(CheckpointError, match="is no file of slot"):
-        commit(chain, archive.cut(chain.next, task)())
-    commit(chain, archive.cut(chain.next, task)())
+        commit(chain, archive.start_saving(chain.next, task)())
+    commit(chain, archive.start_saving(chain.next, task)())
 
 
 def test_every_key_is_written_once(tmp_path: Path) -> None:
     keys = pa.array([f"key {number:050}" for number in range(100_000)])
     chain = CheckpointStore.open(str(tmp_path)).create("job")
-    [file] = files_of(archive_of(chain).cut(chain.next, task_of(len(keys), keys))())
+    [file] = files_of(archive_of(chain).start_saving(chain.next, task_of(len(keys), keys))())
     assert file.size < 1.9 * keys.nbytes
 
 
 def test_nothing_is_made_of_a_file_that_another_has_changed(tmp_path: Path) -> None:
     chain = CheckpointStore.open(str(tmp_path)).create("job")
-    [written] = files_of(archive_of(chain).cut(chain.next, task_of(1))())
+    [written] = files_of(archive_of(chain).start_saving(chain.next, task_of(1))())
     [file] = (path for path in tmp_path.rglob("*") if path.name == Path(written.path).name)
     content = bytearray(file.read_bytes())
     content[-3] ^= 1

@@ -1,4 +1,4 @@
-"""A cut of the stream: what a job can begin with again, as if it had read no more of its input."""
+"""What a job has at a cut of the stream, and can begin with again, as if it had read no more of its input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ChannelTime:
 
 
 @dataclass(frozen=True)
-class Reached:
+class TimeReached:
     """The event time that a stage has reached, in microseconds since 1970.
 
     Attributes:
@@ -43,11 +43,11 @@ class Reached:
     channels: Mapping[str, ChannelTime] = field(default_factory=dict)
 
 
-NOTHING_REACHED = Reached()
+NOTHING_REACHED = TimeReached()
 
 
 @dataclass(frozen=True, eq=False)
-class SourceCut:
+class SourceSnapshot:
     """What a source has read.
 
     Attributes:
@@ -61,11 +61,11 @@ class SourceCut:
     read: int
     tasks: int
     given: tuple[Split, ...] | None = None
-    reached: Reached = NOTHING_REACHED
+    reached: TimeReached = NOTHING_REACHED
 
 
 @dataclass(frozen=True, eq=False)
-class OperatorCut:
+class OperatorSnapshot:
     """What an operator stage has made of all records of the rows that are read.
 
     Attributes:
@@ -78,17 +78,17 @@ class OperatorCut:
     table: RoutingTable
     snapshots: Mapping[int, object]
     processed: int
-    reached: Reached = NOTHING_REACHED
+    reached: TimeReached = NOTHING_REACHED
     published: int = 0
     rounds: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
-    """A cut.
+class JobSnapshot:
+    """Of a whole job, as a checkpoint has it.
 
     Attributes:
-        epoch: its number: the stretches of the input that it ends, from the first on.
+        epoch: the one that ends with the cut, counted from the first.
         slot: of the store's chain, for which its snapshots are written.
         at: when it was begun, in seconds of the stream.
         seconds: that the sources waited for it.
@@ -100,8 +100,8 @@ class Cut:
     slot: int
     at: float
     seconds: float
-    sources: Mapping[str, SourceCut]
-    operators: Mapping[str, OperatorCut]
+    sources: Mapping[str, SourceSnapshot]
+    operators: Mapping[str, OperatorSnapshot]
     failed: Failed = NONE_FAILED
     staged: tuple[Commit, ...] = ()
 
@@ -110,7 +110,7 @@ class Cut:
         """Rows of the input that were read before it, since the job was begun, or begun again."""
         return sum(source.read for source in self.sources.values())
 
-    def with_snapshots(self, written: Mapping[Address, object]) -> Cut:
+    def with_snapshots(self, written: Mapping[Address, object]) -> JobSnapshot:
         operators = {
             name: replace(cut, snapshots={index: written[Address(name, index)] for index in cut.table.members})
             for name, cut in self.operators.items()
@@ -120,7 +120,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class WriteCheckpoint(Instruction):
-    """Coordinator: write down a cut, whose snapshots are written, so that the job can begin with it. Answered by
+    """Coordinator: write down a job whose tasks have written theirs, so that it can begin with that. Answered by
     `CheckpointWritten` or `CheckpointFailed`."""
 
-    cut: Cut
+    snapshot: JobSnapshot
