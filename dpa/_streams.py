@@ -7,6 +7,7 @@ from dataclasses import asdict
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpa._looks import Looks
 from dpa.config import ExecutorConfig
 from dpa.errors import ConfigError
 from dpa.windows.options import Windows
@@ -20,7 +21,7 @@ KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None
 """A column, several, a function of a record that gives the key, or None: all records have one key."""
 
 
-class Stream:
+class Stream(Looks):
     """The rows of one step of a flow. Every call adds a step and returns its rows.
 
     Attributes:

@@ -17,6 +17,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from dpa import config as job_config
+from dpa._looks import picture
 from dpa._streams import KeyedRows, Stream
 from dpa.config import ExecutorConfig
 from dpa.config.inputs import FORMATS
@@ -111,6 +112,12 @@ class Flow:
     ) -> Result:
         """Run the flow; arguments, result and errors are those of `Job.run`."""
         return self.job().run(observer, address=address, backend=backend, check=check, resume=resume, closes=closes)
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.name!r}: {', '.join(self._stages) or 'no steps'}>"
+
+    def _repr_html_(self) -> str:
+        return picture(self._stages)
 
     def _add(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> str:
         """Add a step with the keys of all `sections`; returns its name: `word` where none is given, with a number if

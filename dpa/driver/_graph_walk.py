@@ -1,6 +1,6 @@
 """Takes samples through a graph in this process, stage by stage, by the instructions of a real run.
 
-Each stage is one task, so a key has one state. What no stage takes records from is not run: no result is made.
+Each stage is one task, so a key has one state. What no stage takes records from is run only if its result is asked for.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ class Walk:
     """Samples on their way through a graph: the blocks on its edges, emitted and not yet taken. The stages are run in
     the graph's order, each once. `records` counts what each edge has carried, before any combiner."""
 
-    def __init__(self, compiled: Compiled, check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called after each step of user code, and may raise what is to end the walk."""
+    def __init__(
+        self, compiled: Compiled, check: Callable[[], None] = lambda: None, *, most_joined: int | None = MAX_JOINED
+    ) -> None:
+        """`check` is called after each step of user code, and may raise what is to end the walk. `most_joined`: about
+        the most rows that a join gives; None: all."""
         self.graph = compiled.graph
+        self._most_joined = most_joined
         self.records = [0] * len(self.graph.edges)
         self._check = check
         self._on_edge: dict[int, list[Block]] = defaultdict(list)
@@ -56,24 +60,35 @@ class Walk:
         """Emit what a stage makes of the blocks that have reached it, if stages follow; return these blocks."""
         blocks = [block for _, block in self.reached(stage)]
         self.pass_on(stage, blocks)
-        if self.graph.out_of(stage):
-            code = self._codes[stage]
-            finished = code.carry_out(Finish((), None))
-            assert isinstance(finished, FinishDone)
-            code.carry_out(Write(agreed([finished.schema]), is_first=True))
-            if code.reduce_task.share.table.num_rows:
-                self._read(stage, OpenResult())
+        if self.graph.out_of(stage) and self._share(stage).num_rows:
+            self._read(stage, OpenResult())
         return blocks
+
+    def result(self, stage: str) -> pa.Table:
+        """The rows that a stage which none follow makes of the blocks that have reached it."""
+        self._process(stage, [block for _, block in self.reached(stage)])
+        return self._share(stage)
 
     def pass_on(self, stage: str, blocks: Sequence[Block]) -> None:
         """Emit what a stage makes of blocks while they come, if stages follow."""
-        if not self.graph.out_of(stage):
-            return
+        if self.graph.out_of(stage):
+            self._process(stage, blocks)
+
+    def _process(self, stage: str, blocks: Sequence[Block]) -> None:
         code = self._codes[stage]
-        for block in thinned(blocks, MAX_JOINED) if code.reduce_task.receiver.has_sides else blocks:
+        if self._most_joined is not None and code.reduce_task.receiver.has_sides:
+            blocks = [*thinned(blocks, self._most_joined)]
+        for block in blocks:
             done = code.carry_out(ProcessBlock(block, 0))
             assert isinstance(done, ProcessDone)
             self._emit(stage, done.blocks)
+
+    def _share(self, stage: str) -> pa.Table:
+        code = self._codes[stage]
+        finished = code.carry_out(Finish((), None))
+        assert isinstance(finished, FinishDone)
+        code.carry_out(Write(agreed([finished.schema]), is_first=True))
+        return code.reduce_task.share.table
 
     def _read(self, stage: str, opening: OpenSplit | OpenResult) -> None:
         """Read what an instruction opens, and emit its records."""

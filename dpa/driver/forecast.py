@@ -10,7 +10,7 @@ with the distinct keys, what a join emits with the product of its sides, and nei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.driver._graph_walk import Walk
-from dpa.driver.inputs import Inputs, lazy_session
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.placing import PlacementForecast, Placing
 from dpa.driver.spec import JobSpec
 from dpa.driver.summary import hot_keys
@@ -196,6 +196,18 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
         opened = inputs.open(stack, lazy_session(spec.config, stack), stage=False)
         samples = {name: found.sample(SAMPLE_ROWS) for name, found in opened.items()}
         placing = None if spec.config.placement is None else Placing.of(spec, opened)
+    placement = None if placing is None else placing.forecast(nodes)
+    return forecast_of(spec, opened, samples, placement)
+
+
+def forecast_of(
+    spec: JobSpec,
+    opened: Mapping[str, OpenedInput],
+    samples: Mapping[str, tuple[int | None, pa.Table]],
+    placement: PlacementForecast | None = None,
+) -> Forecast:
+    """Forecast a run from these samples: for each source, the number of all rows, None if unknown, and some of them.
+    ExecutorError if user code fails on them."""
     compilation = spec.compilation({name: found.schema for name, found in opened.items()})
     compiled = compilation.compiled({})
     walk = Walk(compiled)
@@ -213,7 +225,6 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
         EdgeForecast(edge.source, edge.target, done, records)
         for edge, done, records in zip(compiled.graph.edges, operators, walk.records, strict=True)
     )
-    placement = None if placing is None else placing.forecast(nodes)
     return Forecast(spec.config.resolved(), tuple(stages), edges, placement)
 
 

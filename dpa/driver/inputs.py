@@ -4,7 +4,7 @@ at; and the one session of Spark that a job uses."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -71,6 +71,7 @@ class OpenedInput:
         frame_of: of such an input, does for splits that polls have given as `frame` for all.
         ends: whether that feed is closed by itself alone: Spark stages a table while the job runs.
         widened: the columns that are read as another type than some files have, as `n to int64`.
+        source: what tasks read, or would; None if Spark must stage it first.
     """
 
     splits: tuple[Split, ...]
@@ -81,6 +82,7 @@ class OpenedInput:
     frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table] | None = None
     ends: bool = False
     widened: tuple[str, ...] = ()
+    source: Feed | None = None
 
     @property
     def rows(self) -> int | None:
@@ -129,10 +131,29 @@ class Inputs:
             source.name: _Input(self._spec, source, kept and kept(source.name), early).open(stack, spark, stage)
             for source in self._spec.sources
         }
-        self._spec.compilation({name: found.schema for name, found in opened.items()})
+        self._require_columns(opened)
         if self._spec.config.until != Until() and all(found.feed is None or found.ends for found in opened.values()):
             raise self._spec.file.error("until", "no input of the job is open, so it ends with its input: leave it out")
         return opened
+
+    def look(self) -> dict[str, OpenedInput]:
+        """Open all inputs without Spark, for `source` alone: they have no splits. ConfigError if an input cannot be
+        read, is loaded by Spark, or lacks a column."""
+        opened = {}
+        for source in self._spec.sources:
+            with ExitStack() as stack:
+                opened[source.name] = _Input(self._spec, source, looks=True).open(stack, _no_spark, stage=False)
+        self._require_columns(opened)
+        return opened
+
+    def _require_columns(self, opened: Mapping[str, OpenedInput]) -> None:
+        self._spec.compilation({name: found.schema for name, found in opened.items()})
+
+
+def _no_spark() -> SparkSession:
+    raise TableError(
+        "Spark loads this input, and is not started to look at a step: give `read` some of its rows, or run the flow"
+    )
 
 
 def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
@@ -157,10 +178,13 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
 
 
 class _Input:
-    def __init__(self, spec: JobSpec, source: Step, kept: Kept | None, early: bool) -> None:
+    def __init__(
+        self, spec: JobSpec, source: Step, kept: Kept | None = None, early: bool = False, *, looks: bool = False
+    ) -> None:
         self._spec = spec
         self._source = source
         self._kept = kept
+        self._looks = looks
         self._key, self._given, self._drawn = spec.input_of(source)
         # A share of errors is one of all rows; event time that promises no order ends with the input.
         self._early = early and self._given.time is None and not isinstance(spec.config.max_errors, str)
@@ -200,6 +224,8 @@ class _Input:
         drawn = None
         if self._drawn is not None:
             drawn = RowSample(self._drawn.fraction, self._drawn.by, config.seed)
+        if self._looks and not reads_in_place(source):
+            _no_spark()
         if stage or reads_in_place(source, drawn):
             return self._as_table(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))
@@ -294,7 +320,7 @@ class _Input:
         polled = NumberedFeed(feed) if self._spec.tolerates else feed
         schema = None if feed.schema is None else known_schema(feed.schema)
         empty = pa.Table.from_batches([no_rows(schema or pa.schema([]))])
-        return OpenedInput((), schema, lambda: empty, sample, polled, frame_of)
+        return OpenedInput((), schema, lambda: empty, sample, polled, frame_of, source=feed)
 
     def _opened(
         self, feed: Feed, frame: Callable[[], DataFrame | pa.Table], split_rows: int | None = None
@@ -302,13 +328,14 @@ class _Input:
         """A feed that is read whole. Splits have at most as many rows as the limits say, or as `split_rows` does."""
         config = self._spec.config
         schema, limit = feed.schema and known_schema(feed.schema), config.limits.split_records
-        splits = tuple(all_splits(feed, limit if split_rows is None else min(limit, split_rows)))
+        size = limit if split_rows is None else min(limit, split_rows)
+        splits = () if self._looks else tuple(all_splits(feed, size))
 
         def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:
             return total_rows(splits), feed.sample(max_rows, config.seed, enough)
 
         widened = feed.widened if isinstance(feed, FileTable) else ()
-        return OpenedInput(splits, schema, frame, sample, widened=widened)
+        return OpenedInput(splits, schema, frame, sample, widened=widened, source=feed)
 
 
 def lazy_session(

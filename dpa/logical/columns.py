@@ -54,6 +54,15 @@ class Columns:
         found = self._found[step]
         return found.schema if found.extent is Extent.ALL else None
 
+    def hiding(self, step: str) -> Iterator[Step]:
+        """The steps because of which the columns of a step's rows are not known, or not their types: they read an
+        input that does not show them, or make rows by user code that does not declare them."""
+        hidden = [feed.step for feed in self._by_name[step].feeds if self.of(feed.step) is None]
+        if self._by_name[step].receiver.is_opaque or not hidden:
+            yield self._by_name[step]
+        else:
+            yield from chain.from_iterable(map(self.hiding, hidden))
+
     def empty(self, step: str) -> pa.Schema:
         """The columns of a step's result without rows: those that are known, and those that later steps name. The type
         null stands for an unknown one."""

@@ -7,9 +7,10 @@ draw only.
 
 from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json
 from dpa.report._html import write
+from dpa.report._notebook import error_html, rows_html, steps_html
 from dpa.report._pictures import draw_plan
 from dpa.report._plain import ProgressDisplay
-from dpa.report._screens import MODES, make_progress, show, show_plan
+from dpa.report._screens import MODES, make_progress, show, show_plan, show_rows
 
 __all__ = [
     "MODES",
@@ -17,11 +18,15 @@ __all__ = [
     "ReportError",
     "check_directory",
     "draw_plan",
+    "error_html",
     "make_progress",
     "plan_json",
+    "rows_html",
     "schema",
     "show",
     "show_plan",
+    "show_rows",
+    "steps_html",
     "to_json",
     "write",
 ]

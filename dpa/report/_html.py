@@ -96,7 +96,7 @@ def _body(report: Report) -> Iterator[str]:
         caption = "The stages with what they do with their time, and the records between them."
         yield _picture(plots.svg(picture(report), "graph"), caption)
         yield _heading("Stages")
-        yield _table(run_content.stages(report)) + _note(run_content.STAGES_NOTE)
+        yield table_html(run_content.stages(report)) + _note(run_content.STAGES_NOTE)
     for stage in report.stages:
         yield _heading(f"Stage {one_line(stage.name)}")
         if report.is_graph and stage.kind == "operator":
@@ -113,13 +113,13 @@ def _body(report: Report) -> Iterator[str]:
     ]
     for title, found, note in of_the_run:
         if found.rows:
-            yield _heading(title) + _table(found) + (_note(note) if note else "")
+            yield _heading(title) + table_html(found) + (_note(note) if note else "")
     yield _heading("Configuration") + _block([as_yaml(report.config, width=120)])
     if report.warnings:
         yield _heading("Warnings") + _block(map(one_line, report.warnings))
     if report.versions:
         rows = [(one_line(name), one_line(version)) for name, version in report.versions.items()]
-        yield _heading("Versions") + _table(Table("versions", ("package", "version"), rows))
+        yield _heading("Versions") + table_html(Table("versions", ("package", "version"), rows))
 
 
 def _sections(stage: StageReport) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _sections(stage: StageReport) -> Iterator[str]:
         if section.picture:
             drawing = plots.svg(plots.PICTURES[section.picture](stage), f"{stage.name}-{section.picture}")
             yield _picture(drawing, section.caption)
-        yield from map(_table, section.tables)
+        yield from map(table_html, section.tables)
 
 
 def _cards(facts: Iterable[Fact]) -> str:
@@ -139,7 +139,7 @@ def _cards(facts: Iterable[Fact]) -> str:
     return f'<dl class="cards">{"".join(items)}</dl>'
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
     if not table.rows:
         return _note(table.absent) if table.absent else ""
     kinds = [' class="n"' if title.startswith("#") else "" for title in table.head]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,12 +17,16 @@ import pyarrow as pa
 
 from dpa.errors import ConfigError
 from dpa.report._plain import NoProgress, PlainProgress, ProgressDisplay, is_terminal
+from dpa.report._rows import first_rows
 from dpa.result import Report
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from dpa.driver.forecast import Forecast
+
+_MAX_COLUMNS = 12
+"""Columns of a step that are shown."""
 
 MODES = ("auto", "rich", "plain", "none")
 
@@ -77,8 +81,19 @@ def show(
     _terminal.print_parts(parts, sys.stdout if stream is None else stream, width)
 
 
-def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:
-    """Print a forecast on `stream`, in `width` columns (the terminal's if None)."""
+def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, is_brief: bool = False) -> None:
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None); if `is_brief` its graph alone."""
     from dpa.report import _terminal  # it imports rich
 
-    _terminal.print_parts(lambda console: _terminal.plan_parts(forecast, console), stream, width)
+    def parts(console: Console) -> Iterable[RenderableType]:
+        return _terminal.trees(forecast, console.width) if is_brief else _terminal.plan_parts(forecast, console)
+
+    _terminal.print_parts(parts, stream, width)
+
+
+def show_rows(found: pa.Table, said: str, rows: int, *, width: int | None = None) -> None:
+    """Print the first `rows` rows on stdout, under their columns and types, below what they are."""
+    from dpa.report import _terminal  # it imports rich
+
+    shown = first_rows(found, said, rows=rows, columns=_MAX_COLUMNS, has_types=True)
+    _terminal.print_parts(lambda console: _terminal.table(shown, console, shown.title), sys.stdout, width)

@@ -26,8 +26,9 @@ from dpa._util.as_yaml import as_yaml
 from dpa.driver.forecast import Forecast, StageForecast
 from dpa.report import _plan_content as plan_content
 from dpa.report._plan_content import Level, level, verdict, volume
+from dpa.report._rows import first_rows
 from dpa.result import Report, StageReport, run_content, stage_content
-from dpa.result.text import WIDE, Bar, Cell, Fact, Table, bar, key_text, lines, one_line, plural, span
+from dpa.result.text import WIDE, Bar, Cell, Fact, Table, bar, lines, one_line, plural, span
 
 FAINT, FILLED, BAD = "dim", "cyan", "bold red"
 _BAR_COLUMNS = 10
@@ -40,8 +41,8 @@ _INDENT = 4  # columns that rich indents each level by
 _MIN_WIDTH = 40
 """Columns that a stage needs at least."""
 _MAX_DIFFERENCES = 20
-_MAX_ROWS, _MAX_COLUMNS, _MAX_CELL = 10, 8, 60
-"""Rows and columns of a result that are shown, and characters of a value."""
+_MAX_ROWS, _MAX_COLUMNS = 10, 8
+"""Rows and columns of a result that are shown."""
 
 
 def run_parts(
@@ -66,8 +67,10 @@ def run_parts(
     yield Text()
     yield facts(_run_facts(report, files, verbose=verbose), ascii_only)
     if result is not None and result[1].num_rows:
-        first = _first_rows(*result)
-        yield from table(first, console, f"\n{first.title}")
+        key, rows = result
+        said = f"first {min(rows.num_rows, _MAX_ROWS)} of {plural(rows.num_rows, 'row')}"
+        first = first_rows(rows, said, rows=_MAX_ROWS, columns=_MAX_COLUMNS)
+        yield from table(first, console, f"\n{first.title}; set {key} to keep them")
         yield Text()
     if report.reference.differences:
         yield Text("\nthe result differs from the reference:", BAD)
@@ -110,22 +113,6 @@ def plan_parts(forecast: Forecast, console: Console) -> Iterator[RenderableType]
         yield from table(found, console, f"\n{found.title}")
     if forecast.placement is not None and len(forecast.placement.nodes) == 1:
         yield Text("one node bears all tasks; declare placement.nodes, or name a cluster, to see them placed", FAINT)
-
-
-def _first_rows(key: str, result: pa.Table) -> Table:
-    shown = result.slice(0, _MAX_ROWS).select(range(min(result.num_columns, _MAX_COLUMNS)))
-    hidden = result.num_columns - shown.num_columns
-    more = f", without {plural(hidden, 'more column')}" if hidden else ""
-    numbers = [
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-        for kind in shown.schema.types
-    ]
-    head = (
-        "#" * is_number + one_line(name, _MAX_CELL) for name, is_number in zip(shown.column_names, numbers, strict=True)
-    )
-    rows = [tuple(key_text(value, _MAX_CELL) for value in row.values()) for row in shown.to_pylist()]
-    title = f"first {shown.num_rows} of {plural(result.num_rows, 'row')}{more}; set {key} to keep them"
-    return Table(title, tuple(head), rows, wraps=False)
 
 
 def _report_files(files: Sequence[Path]) -> Fact:

@@ -107,6 +107,20 @@ class Feed(ABC):
         """How many rows have come after a position, by channel of the splits; None: unknown."""
         return None
 
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows in order, from the first, at most `batch_rows` at a time, as fast as they can be read; of an open
+        feed, those that are there now. Nothing is read before it is asked for.
+
+        Raises:
+            TableError: the input cannot be read.
+        """
+        for split in all_splits(self, _SPLIT_ROWS):
+            yield from split.batches(batch_rows)
+
+    def known_rows(self) -> int | None:
+        """How many rows there are; None if they must be read to be counted."""
+        return None
+
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """About `max_rows` rows drawn at random, in order; all if there are no more. Of an open feed, the first page is
         sampled.

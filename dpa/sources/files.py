@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dpa.sources.columns import only, require_columns
 from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, on_demand
 from dpa.sources.united import United, UnitedSplit, united
 
 _SAMPLED_GROUPS = 64
@@ -114,6 +114,13 @@ class FileTable(Feed):
         split = file.split(groups, rows, self.columns, dictionary)
         is_alike = not self.united.refused and only(file.schema, self.columns) == self.united.read(self.columns)
         return split if is_alike else UnitedSplit(split, self.united.known)
+
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        for split in self.splits(_ROWS_AT_A_TIME):
+            yield from on_demand(split, batch_rows)
+
+    def known_rows(self) -> int:
+        return self.rows
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """Draw rows from `_SAMPLED_GROUPS` groups at most: if equal rows lie side by side, such a sample of a large

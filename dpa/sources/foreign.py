@@ -100,6 +100,10 @@ class ForeignFeed(Feed):
         with naming(f"{self._name}.lag"):
             return self._feed.lag(position)
 
+    def known_rows(self) -> int | None:
+        with naming(f"{self._name}.known_rows"):
+            return self._feed.known_rows()
+
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         with naming(f"{self._name}.sample"):
             drawn = self._feed.sample(max_rows, seed, enough)

@@ -166,6 +166,13 @@ class GeneratedTable(Feed):
             for start in range(first, last, size)
         ]
 
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        for split in replace(self, pace=None).splits(BLOCK_ROWS):
+            yield from split.batches(batch_rows)
+
+    def known_rows(self) -> int:
+        return self.rows
+
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         blocks, wanted = -(-self.rows // BLOCK_ROWS), -(-max_rows // BLOCK_ROWS)
         splits = replace(self, pace=None).splits(BLOCK_ROWS)
@@ -207,6 +214,9 @@ class EndlessTable(Feed):
                 self._began = now - first / self._rate
             last = max(first, min(last, int((now - self._began) * self._rate)))
         return Page(self.table.splits_from(first, last, split_rows), last)
+
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return self.table.rows_now(batch_rows)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         return self.table.sample(max_rows, seed, enough)

@@ -350,6 +350,11 @@ class TextTable(Feed):
                 is_over.set()
         return Page(splits)
 
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            for split, _ in file.splits(batch_rows, 0, self.columns):
+                yield from split.batches(batch_rows)
+
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """Draw lines from some places of the text. Lines are only counted if the text is small, or has no line that
         fits such a place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -33,6 +33,12 @@ class MemoryFeed(Feed):
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
         return Page(memory_splits(self.table, split_rows))
+
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        yield from self.table.to_batches(max_chunksize=batch_rows)
+
+    def known_rows(self) -> int:
+        return int(self.table.num_rows)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         whole = (self.table.num_rows, lambda: self.table)

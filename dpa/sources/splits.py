@@ -29,6 +29,9 @@ _DIVIDED = 4
 _UNREADABLE = (pa.ArrowException, OSError)
 """What pyarrow raises for a file that is damaged, gone or out of reach."""
 
+_BUFFER_BYTES = 65_536
+"""Bytes of a column that are fetched at once where not all of a row group is."""
+
 
 @runtime_checkable
 class Split(Protocol):
@@ -107,6 +110,12 @@ class Joinable(Protocol):
 def is_split(kind: type) -> bool:
     """Whether a type has a split's methods."""
     return all(hasattr(kind, method) for method in ("after", "batches"))
+
+
+def on_demand(split: Split, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """A split's batches; if the split can, it fetches no more than is taken."""
+    batches: Iterator[pa.RecordBatch] = getattr(split, "on_demand", split.batches)(batch_rows)
+    return batches
 
 
 class Gaps:
@@ -201,6 +210,10 @@ class ParquetSplit:
         with self._opened() as file:
             yield from self._left(file, batch_rows)
 
+    def on_demand(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        with self._opened(ahead=False) as file:
+            yield from self._left(file, batch_rows)
+
     def scan(self) -> Scan | None:
         """Of local files only: polars reaches object storage by settings of its own."""
         import polars as pl
@@ -216,8 +229,9 @@ class ParquetSplit:
         return Scan(frame, self.schema, first, tuple(parts))
 
     @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
-        """The file, if it is still the one that was split."""
+    def _opened(self, *, ahead: bool = True) -> Iterator[pq.ParquetFile]:
+        """The file, if it is still the one that was split; row groups are fetched whole if `ahead`, else only as far as
+        rows are taken."""
         import pyarrow.parquet as pq
         from pyarrow import fs
 
@@ -231,7 +245,10 @@ class ParquetSplit:
                     changed = f"was replaced while the job was running: {difference} ({self._place})"
                     raise TableError(f"{self.path}: {changed}")
                 dictionary = list(self.dictionary) or None
-                file = pq.ParquetFile(source, metadata=footer, read_dictionary=dictionary, pre_buffer=True)
+                buffer = 0 if ahead else _BUFFER_BYTES
+                file = pq.ParquetFile(
+                    source, metadata=footer, read_dictionary=dictionary, pre_buffer=ahead, buffer_size=buffer
+                )
                 try:
                     yield file
                 except _UNREADABLE as error:

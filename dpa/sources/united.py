@@ -12,6 +12,7 @@ import pyarrow.types as pat
 from dpa._util.inference import known_schema, lossless, no_rows, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only
+from dpa.sources.splits import on_demand
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,14 @@ class UnitedSplit:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows; raises TableError also if a value would change in the type of its column."""
+        return self._united(self.split.batches(batch_rows))
+
+    def on_demand(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return self._united(on_demand(self.split, batch_rows))
+
+    def _united(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         wanted = only(self.schema, self.split.columns)
-        for batch in self.split.batches(batch_rows):
+        for batch in batches:
             yield self._as_input(batch, wanted) if len(wanted) else batch
 
     def _as_input(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

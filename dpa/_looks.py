@@ -1,0 +1,138 @@
+"""What can be seen of a step of a flow, and of the flow, before it runs: in this process, without Ray or Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpa.config import ExecutorConfig
+from dpa.config.stages import OPERATIONS
+from dpa.driver.looking import FIRST_ROWS, Looking, taken_by
+from dpa.errors import DpaError
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+    from dpa.flow import Flow
+
+_NAMED = {"read": ("path", "use", "table", "format"), "join": ("how",), "top_k": ("k",), "window": ("kind",)}
+"""The keys of some operations: the first that is given describes the step. All keys describe the others."""
+
+_IN_NOTEBOOKS = 5
+"""Rows of a step that a notebook shows."""
+
+
+class Looks:
+    """What the rows of a step show of themselves. The functions of the steps are called, in this process, on the first
+    rows of each input."""
+
+    flow: Flow
+    step: str
+
+    def show(self, rows: int = 10, *, first: int = FIRST_ROWS) -> None:
+        """Print the first rows, with columns and types; and what they are of, where a step by key needs all rows.
+
+        Args:
+            rows: how many to print.
+            first: the most rows of each input to look at until there are as many.
+
+        Raises:
+            ConfigError: the steps are wrong, or Spark alone can read an input.
+            ExecutorError: user code failed.
+        """
+        from dpa.report import show_rows
+
+        found = self._looking().head(rows, first)
+        show_rows(found.rows, found.says(rows), rows)
+
+    def head(self, rows: int = 10, *, first: int = FIRST_ROWS) -> pa.Table:
+        """The first rows as an Arrow table; arguments and errors are those of `show`."""
+        return self._looking().head(rows, first).rows.slice(0, rows)
+
+    def count(self, *, whole: bool = False) -> int:
+        """How many rows there are. Nothing is read if inputs know it, as Parquet does, and each row gives one; else all
+        rows are read and go through the steps, in this process.
+
+        Args:
+            whole: whether to do that also where a step by key then has its states in memory.
+
+        Raises:
+            ConfigError: as for `show`; or an input is open; or there is a step by key, without `whole`.
+            ExecutorError: user code failed.
+        """
+        return self._looking().count(whole=whole)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their types. No row is read.
+
+        Raises:
+            ConfigError: as for `show`; or only rows would show them, with the step that hides them.
+        """
+        return self._looking().schema()
+
+    def explain(self) -> None:
+        """Print the plan of this step and those before it, as `--plan` does: what runs in which tasks, what is combined
+        and sent, how tasks are balanced. Records are those of a few rows of each input.
+
+        Raises:
+            ConfigError, ExecutorError: as for `show`.
+        """
+        from dpa.report import show_plan
+
+        show_plan(self._looking().forecast(), sys.stdout, is_brief=True)
+
+    def describe(self, rows: int = 10_000, *, first: int = FIRST_ROWS) -> pl.DataFrame:
+        """Count, nulls, mean, deviation, minimum, quartiles and maximum of each column of the first rows, as polars
+        describes them; arguments and errors are those of `show`."""
+        import polars as pl
+
+        return pl.DataFrame(self.head(rows, first=first)).describe()
+
+    def _looking(self) -> Looking:
+        flow = self.flow
+        return Looking({"name": flow.name, **flow._sections}, flow._stages, flow._objects, self.step)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.step!r} of {self.flow!r}: {_does(self.flow._stages[self.step])}>"
+
+    def _repr_html_(self) -> str:
+        from dpa.report import error_html, rows_html
+
+        looking = self._looking()
+        try:
+            found = looking.head(_IN_NOTEBOOKS)
+            rows = rows_html(found.rows, found.says(_IN_NOTEBOOKS), _IN_NOTEBOOKS)
+        except DpaError as error:
+            rows = error_html(str(error))
+        return picture(looking.stages, self.step) + rows
+
+
+def picture(stages: Mapping[str, Any], marked: str | None = None) -> str:
+    """HTML of steps, by their sections in the order of a flow."""
+    from dpa.report import steps_html
+
+    edges = [(other, name) for name, given in stages.items() for other in taken_by(given) if other in stages]
+    return steps_html({name: _does(given) for name, given in stages.items()}, edges, marked)
+
+
+def _does(given: Mapping[str, Any]) -> str:
+    """In a few words, what the section of a step says."""
+    word = next((word for word in OPERATIONS if word in given), None)
+    if word is None:
+        return "union" if len(given["from"]) > 1 else "pass on"
+    key = given.get("key_by")
+    return " ".join(filter(None, (word, _short(word, given[word]), key and f"by {_short('key_by', key)}")))
+
+
+def _short(word: str, what: Any) -> str:
+    if isinstance(what, ExecutorConfig):
+        return what.use.rpartition(":")[2].rpartition(".")[2].strip()
+    if isinstance(what, Mapping):
+        if what.get("format") == "given":
+            return "a table"
+        own = _NAMED.get(word)
+        what = [*what] if own is None else [what[name] for name in own if name in what][:1]
+    return ", ".join(map(str, what)) if isinstance(what, list | tuple) else str(what)
