@@ -328,17 +328,6 @@ class Fetched(Poller):
         self.at = position
 
 
-class SlowBatches(BatchMapper):
-    """Batches as they are, each after a while until a file is there."""
-
-    def __init__(self, seconds: float, until: str) -> None:
-        self.seconds, self.until = seconds, until
-
-    def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        take_time(self.seconds, self.until)
-        return batch
-
-
 class SlowPairs(Mapper):
     """The key and the value of a row, after a while until a file is there."""
 

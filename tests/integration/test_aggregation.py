@@ -1,8 +1,7 @@
-"""Partial results of jobs on real Ray actors, read while they run, and left behind however they end."""
+"""Partial results of jobs on real Ray actors, read while they run."""
 
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 from observers_for_tests import Awaiting
 
 from dpa import Flow, Job, Results, results
-from dpa.aggregates import Count
-from dpa.errors import ConfigError, JobFailedError, TableError
+from dpa.errors import ConfigError, TableError
 from dpa.telemetry.tracker import TrackedSnapshot
 
 
@@ -43,11 +41,6 @@ class Reader(threading.Thread):
     def __exit__(self, *raised: object) -> None:
         self._ended.set()
         self.join()
-
-
-def published(epochs: int) -> Callable[[TrackedSnapshot], bool]:
-    """Whether some stage has had so many rounds of partial results."""
-    return lambda snapshot: any(stage.aggregation and stage.aggregation.epochs >= epochs for stage in snapshot.stages)
 
 
 def counts(table: pa.Table) -> Counter[str]:
@@ -96,66 +89,6 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
         before = so_far
     assert counts(reader.found[0].table) < before
     assert results(tmp_path / "so-far").epoch == aggregation.epochs
-
-
-@pytest.mark.usefixtures("ray")
-def test_states_are_folded_without_being_published_if_no_path_is_given(tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    result = Job(
-        input=pa.table({"key": ["a", "b", "c"] * 300}),
-        key="key",
-        value=[],
-        reducer=executors.SlowCount(0.05, str(go)),
-        parallelism={"mappers": 1, "reducers": 2},
-        aggregation={"seconds": 0.25},
-        limits={"batch_records": 10, "in_flight_records": 20, "split_records": 100},
-    ).run(Awaiting(go, published(1)))
-    assert counts(result.table()) == {"a": 300, "b": 300, "c": 300}
-    assert result.report.main.aggregation is not None and result.report.main.aggregation.epochs > 0
-
-
-@pytest.mark.usefixtures("ray")
-def test_a_batch_reducer_publishes_too_and_a_job_too_short_for_it_publishes_nothing(tmp_path: Path) -> None:
-    go, place = tmp_path / "go", tmp_path / "so-far"
-    place.mkdir()
-    for seconds in (0.1, 3_600):
-        result = Job(
-            input=pa.table({"key": [f"k{number % 1_000}" for number in range(20_000)]}),
-            key="key",
-            value=[],
-            mapper=executors.SlowBatches(0.5, str(go)),
-            reducer=Count(),
-            parallelism={"mappers": 1, "reducers": 2},
-            aggregation={"seconds": seconds, "path": str(place)},
-            limits={"batch_records": 300, "in_flight_records": 600},
-        ).run(Awaiting(go, published(1)))
-        assert set(counts(result.table()).values()) == {20}
-        assert result.report.main.aggregation is not None
-        assert (result.report.main.aggregation.epochs > 0) == (seconds < 1)
-        assert any(place.iterdir()) == (seconds < 1)  # those of the first run are gone
-
-
-@pytest.mark.usefixtures("ray")
-def test_a_failed_job_leaves_its_last_complete_epoch(tmp_path: Path) -> None:
-    values = [*[1] * 600, 13]
-
-    def is_seen(snapshot: TrackedSnapshot) -> bool:
-        return published(1)(snapshot) and {*results(tmp_path / "so-far").table["key"].to_pylist()} == {"k0", "k1"}
-
-    job = Job(
-        input=[{"key": f"k{number % 2}", "value": value} for number, value in enumerate(values)],
-        reducer=executors.SlowUntilThirteen(0.1, str(tmp_path / "seen")),
-        parallelism={"mappers": 1, "reducers": 2},
-        aggregation={"seconds": 0.25, "path": str(tmp_path / "so-far")},
-        output={"path": str(tmp_path / "out")},
-        limits={"batch_records": 5, "in_flight_records": 10, "quantum_records": 5},
-    )
-    with pytest.raises(JobFailedError, match="thirteen is not allowed"):
-        job.run(Awaiting(tmp_path / "seen", is_seen))
-    table = results(tmp_path / "so-far").table
-    assert set(table["key"].to_pylist()) == {"k0", "k1"}
-    assert 0 < sum(table["value"].to_pylist()) <= 600
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:

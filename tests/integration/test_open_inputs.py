@@ -10,7 +10,7 @@ import pytest
 from test_recovery import pid_of
 from timed_sessions import Bursts, TimedSessions
 
-from dpa import Flow, Job, results, session, tumbling
+from dpa import Flow, Job, results, tumbling
 from dpa.driver.control import RunningJob
 from dpa.errors import TableError
 from dpa.telemetry.observers import Unobserved
@@ -152,16 +152,3 @@ def test_windows_and_timers_go_by_the_clock_and_have_each_row_once(tmp_path: Pat
     starts = windows["window_start"].to_pylist()
     assert began - timedelta(seconds=1) < min(starts) and max(starts) < ended
     assert len({*starts}) > 2 and len({*given["until"].to_pylist()}) > 2
-
-
-def test_rows_exactly_one_gap_apart_are_one_session_wherever_epochs_end() -> None:
-    """As of Spark, too: epochs end between rows of one time, and the watermark is at the ends of sessions then."""
-    flow = Flow("beats", python_path=[str(Path(__file__).parent)])
-    read = {"format": "generated", "use": "timed_sessions:Beats", "rows": 1_000, "rate": 150}
-    rows = flow.read(read, name="beats", time={"column": "at", "unit": "s", "out_of_order": 0}, parallelism=2)
-    rows.window(session("5s")).key_by("key").reduce("count", name="counts", parallelism=2)
-    result = flow.run()
-    assert result.report.epochs.number > 2 and not result.report.errors
-    assert sorted(result.table("counts").select(["key", "count"]).to_pylist(), key=repr) == [
-        {"key": key, "count": 250} for key in range(4)
-    ]

@@ -3,10 +3,7 @@
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from dpa import Generator, Process
+from dpa import Process
 from jobs.sessions import Session, Sessions
 
 
@@ -34,11 +31,3 @@ class Bursts(Process[dict[str, Any], dict[str, Any]]):
 
     def on_time(self, key: int, state: dict[str, Any], time: datetime) -> tuple[None, list[dict[str, Any]]]:
         return None, [{"user": key, "visits": state["visits"], "until": time}]
-
-
-class Beats(Generator):
-    """Rows of four keys every five seconds of event time, in order."""
-
-    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
-        numbers = np.arange(start, start + rows)
-        return pa.record_batch({"key": numbers % 4, "at": numbers // 4 * 5})

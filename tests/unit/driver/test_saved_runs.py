@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
+from word_counts import Warned, counting
 
 from dpa import Job
 from dpa.checkpoints import CheckpointStore
@@ -23,7 +24,6 @@ from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 from dpa.run import app
-from dpa.telemetry.observers import Unobserved
 from dpa.testing import LocalBackend
 
 WORDS = [f"word {number % 7}" for number in range(1_000)]
@@ -57,28 +57,9 @@ class Dying(LocalBackend):
         raise JobFailedError("it died")
 
 
-class Warned(Unobserved):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
 def job(tmp_path: Path, **sections: Any) -> Job:
-    """Counts the words of a file."""
-    file = tmp_path / "in.parquet"
-    if not file.exists():
-        pq.write_table(pa.table({"word": WORDS, "value": [1] * len(WORDS)}), file)
-    given = {
-        "name": "counts",
-        "input": {"format": "parquet", "path": str(file)},
-        "key": "word",
-        "reducer": "count",
-        "checkpoint": {"path": str(tmp_path / "saved")},
-        **sections,
-    }
-    return Job(**given)
+    rows = pa.table({"word": WORDS, "value": [1] * len(WORDS)})
+    return counting(rows, tmp_path, **{"checkpoint": {"path": str(tmp_path / "saved")}, **sections})
 
 
 def died(tmp_path: Path, checkpoints: int = 1, **sections: Any) -> str | None:

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from word_counts import Warned, counting
 
-from dpa import Feed, Flow, Job, Page, Process, epochs, results, tumbling
+from dpa import Feed, Flow, Generator, Job, Page, Process, Reducer, epochs, results, session, tumbling
 from dpa.aggregates import Count
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import JobFailedError
 from dpa.sources.splits import MemorySplit
-from dpa.telemetry.observers import Unobserved
 from dpa.testing import LocalBackend
 
 WORDS = [f"word {number * number % 13}" for number in range(400)]
@@ -25,28 +25,13 @@ TENTH = LocalBackend(row_seconds=0.1)
 """Ten rows a second: so much is due in a few hundred rows."""
 
 
-class Warned(Unobserved):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
+FAILS = {"at": 300, "reducer": -1}
+"""Rows that user code fails on."""
 
 
 def job(tmp_path: Path, **sections: Any) -> Job:
-    """Counts words of a file."""
-    file = tmp_path / "in.parquet"
-    if not file.exists():
-        pq.write_table(pa.table({"word": WORDS, "n": range(len(WORDS))}), file, row_group_size=50)
-    given = {
-        "name": "counts",
-        "input": {"format": "parquet", "path": str(file)},
-        "key": "word",
-        "reducer": "count",
-        "parallelism": {"mappers": 2, "reducers": 3},
-        **sections,
-    }
-    return Job(**given)
+    rows = pa.table({"word": WORDS, "n": range(len(WORDS))})
+    return counting(rows, tmp_path, **{"parallelism": {"mappers": 2, "reducers": 3}, **sections})
 
 
 def counted(table: pa.Table) -> dict[Any, int]:
@@ -81,6 +66,81 @@ def test_partial_results_are_published_in_a_directory_of_their_own(tmp_path: Pat
     )
     flow.run(backend=TENTH)
     assert given == sorted(given) and len(given) > 20
+
+
+class Counting(Reducer[list[int], dict[str, int]]):
+    """Counts in a list; `finish` changes the state."""
+
+    def zero(self) -> list[int]:
+        return [0]
+
+    def reduce(self, state: list[int], value: int) -> list[int]:
+        if value == FAILS["reducer"]:
+            raise ValueError("not this one")
+        state[0] += 1
+        return state
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return [left[0] + right[0]]
+
+    def finish(self, state: list[int]) -> dict[str, int]:
+        count, state[0] = state[0], 0
+        return {"count": count}
+
+
+@pytest.mark.parametrize("reducer", ["count", Counting()], ids=["columns", "objects"])
+def test_states_are_folded_without_being_published_if_no_path_is_given(reducer: Any, tmp_path: Path) -> None:
+    result = job(tmp_path, reducer=reducer, aggregation={"seconds": 5}).run(backend=TENTH)
+    assert counted(result.table()) == Counter(WORDS)
+    made = result.report.main.aggregation
+    assert made is not None and made.epochs > 0 and made.states > 0
+    assert [found.name for found in tmp_path.iterdir()] == ["in.parquet"]
+
+
+@pytest.mark.parametrize("reducer", ["count", Counting()], ids=["columns", "objects"])
+def test_a_job_too_short_for_partial_results_publishes_none_and_removes_those_of_before(
+    reducer: Any, tmp_path: Path
+) -> None:
+    place = tmp_path / "so far"
+    place.mkdir()
+    for seconds in (5, 3_600):
+        aggregation = {"seconds": seconds, "path": str(place)}
+        result = job(tmp_path, reducer=reducer, aggregation=aggregation).run(backend=TENTH)
+        assert counted(result.table()) == Counter(WORDS)
+        assert result.report.main.aggregation is not None
+        assert (result.report.main.aggregation.epochs > 0) == (seconds == 5)
+        assert any(place.iterdir()) == (seconds == 5)
+
+
+def test_a_failed_job_leaves_its_last_complete_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAILS, "reducer", 350)
+    sections = {"aggregation": {"seconds": 5, "path": str(tmp_path / "so far")}, "value": "n"}
+    with pytest.raises(JobFailedError, match="not this one"):
+        job(tmp_path, reducer=Counting(), output={"path": str(tmp_path / "out")}, **sections).run(backend=TENTH)
+    found = counted(results(tmp_path / "so far").table)
+    assert found.keys() == {*WORDS} and 0 < sum(found.values()) <= 350 and Counter(found) <= Counter(WORDS)
+    assert not (tmp_path / "out").exists()
+
+
+class Beats(Generator):
+    """Rows of four keys every five seconds of event time, in order."""
+
+    def batch(self, start: int, rows: int, random: Any) -> pa.RecordBatch:
+        numbers = np.arange(start, start + rows)
+        return pa.record_batch({"key": numbers % 4, "at": numbers // 4 * 5})
+
+
+def test_rows_exactly_one_gap_apart_are_one_session_wherever_epochs_end() -> None:
+    """As of Spark, too: epochs end between rows of one time, and the watermark is at the ends of sessions then."""
+    flow = Flow("beats", limits={"batch_records": 7, "split_records": 50})  # no multiple of the rows of one time
+    read = {"format": "generated", "use": f"{__name__}:Beats", "rows": 1_000}
+    rows = flow.read(read, name="beats", time={"column": "at", "unit": "s", "out_of_order": 0}, parallelism=2)
+    rows.window(session("5s")).key_by("key").reduce("count", name="counts", parallelism=2)
+    result = flow.run(backend=LocalBackend(row_seconds=0.03))
+    assert result.report.epochs.number > 20 and not result.report.errors
+    assert sorted(result.table("counts").select(["key", "count"]).to_pylist(), key=repr) == [
+        {"key": key, "count": 250} for key in range(4)
+    ]
 
 
 def windowed(rows: pa.Table, out: Path, **options: Any) -> Flow:
@@ -151,9 +211,6 @@ def test_epochs_are_logged(tmp_path: Path) -> None:
     assert found["epoch"].to_pylist() == [*range(1, results(tmp_path / "out").epoch + 1)]
     assert found["read"].to_pylist() == sorted(found["read"].to_pylist())
     assert found["read"].to_pylist()[-1] == len(WORDS) and found["is_last"].to_pylist()[-1]
-
-
-FAILS = {"at": 300}
 
 
 def picky(row: dict[str, Any]) -> list[tuple[str, int]]:
