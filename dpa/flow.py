@@ -60,11 +60,13 @@ class Flow:
                 DataFrame; or an `input` section of a job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
             time: the column that says when each row happened, for windows, or the section `time` of an `input`.
-            options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory. With a path also
-                the other keys of an `input` of files, such as `format`, `options` or `recursive`.
+            options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory, or of CSV and JSON
+                lines with `in_place=True`. With a path also the other keys of an `input` of files, such as `format`,
+                `options` or `recursive`.
         """
         if isinstance(input, str | PathLike):
-            of_files = {key: options.pop(key) for key in ("format", *FORMATS["parquet"].keys) if key in options}
+            of_files = {key: options.pop(key) for key in ("format", *FORMATS["csv"].keys) if key in options}
+            of_files |= {"columns": options.pop("schema")} if "schema" in options else {}
             input = {"path": fspath(input), **of_files}
         is_section = isinstance(input, Mapping)
         if is_section and not {"format", "path"} & {*input}:

@@ -226,8 +226,11 @@ def known(rows: RowsT) -> RowsT:
 
 def _known(kind: pa.DataType) -> pa.DataType:
     if pat.is_dictionary(kind) or pat.is_run_end_encoded(kind):
-        is_flat = pat.is_primitive(kind.value_type) or kind.value_type in _TEXTS
-        return kind if is_flat and pat.is_dictionary(kind) else _known(kind.value_type)
+        values = _VIEWS.get(kind.value_type, kind.value_type)
+        is_flat = pat.is_primitive(values) or values in _TEXTS
+        if not (is_flat and pat.is_dictionary(kind)):
+            return _known(kind.value_type)
+        return pa.dictionary(kind.index_type, values, kind.ordered)
     if pat.is_list(kind):
         return pa.list_(kind.value_field.with_type(_known(kind.value_type)))
     if pat.is_large_list(kind):

@@ -22,10 +22,13 @@ from dpa.sources.feed import Feed
 from dpa.sources.formats import format_found, format_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 from dpa.sources.paths import resolved
+from dpa.sources.scans import ScanFormat
 from dpa.sources.watched import WatchedFiles, line_format
 from dpa.windows.options import TimeOptions
 
-_OF_FILES = ("path", "glob", "recursive", "exclude", "watch")
+_WHERE = ("path", "glob", "recursive", "exclude")
+_OF_FILES = (*_WHERE, "watch", "in_place")
+_OF_COLUMNS = ("columns", "allow_missing_columns")
 _OF_SPARK = ("options", "select", "where")
 _NO_END = "without end: `until` ends it"
 
@@ -51,9 +54,12 @@ class InputFormat:
 
 FORMATS = {
     "parquet": InputFormat((*_OF_FILES, *_OF_SPARK, "allow_missing_columns"), "path"),
-    "csv": InputFormat((*_OF_FILES, *_OF_SPARK), "path", has_records=True),
-    "json": InputFormat((*_OF_FILES, *_OF_SPARK), "path", has_records=True),
+    "csv": InputFormat((*_OF_FILES, *_OF_SPARK, *_OF_COLUMNS), "path", has_records=True),
+    "json": InputFormat((*_OF_FILES, *_OF_SPARK, *_OF_COLUMNS), "path", has_records=True),
     "text": InputFormat((*_OF_FILES, *_OF_SPARK), "path"),
+    "arrow": InputFormat(
+        (*_WHERE, "in_place", "allow_missing_columns"), "path", unsampled="of Arrow: write it as Parquet"
+    ),
     "sql": InputFormat(("query", "views", "select", "where"), "query"),
     "jdbc": InputFormat(_OF_SPARK, "options"),
     "table": InputFormat(("table", "select", "where"), "table"),
@@ -72,7 +78,7 @@ _FILES = FORMATS["parquet"]
 """Of an input whose files will say what they are."""
 
 _OF_CSV = {"header": "true", "inferSchema": "true"}
-"""Options of CSV whose format was not named."""
+"""Options of CSV whose format was not named, or that is read in place."""
 
 _WATCHED_OPTIONS = {"header", "sep"}
 """Options of CSV files that are watched."""
@@ -187,7 +193,7 @@ class InputConfig(Section):
     table; records in the job file; rows made by a generator, or read by a class of yours (`feed`); topics of Kafka; a
     stream of Spark's; `given`: the table that a flow in Python holds."""
     path: str | list[str] | None = None
-    """Files, directories or globs; the four file formats need it."""
+    """Files, directories or globs; the formats of files need it."""
     glob: str | None = None
     """Only files whose name matches, such as `*.py`."""
     recursive: bool = False
@@ -195,7 +201,12 @@ class InputConfig(Section):
     exclude: list[str] = []
     """With `recursive`: names of sub-directories to leave out, such as `site-packages`; `*`, `?` and `[...]` match."""
     allow_missing_columns: bool = False
-    """Whether some Parquet files may lack columns that others have; they are null there."""
+    """Whether some files may lack columns that others have; they are null there. For CSV with `in_place` only."""
+    in_place: bool = False
+    """Whether tasks read CSV or JSON lines themselves, by polars, without Spark; Parquet and Arrow they do anyway."""
+    columns: Schema | None = None
+    """With `in_place`: those of CSV or JSON lines to read, with Arrow types; null: all, of types that hold all their
+    values."""
     watch: WatchConfig | None = None
     """With one directory, or prefix of object storage, as `path`: files that appear there are read too, without Spark,
     until `until` says so; null: those that are there when the job begins."""
@@ -237,8 +248,10 @@ class InputConfig(Section):
     @classmethod
     def _is_of_its_ending(cls, given: Any) -> Any:
         """Take the format from the ending of the files, where all show the same one."""
-        if not isinstance(given, dict) or given.get("format") is not None or given.get("watch") is not None:
+        if not isinstance(given, dict) or given.get("watch") is not None:
             return given
+        if given.get("format") is not None:
+            return {**given, **_of_format(given["format"], given.get("options"))} if given.get("in_place") else given
         named = given.get("glob") or given.get("path") or []
         found = {format_of(path) for path in ([named] if isinstance(named, str) else named) if isinstance(path, str)}
         form = found.pop() if len(found) == 1 else None
@@ -266,6 +279,10 @@ class InputConfig(Section):
             raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
         if self.watch is not None:
             self._require_watchable()
+        if self.in_place:
+            self._require_scannable()
+        elif self.columns is not None and self.watch is None:
+            raise ValueError("`columns` are of files that are read with `in_place: true`")
         return self
 
     @property
@@ -295,6 +312,8 @@ class InputConfig(Section):
 
     @property
     def unsampled(self) -> str:
+        if self.in_place:
+            return "read in place: leave `in_place` out"
         return self._form.unsampled if self.watch is None else "watched: have it have fewer files"
 
     @property
@@ -331,6 +350,14 @@ class InputConfig(Section):
             settle_seconds=watch.settle,
         )
 
+    def _require_scannable(self) -> None:
+        if self.watch is not None:
+            raise ValueError("what is watched is read in place anyway: leave `in_place` out")
+        if self.select or self.where:
+            raise ValueError("`select` and `where` are Spark's, which does not read what is read in place: use steps")
+        if self.format in ("csv", "json"):
+            ScanFormat.of(self.format, self.options)
+
     def _require_watchable(self) -> None:
         if self.format is None:
             raise ValueError("`watch` needs `format`: the files may not be there yet")
@@ -345,8 +372,9 @@ class InputConfig(Section):
             raise ValueError("`sep` of watched CSV is one character of ASCII")
 
 
-def _of_format(form: str, options: Any) -> dict[str, Any]:
-    """The keys of an input whose format was not named: CSV has a header then, and typed columns."""
+def _of_format(form: Any, options: Any) -> dict[str, Any]:
+    """The keys of an input whose format was not named, or that is read in place: CSV has a header, and typed
+    columns."""
     if form != "csv" or not isinstance(options, dict | None):
         return {"format": form}
     given = {str(name).lower() for name in options or ()}

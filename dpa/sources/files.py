@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -10,8 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from dpa.errors import TableError
 from dpa.sources.columns import only, require_columns
 from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
+from dpa.sources.paths import Location, data_files, locate, prefix_of, resolved
 from dpa.sources.splits import Split, on_demand
 from dpa.sources.united import United, UnitedSplit, united
 
@@ -19,6 +23,9 @@ _SAMPLED_GROUPS = 64
 """Most groups of rows that a sample is drawn from."""
 
 _ROWS_AT_A_TIME = 1_000_000
+
+_FILES_AT_A_TIME = 16
+"""On object storage each costs a round trip or two."""
 
 
 class DataFile(Protocol):
@@ -133,6 +140,56 @@ class FileTable(Feed):
         parts = [(split.rows, partial(table_of, [split])) for split in splits]
         drawn = drawn_from(parts, max_rows, random, enough)
         return pa.concat_tables(drawn, promote_options="default") if drawn else self.schema.empty_table()
+
+
+def file_table(
+    of: Callable[[Location], DataFile],
+    paths: Sequence[str],
+    *,
+    glob: str | None = None,
+    recursive: bool = False,
+    exclude: Sequence[str] = (),
+    allow_missing: bool = False,
+    at_a_time: int = _FILES_AT_A_TIME,
+) -> FileTable:
+    """Find files and look at each.
+
+    Args:
+        of: looks at one, such as `parquet_file`.
+        paths: files, directories and globs; relative ones start here. A file named twice counts once.
+        glob, recursive, exclude: as in `dpa.sources.paths.data_files`.
+        allow_missing: as in `FileTable`.
+        at_a_time: how many files to look at at once.
+
+    Raises:
+        TableError: there is nothing at a path, or a file cannot be read.
+    """
+    if not paths:
+        raise TableError("no path of files was given")
+    found = [file for path in paths for file in data_files(resolved(path, "."), glob, recursive, exclude)]
+    locations = list({file.name: file for file in found}.values())
+    with ThreadPoolExecutor(at_a_time) as pool:
+        return FileTable(tuple(pool.map(of, locations)), allow_missing=allow_missing)
+
+
+@contextmanager
+def opened_again(path: str, size: int, what: str) -> Iterator[pa.NativeFile]:
+    """The file of a split, open for this block. TableError if it has not the bytes that it had, is gone, or cannot be
+    read; `what`: which part of it the split has."""
+    shown = prefix_of(path)
+    try:
+        location = locate(path)
+        with location.filesystem.open_input_file(location.path) as file:
+            if file.size() != size:
+                now = f"it has {file.size():,} bytes now, and had {size:,}"
+                raise TableError(f"{shown}: was replaced while the job was running: {now}")
+            yield file
+    except FileNotFoundError:
+        why = "it was removed while the job was running, or the mapper's machine cannot see it"
+        raise TableError(f"{shown}: no such file: {why}") from None
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0].rstrip(". ")
+        raise TableError(f"{shown}: {what} cannot be read: {reason}") from None
 
 
 def _packed(groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:

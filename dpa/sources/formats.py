@@ -15,6 +15,9 @@ ENDINGS = {
     ".jsonl": "json",
     ".ndjson": "json",
     ".txt": "text",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
 }
 
 COMPRESSED = {".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".xz", ".zst", ".zstd"}

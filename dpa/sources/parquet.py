@@ -6,21 +6,18 @@ Partition columns in directory names (`year=2024/...`) are Spark's to read (`dpa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
 from dpa.sources.columns import only
-from dpa.sources.files import FileTable
-from dpa.sources.paths import Location, data_files, resolved
+from dpa.sources.files import FileTable, file_table
+from dpa.sources.paths import Location
 from dpa.sources.splits import ParquetSplit, Split
-
-_FOOTERS_AT_A_TIME = 16
-"""Footers to read at once; on object storage each costs a round trip or two."""
 
 
 @dataclass(frozen=True)
@@ -45,30 +42,9 @@ class ParquetFile:
         yield from islice(((split, number) for number, split in enumerate(made, start=1)), start, None)
 
 
-def parquet_table(
-    paths: Sequence[str],
-    *,
-    glob: str | None = None,
-    recursive: bool = False,
-    exclude: Sequence[str] = (),
-    allow_missing: bool = False,
-) -> FileTable:
-    """Find Parquet files and read their footers.
-
-    Args:
-        paths: files, directories and globs; relative ones start here. A file named twice counts once.
-        glob, recursive, exclude: as in `dpa.sources.paths.data_files`.
-        allow_missing: as in `FileTable`.
-
-    Raises:
-        TableError: there is nothing at a path, or a file is not Parquet.
-    """
-    if not paths:
-        raise TableError("no path of Parquet files was given")
-    found = [file for path in paths for file in data_files(resolved(path, "."), glob, recursive, exclude)]
-    locations = list({file.name: file for file in found}.values())
-    with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
-        return FileTable(tuple(pool.map(parquet_file, locations)), allow_missing=allow_missing)
+def parquet_table(paths: Sequence[str], **options: Any) -> FileTable:
+    """Find Parquet files and read their footers. Arguments and errors are those of `file_table`."""
+    return file_table(parquet_file, paths, **options)
 
 
 def parquet_file(location: Location) -> ParquetFile:

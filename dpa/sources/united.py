@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from dpa._util.inference import known_schema, lossless, no_rows, promoted
+from dpa._util.inference import known, known_schema, lossless, no_rows, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only
 from dpa.sources.splits import on_demand
@@ -121,7 +121,7 @@ class UnitedSplit:
     """A split of a file whose columns are not those of the input: in another order, of narrower types, or not there.
 
     Attributes:
-        split: of the file, with `columns`, those to read, and `dictionary`.
+        split: of the file, with `columns`, those to read, and perhaps `dictionary`.
         schema: the columns of the input that can be read.
     """
 
@@ -152,13 +152,13 @@ class UnitedSplit:
             yield self._as_input(batch, wanted) if len(wanted) else batch
 
     def _as_input(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-        columns = []
+        batch, columns, encoded = known(batch), [], getattr(self.split, "dictionary", ())
         for field in wanted:
             if field.name not in batch.schema.names:
                 columns.append(pa.nulls(batch.num_rows, field.type))
                 continue
             column = batch.column(field.name)
-            if pat.is_dictionary(column.type) and column.type != field.type and field.name not in self.split.dictionary:
+            if pat.is_dictionary(column.type) and column.type != field.type and field.name not in encoded:
                 column = column.dictionary_decode()
             try:
                 columns.append(lossless(column, field.type))

@@ -41,7 +41,7 @@ _LISTED_BY_DRIVER = SharedSetting(
 _CSV = {"escape": '"'}
 """CSV as dpa reads it without Spark: quotes in quotes are doubled, and a backslash is an ordinary character."""
 
-FILE_FORMATS = ("parquet", "csv", "json", "text")
+FILE_FORMATS = ("parquet", "csv", "json", "text", "arrow")
 
 _DRAW, _PART, _RANK = "_dpa_draw", "_dpa_part", "_dpa_rank"
 
@@ -57,6 +57,8 @@ class Source:
     recursive: bool = False
     exclude: Sequence[str] = ()
     allow_missing_columns: bool = False
+    in_place: bool = False
+    columns: Mapping[str, str] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     query: str | None = None
     views: Mapping[str, Source] = field(default_factory=dict)
@@ -106,9 +108,14 @@ def require_paths(source: Source) -> None:
 
 
 def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
-    """Whether the input is Parquet that pyarrow can read as it is, so that no Spark is needed. Partitioned directories
-    (`year=2024/...`) are Spark's: it makes columns of their names."""
-    return source.format == "parquet" and _is_wanted_as_it_is(source, sample)
+    """Whether the input is of Arrow, is to be read in place, or is Parquet that pyarrow can read as it is, so that no
+    Spark is needed. Partitioned directories of Parquet (`year=2024/...`) are Spark's: it makes columns of their
+    names."""
+    return (
+        source.in_place
+        or source.format == "arrow"
+        or (source.format == "parquet" and _is_wanted_as_it_is(source, sample))
+    )
 
 
 def text_in_place(source: Source, sample: RowSample | None = None) -> list[Location]:

@@ -27,15 +27,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import fs
 
+from dpa._util.declared import schema_named
 from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.sources.feed import PAGE_SPLITS
-from dpa.sources.files import FileTable
+from dpa.sources.files import FileTable, file_table
+from dpa.sources.ipc import ipc_file
 from dpa.sources.lines import TextTable, text_table
 from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
-from dpa.sources.parquet import parquet_table
+from dpa.sources.parquet import ParquetFile, parquet_file, parquet_table
 from dpa.sources.paths import Location, for_hadoop, is_hidden, locate, resolved
+from dpa.sources.scans import ScanFormat, scan_file, scanned
 from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
 from dpa.spark._session import SharedSetting
@@ -63,6 +66,9 @@ WHOLE_SECONDS = 5.0
 
 _LOOK_SECONDS = 0.2
 """How often to look for Ctrl-C and for new files."""
+
+_SCANS_AT_A_TIME = 2
+"""Files of lines to look through at once; a block of each is in memory."""
 
 _LISTS = "_batches"
 """The lists' directory, beside the files."""
@@ -141,20 +147,26 @@ def _in_place(
     text."""
     require_paths(source)
     if reads_in_place(source, sample):
-        return parquet_table(
-            source.paths,
-            glob=source.glob,
-            recursive=source.recursive,
-            exclude=source.exclude,
-            allow_missing=source.allow_missing_columns,
-        )
+        return _files(source)
     files = text_in_place(source, sample) if stage_dir is None else []
     return text_table(files) if files else None
+
+
+def _files(source: Source) -> FileTable:
+    given = {name: getattr(source, name) for name in ("glob", "recursive", "exclude")}
+    given["allow_missing"] = source.allow_missing_columns
+    if source.format not in ("csv", "json"):
+        return file_table(ipc_file if source.format == "arrow" else parquet_file, source.paths, **given)
+    declared = None if source.columns is None else schema_named(source.columns)
+    look = functools.partial(scan_file, form=ScanFormat.of(source.format, source.options), declared=declared)
+    return scanned(file_table(look, source.paths, **given, at_a_time=_SCANS_AT_A_TIME))
 
 
 def frame_of(spark: SparkSession, table: FileTable | TextTable) -> DataFrame | pa.Table:
     if isinstance(table, TextTable):
         return _valid_text(load(spark, Source("text", [for_hadoop(path) for path in table.paths])))
+    if any(not isinstance(file, ParquetFile) for file in table.files):
+        return table.read()
     if len({file.schema.remove_metadata() for file in table.files}) == 1:
         return load(spark, Source("parquet", table.paths))
     return _united(spark, table)

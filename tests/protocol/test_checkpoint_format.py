@@ -36,15 +36,17 @@ from dpa.sinks.delta import DeltaLayout, _Part
 from dpa.sources.feed import Position
 from dpa.sources.foreign import ForeignSplit
 from dpa.sources.generated import GeneratedSplit, ReadRate
+from dpa.sources.ipc import IpcSplit
 from dpa.sources.kafka import KafkaSplit, RecordFormat
 from dpa.sources.lines import LineFormat, LinesSplit
+from dpa.sources.scans import ScanFormat, ScanSplit
 from dpa.sources.splits import FirstRows, MemorySplit, NumberedSplit, ParquetSplit, is_split
 from dpa.sources.united import UnitedSplit
 from dpa.sources.watched import Seen
 from dpa.testing import LocalBackend
 from dpa.tolerance import ErrorCount, Failed, Letter
 
-WRITTEN = {2: "1a4afa681a37ef13"}
+WRITTEN = {2: "e321b3575f2a1075"}
 """The digest of the fields of all records, by the format's number."""
 
 MANIFESTS = {2: "cef5dbe22de573dd"}
@@ -75,6 +77,8 @@ EXAMPLES: list[Any] = [
     ),
     GeneratedSplit(b"pickled", _SCHEMA_OF_ROWS, 1, 5, 10, 3, ReadRate(100.0)),
     LinesSplit("/in.csv", LineFormat("csv", True, ";"), ("a", "b"), _SCHEMA_OF_ROWS, None, 3, 90, 99, 10),
+    IpcSplit("/in.arrow", (0, 1), 10, None, 99, 3),
+    ScanSplit("/in.csv", ScanFormat("csv"), ("a", "b"), _SCHEMA_OF_ROWS, None, 3, 90, 99, 10),
     ForeignSplit(b"pickled", "feed", 10, None, 2, "channel"),
     Position((Seen(5, {"a": 6}, ("b", 7, 8)), 3)),
     Position({("topic", 0): 10}),

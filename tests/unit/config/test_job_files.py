@@ -346,7 +346,7 @@ ERRORS = [
     ),
     (
         "input:\n  format: feed\n  use: text_files\n  path: logs\n",
-        "job.yaml:4: input.path: is a key of the format `parquet`, `csv`, `json` or `text`, but the format is `feed`",
+        "job.yaml:4: input.path: is a key of the format `parquet`, `csv`, `json`, `text` or `arrow`, but the",
     ),
     (
         "input: {format: table, table: t, views: {v: {format: csv, path: x}}}",

@@ -19,13 +19,16 @@ from kafka_broker import make_topic, produce
 
 from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page
+from dpa.sources.files import file_table
 from dpa.sources.foreign import PolledRows, Poller
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable, Generator, ReadRate
+from dpa.sources.ipc import ipc_file
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 from dpa.sources.lines import LineFormat, text_table
 from dpa.sources.memory import MemoryFeed
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import data_files
+from dpa.sources.scans import ScanFormat, scan_file, scanned
 from dpa.sources.watched import WatchedFiles
 from dpa.testing import FeedError, check_feed
 from jobs.text_files import Lines, TextFiles
@@ -49,6 +52,24 @@ def parquet(directory: Path) -> Feed:
         part = TABLE.slice(number * 120, 120)
         pq.write_table(part, directory / f"{number}.parquet", row_group_size=10)
     return replace(parquet_table([str(directory)]), columns=("line",), dictionary=("line",))
+
+
+def arrow(directory: Path) -> Feed:
+    """Two files of record batches of ten rows, with the columns in another order."""
+    for number, names in enumerate((["id", "line"], ["line", "id"])):
+        part = TABLE.slice(number * 120, 120).select(names)
+        with pa.ipc.new_file(directory / f"{number}.arrow", part.schema) as writer:
+            writer.write_table(part, max_chunksize=10)
+    return file_table(ipc_file, [str(directory)])
+
+
+def scan(form: ScanFormat, directory: Path) -> Feed:
+    for number in range(2):
+        rows = TABLE.slice(number * 120, 120).to_pylist()
+        lines = [json.dumps(row) if form.name == "json" else f"{row['id']},{row['line']}" for row in rows]
+        (directory / f"{number}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    look = partial(scan_file, form=form, declared=TABLE.schema)
+    return replace(scanned(file_table(look, [str(directory)])), columns=("line",))
 
 
 def watched(directory: Path) -> Feed:
@@ -122,6 +143,9 @@ FEEDS: dict[str, tuple[Callable[[Path], Feed], pa.Table]] = {
     "memory": (lambda _: MemoryFeed(TABLE), TABLE),
     "memory without rows": (lambda _: MemoryFeed(TABLE.slice(0, 0)), TABLE.slice(0, 0)),
     "parquet": (parquet, TABLE.select(["line"])),
+    "arrow": (arrow, TABLE),
+    "CSV in place": (partial(scan, ScanFormat("csv", header=False, quote="")), TABLE.select(["line"])),
+    "JSON in place": (partial(scan, ScanFormat("json")), TABLE.select(["line"])),
     "watched": (watched, TABLE.select(["line"])),
     "watched CSV": (partial(watched_lines, LineFormat("csv", header=True, separator=";")), TABLE),
     "watched JSON": (partial(watched_lines, LineFormat("json")), TABLE),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from differing_files import UTC, WIDENED, of
 from dpa import Flow
 from dpa.aggregates import Sum
 from dpa.errors import ConfigError, TableError
-from dpa.sources.files import FileTable
+from dpa.sources.files import FileTable, file_table
+from dpa.sources.ipc import ipc_file
 from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import FirstRows, whole
 from dpa.testing import LocalBackend
@@ -27,7 +29,15 @@ def write_parquet(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path)
 
 
-FORMATS: dict[str, tuple[Write, Table]] = {"parquet": (write_parquet, parquet_table)}
+def write_arrow(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+FORMATS: dict[str, tuple[Write, Table]] = {
+    "parquet": (write_parquet, parquet_table),
+    "arrow": (write_arrow, partial(file_table, ipc_file)),
+}
 
 
 @pytest.fixture(params=FORMATS)
