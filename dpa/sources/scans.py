@@ -25,6 +25,7 @@ from dpa.sources.files import FileTable, opened_again
 from dpa.sources.formats import COMPRESSED
 from dpa.sources.paths import Location, prefix_of
 from dpa.sources.records import BOM, NEWLINE, LineFormat
+from dpa.sources.splits import Scan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -180,16 +181,30 @@ class ScanSplit:
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        skipped, where = self.skipped, f"bytes {self.start:,} to {self.stop:,}"
+        skipped, wanted = self.skipped, only(self.schema, self.columns)
+        for block in self._blocks():
+            with _blaming(self.path, self.format, self._where):
+                rows = _rows(self.format.parsed(block, self.names, self.schema), wanted or self.schema)
+            yield from rows.select(wanted.names).slice(skipped).to_batches(max_chunksize=batch_rows)
+            skipped = max(0, skipped - rows.num_rows)
+
+    def scan(self) -> Scan | None:
+        """Compressed files are only read block by block, and a split without columns only counted."""
         wanted = only(self.schema, self.columns)
-        with opened_again(self.path, self.size, where) as file:
+        if not self.rows or not len(wanted) or PurePosixPath(prefix_of(self.path)).suffix.lower() in COMPRESSED:
+            return None
+        rows = self.format.parsed(b"".join(self._blocks()), self.names, self.schema)
+        return Scan(rows.select(wanted.names), wanted, self.skipped, (self.rows,))
+
+    @property
+    def _where(self) -> str:
+        return f"bytes {self.start:,} to {self.stop:,}"
+
+    def _blocks(self) -> Iterator[bytes]:
+        with opened_again(self.path, self.size, self._where) as file:
             stream = _unpacked(self.path, file)
             stream.seek(self.start) if stream is file else stream.read(self.start)
-            for block in self.format.blocks(stream, self.stop - self.start):
-                with _blaming(self.path, self.format, where):
-                    rows = _rows(self.format.parsed(block, self.names, self.schema), wanted or self.schema)
-                yield from rows.select(wanted.names).slice(skipped).to_batches(max_chunksize=batch_rows)
-                skipped = max(0, skipped - rows.num_rows)
+            yield from self.format.blocks(stream, self.stop - self.start)
 
 
 @dataclass(frozen=True)

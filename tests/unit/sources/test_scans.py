@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dpa import Flow
 from dpa.aggregates import Sum
+from dpa.columns.arrow import held
 from dpa.config.inputs import InputConfig
 from dpa.errors import ConfigError, TableError
 from dpa.sources import scans
@@ -317,3 +318,17 @@ def test_a_flow_names_a_file_that_cannot_be_read_in_place(tmp_path: Path) -> Non
     flow.read(tmp_path / "a.csv", in_place=True).key_by("a").reduce(Sum("b"))
     with pytest.raises(ConfigError, match=r"stages\.read\.read: .*a\.csv: bytes 0 to 10 cannot be read as csv"):
         flow.run(backend=LocalBackend(), check=False)
+
+
+@pytest.mark.parametrize("form", [CSV, JSON], ids=["CSV", "JSON"])
+def test_a_split_is_a_query_too(tmp_path: Path, form: ScanFormat) -> None:
+    rows = [{"n": number, "word": f"w{number}", "x": number / 2} for number in range(50)]
+    lines = [json.dumps(row) if form is JSON else ",".join(map(str, row.values())) for row in rows]
+    put(tmp_path / "a", "\n".join(["n,word,x", *lines] if form is CSV else lines))
+    [split] = replace(table_of(tmp_path, form), columns=("word", "n")).splits(100)
+    scan = split.after(20).scan()
+    assert scan is not None and scan.frame.collect_schema() == held(scan.schema)
+    found = [row for frame, _ in scan.pieces(lambda: 3) for row in frame.collect().rows()]
+    assert found == [tuple(row.values()) for batch in split.after(20).batches(7) for row in batch.to_pylist()]
+    assert len(found) == 30
+    assert replace(split, columns=()).scan() is None
