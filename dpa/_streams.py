@@ -115,8 +115,9 @@ class Stream(Looks):
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
     def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
-        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file, and `options`
-        are the other keys of `output`, such as `publish` or `format`. Once a step."""
+        """Write the rows to a directory, as Parquet unless its name ends as `.csv` or `.jsonl`; `mode` is `error` or
+        `overwrite`, as in a job file, and `options` are the other keys of `output`, such as `publish` or
+        `partition_by`. Once a step."""
         text = fspath(path) if isinstance(path, PathLike) else path
         self.flow._give(self.step, {"write": {"path": text, "mode": mode, **options}})
         return self

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
 from dpa.config._section import OneOf, Section, text_for
 from dpa.execution.publishing import Publishes
+from dpa.sinks.encodings import COMPRESSED
 from dpa.sinks.formats import FORMATS
+from dpa.sources.formats import format_of
+
+OneOrMore: TypeAlias = Annotated[
+    list[str],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given, json_schema_input_type=str | list[str]),
+]
 
 
 class PublishConfig(Section):
@@ -30,11 +37,18 @@ class OutputConfig(Section):
     """Where results go. Written aside and put in place when complete; never half a result."""
 
     path: str | None = None
-    """Directory for Parquet, one file a reducer, or `s3://BUCKET/PREFIX`; of a Delta table its directory or URI, of an
+    """Directory for files, of each reducer one, or `s3://BUCKET/PREFIX`; of a Delta table its directory or URI, of an
     Iceberg table `CATALOG.NAMESPACE.TABLE`; a topic of Kafka. Null: the result stays in memory, for `Result.table()`,
     and the command prints its first rows."""
     format: Annotated[str, OneOf(FORMATS)] = "parquet"
-    """What is written there."""
+    """What is written there; if it is not given, what the path's ending says, such as `.csv` or `.jsonl.gz`."""
+    partition_by: OneOrMore = []
+    """Of files: columns whose values become names of directories, as `country=DE`, in place of columns in the files. A
+    text is one."""
+    single_file: bool = False
+    """Of files: whether one file has the rows of all tasks, which the process that commits the result writes alone."""
+    compression: Annotated[str, OneOf(("snappy", *COMPRESSED, "none"))] | None = None
+    """Of files; null: `snappy` for Parquet, and for text what the path's ending says, such as `.csv.gz`, else none."""
     mode: Literal["error", "overwrite", "append"] = "error"
     """What to do if something is there; `overwrite` replaces the result of an earlier job, and nothing else, or all
     rows of a table; `append` adds to those of a table, or of a topic."""
@@ -47,6 +61,39 @@ class OutputConfig(Section):
     properties of its catalog; for Kafka settings of librdkafka, such as `bootstrap.servers`."""
     publish: Annotated[PublishConfig, text_for("mode", PublishConfig)] | None = None
     """Publish while the job runs; null: once, at its end."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_its_ending(cls, given: Any) -> Any:
+        """Take the format and the compression from the ending of the path, where they are not given."""
+        path = given.get("path") if isinstance(given, dict) and given.get("format") is None else None
+        form = format_of(path) if isinstance(path, str) else None
+        if form not in FORMATS:
+            return given
+        zipped = next((name for name, ending in COMPRESSED.items() if str(path).lower().endswith(ending)), None)
+        return {**given, "format": form, "compression": given.get("compression") or zipped}
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """How rows lie in files, in the words of `Target`."""
+        by, one = tuple(self.partition_by), self.single_file
+        return {"partition_by": by, "single_file": one, "compression": self.compression or ""}
+
+    @model_validator(mode="after")
+    def _can_lie_so_in_files(self) -> OutputConfig:
+        encoding = None if self.path is None else FORMATS[self.format].encoding
+        given = [f"`{name}`" for name in ("partition_by", "single_file", "compression") if getattr(self, name)]
+        if given and encoding is None:
+            known = alternatives(f"`{name}`" for name, each in FORMATS.items() if each.encoding is not None)
+            raise ValueError(f"{' and '.join(given)} is for files: give a `path`, and {known} as `format`")
+        if encoding is not None and self.compression not in (None, *encoding.compressions):
+            known = alternatives(f"`{name}`" for name in encoding.compressions)
+            raise ValueError(f"files of {self.format} are not compressed with `{self.compression}`: it is {known}")
+        if self.single_file and self.partition_by:
+            raise ValueError("`partition_by` makes many files, and `single_file` one: leave one of them out")
+        if self.single_file and self.publish is not None and self.publish.mode != "table":
+            raise ValueError("`single_file` is for results published once, or as `table`: other modes add files")
+        return self
 
     @model_validator(mode="after")
     def _has_one_sink(self) -> OutputConfig:

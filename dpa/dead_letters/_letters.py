@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dpa.driver.outputs import SCHEMA, as_table
 from dpa.errors import TableError
+from dpa.sinks.directory import COLUMNS
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.objects import ResultFiles
 from dpa.sources.paths import prefix_of
@@ -22,9 +23,9 @@ _REMOTE = "s3://"
 
 
 def mark_of(directory: Path) -> str:
-    """What the job has left beside a result, without its writer's number."""
+    """What the job has left beside a result, without its writer's number and the columns."""
     lines = (directory / "_job.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("# job "))
+    return "".join(line for line in lines if not line.startswith(("# job ", COLUMNS)))
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpa.aggregates import Sum
-from dpa.config import StepConfig
+from dpa.config import OutputConfig, StepConfig
 from dpa.dead_letters._letters import FoundLetters, mark_of
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
@@ -38,7 +37,9 @@ from dpa.protocol.graph import Tolerated
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
-from dpa.sinks.directory import ResultDirectory
+from dpa.sinks.directory import published
+from dpa.sinks.formats import FORMATS, Target
+from dpa.sinks.sink import Sink
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import READING, Letter
 
@@ -194,21 +195,22 @@ class _Result:
 
     step: Step
     path: Path
+    output: OutputConfig
     digest: str
     new: list[pa.Table] = field(default_factory=list)
-    _sink: ResultDirectory | None = None
-    _staged: tuple[str, ...] = ()
+    _sink: Sink | None = None
+    _staged: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, spec: JobSpec, step: Step, digest: str) -> _Result:
-        """Raises ConfigError if the result is no directory of Parquet files."""
+        """Raises ConfigError if the result is no directory of files."""
         key, output = step.at("write"), step.config.write
-        if output is None or output.path is None:
-            raise ConfigError(f"{key}: a replay changes results that are Parquet in a directory, and this is none")
+        if output is None or output.path is None or FORMATS[output.format].encoding is None:
+            raise ConfigError(f"{key}: a replay changes results that are files in a directory, and this is none")
         path = Path(output.path)
         if not (path / "_job.yaml").exists():
             raise ConfigError(f"{key}.path: {path} holds no result of a job")
-        return cls(step, path, digest)
+        return cls(step, path, output, digest)
 
     @property
     def _note(self) -> str:
@@ -223,9 +225,10 @@ class _Result:
         mark = mark_of(self.path)
         if self._note in mark:
             return
-        rows = pq.read_table(self.path)
+        rows = published(self.path)
         whole = self._merged(rows) if self.step.receiver.keeps_states else self._added(rows)
-        self._sink = ResultDirectory(str(self.path), "overwrite", mark=lambda: mark + self._note)
+        to = Target(str(self.path), "overwrite", mark=lambda: mark + self._note, files=self.output.files)
+        self._sink = FORMATS[self.output.format].sink(to)
         self._sink.begin()
         self._staged = (self._sink.stage(whole, 0, 1),)
 

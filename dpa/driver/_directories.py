@@ -13,18 +13,16 @@ from dpa.config import JobFile
 from dpa.config.inputs import InputConfig
 from dpa.sources.paths import local_directories, local_path, prefix_of
 
-_SOME_PART = "part-00000.parquet"
 
-
-def check_place(file: JobFile, key: str, path: Path) -> None:
-    """ConfigError if a directory which a job will fill, named at `key`, is or holds one that the job needs. Links are
-    followed, and a directory is known under each of its names."""
+def check_place(file: JobFile, key: str, path: Path, ending: str = ".parquet") -> None:
+    """ConfigError if a directory which a job will fill with files of an ending, named at `key`, is or holds one that
+    the job needs. Links are followed, and a directory is known under each of its names."""
     for what, directory in _needed(file):
         if holds(path, directory):
             relation = "is" if holds(directory, path) else "holds"
             raise file.error(key, f"{path} {relation} {what}, {directory}; name a directory for the result alone")
     for given in _inputs(file):
-        if not given.recursive or not (given.glob is None or fnmatchcase(_SOME_PART, given.glob)):
+        if not given.recursive or not (given.glob is None or fnmatchcase(f"part-00000{ending}", given.glob)):
             continue
         for root in _directories(file, given.path):
             if holds(root, path):

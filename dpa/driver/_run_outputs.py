@@ -13,6 +13,7 @@ from dpa.protocol.plan import RunOutcome
 from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.wire.instructions import Commit
 from dpa.result import Report, Result, when_written
+from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.objects import ResultFiles
 
 
@@ -108,5 +109,6 @@ class RunOutputs:
         tables = {name: result.table for name, result in of.items() if result.table is not None}
         written = {name: when_written(result.report) for name, result in of.items()}
         keys = {name: result.step.at("write.path") for name, result in of.items()}
-        far = {name: sink for name, result in of.items() if isinstance(sink := result.output.sink, ResultFiles)}
-        return Result(report, tables, written, _keys=keys, _sinks=far)
+        files = (ResultDirectory, ResultFiles)
+        sinks = {name: sink for name, result in of.items() if isinstance(sink := result.output.sink, files)}
+        return Result(report, tables, written, _keys=keys, _sinks=sinks)

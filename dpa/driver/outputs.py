@@ -25,6 +25,7 @@ from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunOutcome
 from dpa.result import OutputReport, ReferenceReport
 from dpa.routing.keys import KeyName
+from dpa.sinks.encodings import PARQUET
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ResultFiles
@@ -56,6 +57,7 @@ class Publication:
         self._file = file
         self._key = key
         self._path = path
+        self._ending = PARQUET.ending
         self.place = self._located()
 
     @classmethod
@@ -75,10 +77,14 @@ class Publication:
             mark=lambda: as_yaml(file.config.resolved()),
             publishes=publishes,
             private=key == DEAD_LETTERS,
+            files=output.files,
         )
         form = FORMATS[output.format]
         with file.blaming(f"{key}.path", TableError):
-            return cls(file, form.sink(to), f"{key}.path", to.path if form.is_directory else None, publishes)
+            made = cls(file, form.sink(to), f"{key}.path", to.path if form.is_directory else None, publishes)
+        if form.encoding is not None:
+            made._ending = form.encoding.ending_of(output.compression)
+        return made
 
     def know(self, job: str, key: KeyName = (), *, with_checkpoints: bool = False) -> None:
         """The sink is of a job of this name, and commits epochs `with_checkpoints`."""
@@ -94,7 +100,7 @@ class Publication:
             return
         path = Path(self._path)
         with inspecting(self._file, self._key, path):
-            check_place(self._file, self._key, path)
+            check_place(self._file, self._key, path, self._ending)
             with self._file.blaming(self._key, TableError):
                 self.sink.check()
 
@@ -235,6 +241,8 @@ def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
         for other, path in before.items():
             outputs[key].check_apart(other, path)
         outputs[key].check()
+        if key == DEAD_LETTERS:
+            outputs[key].expect(SCHEMA)
         before[key] = None if output.path is None else without_file_scheme(output.path)
 
 

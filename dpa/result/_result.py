@@ -27,7 +27,7 @@ def when_written(output: OutputReport) -> tuple[int, ...] | None:
 
 
 def _read(output: OutputReport, sink: Sink | None) -> pa.Table:
-    """The rows of a directory, or of the object storage that a sink knows.
+    """The rows of files: as the sink reads them, or else of Parquet in a directory.
 
     Raises:
         TableError: the sink that took them names no files.
@@ -48,7 +48,7 @@ class Result:
 
     report: Report
     # By stage: results in memory; `when_written` of the others at the end; the key that says where a result goes; and
-    # the sinks of results in object storage.
+    # the sinks of results that are files.
     _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     _written: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
     events: Mapping[str, bytes] = field(default_factory=dict, repr=False)

@@ -1,4 +1,4 @@
-"""The Parquet files of a result by epoch: which rows of a file are of which epoch, also of merged files."""
+"""The files of a result: their names, the rows in one, and which of these are of which epoch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
+from dpa.sinks._hive import columns_of_file, with_partitions
+from dpa.sinks._replacement import ENDING
+from dpa.sinks.encodings import encoding_of
 from dpa.storage import Files
 
-PART = re.compile(r"(?:part-\d{5}|merged-(?P<level>\d))-(?P<writer>[0-9a-f]{32})(?:-(?P<epoch>\d{6,}))?\.parquet")
+PART = re.compile(
+    r"(?:[^/=]+=[^/]+/)*(?:(?:part|share)-\d{5}|merged-(?P<level>\d))"
+    r"-(?P<writer>[0-9a-f]{32})(?:-(?P<epoch>\d{6,}))?" + ENDING
+)
 """Their names. What came last has no epoch; a merged file has epochs up to the one in its name."""
 
 _EPOCHS = b"dpa.epochs"
@@ -55,8 +61,8 @@ def begin_of(objects: Files, name: str, until: int, *, is_trial: bool) -> list[s
     match = PART.fullmatch(name)
     assert match is not None
     last = int(match["epoch"] or _LAST)
-    if last <= until:
-        return [name]
+    if last <= until or match["level"] is None:
+        return [name] if last <= until else []
     epochs = _epochs_in(objects, name)
     kept = [each for each in epochs if each[0] <= until]
     if not epochs or (kept != epochs and kept and not kept[-1][1]):
@@ -70,12 +76,16 @@ def begin_of(objects: Files, name: str, until: int, *, is_trial: bool) -> list[s
     return [new]
 
 
-def table_in(objects: Files, name: str) -> pa.Table:
-    """The table in a file, which must be there, without its epochs."""
+def table_in(objects: Files, name: str, columns: pa.Schema | None = None) -> pa.Table:
+    """The table in a file, which must be there, without its epochs. `columns`: those of the result, where the file does
+    not say them all."""
+    inside = None if columns is None else columns_of_file(name, columns)
     with objects.reading(name) as file:
-        table = None if file is None else pq.read_table(file)
+        table = None if file is None else encoding_of(name).read(file, inside)
     if table is None:
         raise FileNotFoundError(f"{objects.place}/{name}")
+    if columns is not None:
+        return with_partitions(table, name, columns)
     about = table.schema.metadata or {}
     if _EPOCHS not in about:
         return table

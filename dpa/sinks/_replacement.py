@@ -6,6 +6,7 @@ filled in place: the work directory lies in it, and files are moved one by one. 
 in last, so it is there only beside a whole result.
 
     .lock      held by the owner
+    shares/    what the new result is made of, if all of it becomes one file
     new/       the new result, with its `_job.yaml` until that is in the target
     aside/     in place only: the part of the old result that has moved; files in the target are of the old result
     old/       the old result; in place, files in the target are of the new result now
@@ -20,6 +21,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,19 +29,23 @@ from pathlib import Path
 from dpa._util import owned
 from dpa._util.disk import sync
 from dpa._util.owned import OwnedDirectory
+from dpa.sinks.encodings import COMPRESSED, ENCODINGS
 
 MARK = "_job.yaml"
 """The resolved configuration beside a result. Readers of Parquet directories ignore names with an underscore."""
 
 _IN_PLACE = ".dpa-result-"
 
-PART = re.compile(r"part-\d{5}\.parquet")
+ENDING = rf"(?:{'|'.join(re.escape(each.ending) for each in ENCODINGS)})(?:{'|'.join(COMPRESSED.values())})?"
+"""Of the names of files, as a pattern."""
+
+PART = re.compile(rf"part-\d{{5}}{ENDING}")
 
 
 def part_name(task: int, writer: str = "", epoch: int | None = None) -> str:
-    """The name of a task's file, which `PART` matches if there is no `writer`."""
+    """The name of a task's file without its ending, which `PART` then matches if there is no `writer`."""
     of_writer, of_epoch = f"-{writer}" if writer else "", "" if epoch is None else f"-{epoch:06d}"
-    return f"part-{task:05d}{of_writer}{of_epoch}.parquet"
+    return f"part-{task:05d}{of_writer}{of_epoch}"
 
 
 def shown(names: list[str]) -> str:
@@ -52,12 +58,14 @@ class Replacement:
 
     Attributes:
         new: the directory in which it is prepared.
+        shares: one for what is needed to prepare it.
         work: the work directory around it.
     """
 
     def __init__(self, target: Path, work: OwnedDirectory) -> None:
         self.work = work.path
         self.new = work.path / "new"
+        self.shares = work.path / "shares"
         self._aside = work.path / "aside"
         self._old = work.path / "old"
         self._owned = work
@@ -83,6 +91,7 @@ class Replacement:
         replacement = cls(target, OwnedDirectory.make(parent, _prefix(parent, target)))
         try:
             replacement.new.mkdir()
+            replacement.shares.mkdir()
             (replacement.new / MARK).write_text(mark, encoding="utf-8")
         except BaseException:
             with suppress(OSError):
@@ -127,7 +136,7 @@ class Replacement:
         self.new.rename(self._target)
 
     def _exchange_files(self, accept: Callable[[Path], None]) -> None:
-        names = files_of_result(self._target)
+        names = parts_of_result(self._target)
         accept(self._target)
         self._aside.mkdir()
         _move(self._target, self._aside, sorted(names, key=lambda name: name != MARK))
@@ -140,8 +149,8 @@ class Replacement:
             return
         if self._is_in_place:
             if self._old.exists():
-                for name in files_of_result(self._target):
-                    (self._target / name).unlink()
+                for name in parts_of_result(self._target):
+                    _remove(self._target / name)
                 self._old.rename(self._aside)
             if self._aside.exists():
                 _move(self._aside, self._target, _mark_last(self._aside))
@@ -154,8 +163,8 @@ class Replacement:
         try:
             self._undo()
             for place in (self._old, self._aside):
-                for name in files_of_result(place):
-                    (place / name).unlink()
+                for name in parts_of_result(place):
+                    _remove(place / name)
                 if place.exists():
                     place.rmdir()  # which fails if it holds anything but a result
             self._owned.remove_directory()
@@ -180,11 +189,33 @@ def is_unsettled(target: Path) -> bool:
     return bool(owned.named(target, _IN_PLACE))
 
 
-def files_of_result(directory: Path) -> list[str]:
-    """The names of a result's files in a directory that may be missing. Links are not followed."""
+def parts_of_result(directory: Path) -> list[str]:
+    """The names of a result's files, and of its directories with nothing but these, in a directory that may be missing.
+    Links are not followed."""
     entries = directory.iterdir() if directory.is_dir() and not directory.is_symlink() else ()
-    named = [entry for entry in entries if entry.name == MARK or PART.fullmatch(entry.name)]
-    return sorted(entry.name for entry in named if entry.is_file() and not entry.is_symlink())
+    return sorted(entry.name for entry in entries if entry.name == MARK or _is_of_result(entry))
+
+
+def files_of_result(directory: Path) -> list[str]:
+    """The relative paths of a result's files."""
+    found = [directory / name for name in parts_of_result(directory)]
+    files = [file for part in found for file in (sorted(part.rglob("part-*")) if part.is_dir() else [part])]
+    return [str(file.relative_to(directory)) for file in files]
+
+
+def _is_of_result(entry: Path) -> bool:
+    if entry.is_symlink():
+        return False
+    if entry.is_dir():
+        return "=" in entry.name and all(map(_is_of_result, entry.iterdir()))
+    return entry.is_file() and PART.fullmatch(entry.name) is not None
+
+
+def _remove(part: Path) -> None:
+    if part.is_dir():
+        shutil.rmtree(part)
+    else:
+        part.unlink()
 
 
 def _mark_last(directory: Path) -> list[str]:

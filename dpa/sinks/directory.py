@@ -1,4 +1,4 @@
-"""A result as a directory of Parquet files, a file a task, which replaces an earlier result as a whole."""
+"""A result as a directory of files, which replaces an earlier result as a whole."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dpa._util.disk import is_of_file_system, sync, why, writing
+from dpa._util.disk import is_of_file_system, sync, why
 from dpa._util.signals import interrupts_held
-from dpa.errors import PlaceTakenError, TableError
+from dpa.errors import DpaError, JobFailedError, PlaceTakenError, TableError
+from dpa.sinks._layout import PLAIN, FileLayout, Parts, columns_in, names_in, rows_in
 from dpa.sinks._replacement import (
     MARK,
     Replacement,
     files_of_result,
     is_unsettled,
     part_name,
+    parts_of_result,
     settle_abandoned,
     shown,
 )
-from dpa.sinks.objects import ResultFiles
-from dpa.sinks.reading import FileEpochs, Format, Target
 from dpa.sinks.sink import Newest, Sink, SinkContext
-from dpa.sources.paths import prefix_of
+from dpa.storage import Files, Purpose, files_at
+
+COLUMNS = "# columns "
+"""Begins the line of `_job.yaml` that says the columns of a result whose files do not say all of them."""
 
 
 class ResultDirectory(Sink):
-    """A directory of Parquet files, a file a task. A job is refused while another uses the directory. If the result
-    cannot be put there, or something else came there meanwhile, the earlier content stays.
+    """A directory of files. A job is refused while another uses the directory. If the result cannot be put there, or
+    something else came there meanwhile, the earlier content stays.
 
     Attributes:
         staging: where tasks write their files; None before `begin`.
@@ -45,6 +47,7 @@ class ResultDirectory(Sink):
         section: str = "output",
         mark: Callable[[], str] = str,
         private: bool = False,
+        layout: FileLayout = PLAIN,
     ) -> None:
         """A result at `path`.
 
@@ -53,6 +56,7 @@ class ResultDirectory(Sink):
             section: where a job file has these, for messages.
             mark: returns the text of the file `_job.yaml` beside the result.
             private: whether only the owner may read what is staged.
+            layout: how rows lie in files.
         """
         self.know(SinkContext(uuid.uuid4().hex))
         self.staging: str | None = None
@@ -62,14 +66,19 @@ class ResultDirectory(Sink):
         self._section = section
         self._text = mark
         self._private = private
+        self._layout = layout
+        self._columns: str | None = None
         self._replacement: Replacement | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"staging": self.staging, "_private": self._private}  # all that tasks need
+        return {name: getattr(self, name) for name in ("staging", "_private", "_layout")}  # all that tasks need
 
     @property
     def place(self) -> str:
         return str(self._path)
+
+    def expect(self, columns: pa.Schema) -> None:
+        self._layout.check(columns)
 
     def check(self) -> None:
         target = self._path.resolve()
@@ -82,7 +91,7 @@ class ResultDirectory(Sink):
             with interrupts_held():
                 self._replacement = Replacement.begin(target, self._mark + self._text())
                 others = [place for place in settle_abandoned(target) if place != self._replacement.work]
-            self.staging = str(self._replacement.new)
+            self.staging = str(self._replacement.shares if self._layout.single_file else self._replacement.new)
             if others:
                 busy = f"another job writes to {target} now"
                 raise PlaceTakenError(f"{busy}; wait for its end, or name another directory")
@@ -90,20 +99,32 @@ class ResultDirectory(Sink):
         except OSError as error:
             raise TableError(f"cannot write there: {why(error)}") from None
 
-    def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
+    @property
+    def _staged(self) -> str:
         assert self.staging is not None
-        name = part_name(task)
-        with writing(path := Path(self.staging) / name):
-            pq.write_table(rows, path)
-            if self._private:
-                path.chmod(0o600)
-            sync(path)
-        return name
+        return self.staging
 
-    def commit(self, staged: Sequence[str], epoch: int, seconds: float, *, is_last: bool = False) -> Sequence[str]:
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> str | Parts:
+        return self._layout.stage(self._files(self._staged), rows, part_name(task))
+
+    def _files(self, directory: str | Path, error: type[DpaError] = JobFailedError) -> Files:
+        return files_at(str(directory), Purpose("results", error, TableError, self._private))
+
+    def commit(
+        self, staged: Sequence[str | Parts], epoch: int, seconds: float, *, is_last: bool = False
+    ) -> Sequence[str]:
         assert self._replacement is not None
+        self._columns = columns_in(staged)
         try:
             if not self._is_own(self._path):
+                new = self._replacement.new
+                if self._layout.single_file:
+                    whole = self._layout.join(
+                        self._files(self._staged), names_in(staged), self._files(new), part_name(0)
+                    )
+                    self._columns = columns_in(whole)
+                if self._columns is not None:
+                    (new / MARK).write_text(f"{self._mark}{COLUMNS}{self._columns}\n{self._text()}", encoding="utf-8")
                 with interrupts_held():
                     self._replacement.publish(self._accept_still)
             files = tuple(name for name in files_of_result(self._path) if name != MARK)
@@ -129,9 +150,10 @@ class ResultDirectory(Sink):
             left = f"{self._replacement.work}: the next job with this output will try again to settle what is left here"
             raise TableError(f"{left}: {error}") from None
 
-    def read(self, staged: Sequence[str]) -> pa.Table:
-        assert self.staging is not None
-        return pa.concat_tables([pq.read_table(Path(self.staging) / name) for name in staged])
+    def read(self, staged: Sequence[str | Parts]) -> pa.Table:
+        """What was staged or, once that is published, the files that `commit` has named."""
+        files = self._files(self._path if self._is_own(self._path) else self._staged, TableError)
+        return rows_in(files, names_in(staged), columns_in(staged, self._columns))
 
     @property
     def _mark(self) -> str:
@@ -155,7 +177,7 @@ class ResultDirectory(Sink):
         """Raise a `TableError` if the content of a directory must not be replaced."""
         if directory.exists() and not directory.is_dir():
             raise TableError(f"{self._given} is a file; name a directory")
-        known = files_of_result(directory)
+        known = parts_of_result(directory)
         own = None if self._replacement is None else self._replacement.work
         entries = directory.iterdir() if directory.is_dir() else ()
         others = [entry for entry in entries if entry.name not in known and entry != own]
@@ -173,21 +195,9 @@ class ResultDirectory(Sink):
             raise TableError(f"{holds}, so it is no result of a job; name another directory")
 
 
-def _sink(to: Target) -> Sink:
-    if "://" in to.path and not to.path.startswith("s3://"):
-        right = "a directory, local or shared by all machines; a result may also go to s3://BUCKET/PREFIX"
-        raise TableError(f"{prefix_of(to.path)} is a URI; name {right}")
-    if to.publishes is not None or to.path.startswith("s3://"):
-        return ResultFiles(to.path, to.mode, section=to.section, mark=to.mark)
-    return ResultDirectory(to.path, to.mode, section=to.section, mark=to.mark, private=to.private)
-
-
-FORMAT = Format(
-    "parquet",
-    _sink,
-    modes=("error", "overwrite"),
-    noun="a directory",
-    takes_args=False,
-    epochs=lambda path, _: FileEpochs(path),
-    reads_back=True,
-)
+def published(directory: Path) -> pa.Table:
+    """The rows of the result in a directory."""
+    lines = (directory / MARK).read_text(encoding="utf-8").splitlines()
+    columns = next((line.removeprefix(COLUMNS) for line in lines if line.startswith(COLUMNS)), None)
+    names = [name for name in files_of_result(directory) if name != MARK]
+    return rows_in(files_at(str(directory), Purpose("results", TableError, TableError)), names, columns)

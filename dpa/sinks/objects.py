@@ -1,11 +1,11 @@
-"""A result, or results by epoch, as Parquet files beside a manifest that names them: below a prefix of object storage,
+"""A result, or results by epoch, as files beside a manifest that names them: below a prefix of object storage,
 or in a directory.
 
 In object storage nothing can be renamed. So tasks put files with unique names, and one conditional put of the manifest
 makes them the result. A job begins by putting the manifest with the name of a new writer: of several jobs only the last
 to begin can commit. It may also remove what dead jobs have left.
 
-Where each epoch adds rows, small files are merged: `_FANOUT` files of a level become one of the next.
+Where each epoch adds rows, small files of Parquet are merged: `_FANOUT` files of a level become one of the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,7 @@ from dpa._util import lines
 from dpa.errors import PlaceTakenError, TableError
 from dpa.execution.publishing import latest
 from dpa.routing.keys import names_of
+from dpa.sinks._layout import PLAIN, FileLayout, Parts, columns_in, names_in, rows_in
 from dpa.sinks._part_files import PART, begin_of, table_in, with_epochs
 from dpa.sinks._replacement import part_name, shown
 from dpa.sinks.sink import Newest, Sink, SinkContext, together
@@ -49,8 +50,7 @@ _PURPOSE = Purpose("results", TableError, TableError)
 
 
 class ResultFiles(Sink):
-    """Parquet files, a file a task. Readers that go by the manifest see the old result or the new one. Files of another
-    kind are never removed."""
+    """Readers that go by the manifest see the old result or the new one. Files of another kind are never removed."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class ResultFiles(Sink):
         *,
         section: str = "output",
         mark: Callable[[], str] = str,
+        layout: FileLayout = PLAIN,
     ) -> None:
         """A result at a URI, or in a directory; the other arguments are those of a `ResultDirectory`."""
         self.know(SinkContext(uuid.uuid4().hex))
@@ -66,6 +67,7 @@ class ResultFiles(Sink):
         self._mode = mode
         self._section = section
         self._text = mark
+        self._layout = layout
         self._writer = ""
         self._large: set[str] = set()
         self._lock = ExitStack()
@@ -73,7 +75,7 @@ class ResultFiles(Sink):
     def __getstate__(self) -> dict[str, Any]:
         """What tasks need, and what commits epochs."""
         known = {"_text": partial(str, self._text()), "_large": set()}
-        return {**known, **{name: getattr(self, name) for name in ("job_context", "_objects", "_writer")}}
+        return {**known, **{name: getattr(self, name) for name in ("job_context", "_objects", "_writer", "_layout")}}
 
     @property
     def place(self) -> str:
@@ -91,6 +93,9 @@ class ResultFiles(Sink):
     @property
     def _life(self) -> str:
         return "" if self.publishes is None or self.with_checkpoints else self._writer
+
+    def expect(self, columns: pa.Schema) -> None:
+        self._layout.check(columns)
 
     def check(self) -> None:
         self._objects.check()
@@ -125,35 +130,45 @@ class ResultFiles(Sink):
             self._put(replace(found, files=None, before=()), etag)
             self._clean(_named(found))
 
-    def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
-        name = part_name(task, self._writer, (epoch or None) if self.publishes else None)
-        with self._objects.writing(name) as stream:
-            pq.write_table(rows, stream)
-        return name
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> str | Parts:
+        name = self._part_name(task, epoch)
+        # Readers that list files must not take a share for a part of the result.
+        return self._layout.stage(
+            self._objects, rows, name.replace("part", "share") if self._layout.single_file else name
+        )
 
-    def commit(self, staged: Sequence[str], epoch: int, seconds: float, *, is_last: bool = False) -> Sequence[str]:
+    def _part_name(self, task: int, epoch: int) -> str:
+        return part_name(task, self._writer, (epoch or None) if self.publishes else None)
+
+    def commit(
+        self, staged: Sequence[str | Parts], epoch: int, seconds: float, *, is_last: bool = False
+    ) -> Sequence[str]:
         epoch, is_last = self.last_or_not(epoch, is_last)
         found, etag = self._manifest()
         if found is not None and (self._is_over(found) or (not is_last and self._has(found, epoch))):
             return found.files or ()
         if found is None or found.writer != self._writer:
             raise self._overtaken()
+        shares: Sequence[str] = ()
+        if self._layout.single_file:
+            shares = names_in(staged)
+            staged = self._layout.join(self._objects, shares, self._objects, self._part_name(0, epoch))
         new = self._next(found, staged, epoch, seconds, is_last)
         etag = self._put(new, etag)
         # A reader of epochs may still read the files of the epoch before this one.
-        self._clean(found.before if self.publishes else _named(found))
+        self._clean((*shares, *(found.before if self.publishes else _named(found))))
         if self._is_log:
             new = self._merged(new, etag)
         return new.files or ()
 
     def _next(
-        self, found: ResultManifest, staged: Sequence[str], epoch: int, seconds: float, is_last: bool
+        self, found: ResultManifest, staged: Sequence[str | Parts], epoch: int, seconds: float, is_last: bool
     ) -> ResultManifest:
         is_same = found.files is not None and (found.job, found.life) == (self.job, self._life)
         kept = (found.files or ()) if is_same and self._is_log else ()
         gone = tuple(name for name in found.files or () if name not in kept)
         return ResultManifest(
-            files=(*kept, *staged),
+            files=(*kept, *names_in(staged)),
             job=self.job,
             epoch=epoch,
             config=self._text(),
@@ -167,6 +182,7 @@ class ResultFiles(Sink):
             before=gone if self.publishes else (),
             line=found.line if is_same and is_last else lines.until(self.line, epoch),
             before_last=(found.epoch if is_same else 0) if is_last else None,
+            columns=columns_in(staged, found.columns if kept else None),
         )
 
     def newest(self) -> Newest | None:
@@ -229,7 +245,7 @@ class ResultFiles(Sink):
 
     def _level(self, name: str) -> int | None:
         """How often a file was merged; None: it is not merged again."""
-        match = PART.fullmatch(name)
+        match = PART.fullmatch(name) if self._layout.knows_columns else None
         return None if match is None or name in self._large else int(match["level"] or 0)
 
     def abort(self) -> None:
@@ -251,14 +267,16 @@ class ResultFiles(Sink):
             self._objects.delete(name for name in left if self._writer in name)
         elif self._is_over(found):  # no checkpoint counts any more
             self._objects.delete(left)
+        self._objects.prune()
         if found.files is None and not self._in_storage and not self._parts():
             self._objects.delete([MANIFEST])  # no other job can have begun in a directory that is held
 
-    def read(self, staged: Sequence[str]) -> pa.Table:
-        found = self._manifest()[0] if self._is_log else None
+    def read(self, staged: Sequence[str | Parts]) -> pa.Table:
+        found, _ = self._manifest()
         is_own = found is not None and (found.job, found.life) == (self.job, self._life)
-        before = (found.files or ()) if found is not None and is_own else ()
-        rows = together(table_in(self._objects, name) for name in dict.fromkeys((*before, *staged)))
+        before = (found.files or ()) if found is not None and is_own and self._is_log else ()
+        columns = columns_in(staged, None if found is None else found.columns)
+        rows = rows_in(self._objects, dict.fromkeys((*before, *names_in(staged))), columns)
         return latest(rows, self.key) if self.publishes == "changes" else rows
 
     def result(self) -> tuple[pa.Table, ResultManifest]:
@@ -313,7 +331,16 @@ class ResultFiles(Sink):
         return found.files is not None and found.job == self.job and found.is_last
 
     def _parts(self) -> list[str]:
-        return [name for name in self._objects.names("") if PART.fullmatch(name)]
+        return [name for name in self._found() if PART.fullmatch(name)]
+
+    def _found(self, directory: str = "") -> Iterator[str]:
+        """All files there; directories only if they are not of a partitioned result."""
+        for name in self._objects.names(directory):
+            path = f"{directory}/{name}".lstrip("/")
+            if "=" in name:
+                yield from self._found(path)
+            else:
+                yield path
 
     def _clean(self, names: Iterable[str]) -> None:
         """Remove the files of a result that was replaced."""
@@ -325,7 +352,7 @@ class ResultFiles(Sink):
 
     def _accept(self, found: ResultManifest | None) -> None:
         """Raise a `TableError` if what is there must not be replaced."""
-        names = [name for name in self._objects.names("") if name != MANIFEST]
+        names = [name for name in self._found() if name != MANIFEST]
         strangers = [name for name in names if found is None or not PART.fullmatch(name)]
         if strangers:
             holds = f"{self.place} holds {shown(strangers)}, no file of a result"

@@ -14,10 +14,11 @@ import pyarrow as pa
 from dpa.errors import TableError
 from dpa.execution.publishing import CHANGE, Publishes, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
+from dpa.sinks._layout import rows_in
 from dpa.sinks._packages import EPOCH, LAST, SECONDS, TableSink
-from dpa.sinks._part_files import table_in
+from dpa.sinks.encodings import Encoding
 from dpa.sinks.objects import manifest_at, objects_at
-from dpa.sinks.sink import Sink, together
+from dpa.sinks.sink import Sink
 from dpa.sources.manifest import ResultManifest
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class FileEpochs(Epochs):
         found, before = self._manifest(), None
         while found is not None and found != before:
             try:
-                rows = together(table_in(self._objects, name) for name in found.files or ())
+                rows = rows_in(self._objects, found.files or (), found.columns)
             except FileNotFoundError:  # removed meanwhile, as newer epochs are complete
                 found, before = self._manifest(), found
                 continue
@@ -192,6 +193,7 @@ class Target:
         mark: returns the job's configuration, as text to be kept beside the rows.
         publishes: what each epoch publishes; None: there is one result, at the end.
         private: whether others may not read what this process stages.
+        files: how rows lie in files, in the words of `FileLayout`.
     """
 
     path: str
@@ -201,6 +203,7 @@ class Target:
     mark: Callable[[], str] = str
     publishes: Publishes | None = None
     private: bool = False
+    files: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ class Format:
         unread: what that is then, before the path in a message.
         is_at: whether a path that is given without a format is of this one.
         reads_back: whether rows that were published before the end can be read at the end.
+        encoding: that of its files, where a result is files and nothing else.
     """
 
     name: str
@@ -230,3 +234,4 @@ class Format:
     unread: str = ""
     is_at: Callable[[str], bool] = lambda path: False
     reads_back: bool = False
+    encoding: Encoding | None = None

@@ -35,6 +35,7 @@ class ResultManifest:
         line: who made the epochs before the last, if they are committed with checkpoints.
         before_last: the newest epoch before the last one, once that is committed; None in a result of an earlier
             version, whose last epoch has the number after that.
+        columns: those of the result as text, where its files do not say all of them.
     """
 
     files: tuple[str, ...] | None = None
@@ -51,6 +52,7 @@ class ResultManifest:
     before: tuple[str, ...] = ()
     line: Line = ()
     before_last: int | None = None
+    columns: str | None = None
 
     def to_json(self) -> bytes:
         return json.dumps({"schema": _SCHEMA, **asdict(self)}, indent=1).encode()

@@ -201,7 +201,7 @@ def _named_by_manifests(paths: list[str], root: Location) -> list[str]:
             if found.files is None:
                 raise TableError(f"{place} names no files: no job that was to write a result there has ended well yet")
             results[folder] = found.files
-    others = [path for path in paths if posixpath.dirname(path) not in results]
+    others = [path for path in paths if not any(str(folder) in results for folder in PurePosixPath(path).parents)]
     return others + [posixpath.join(folder, name) for folder, names in results.items() for name in names]
 
 

@@ -68,6 +68,24 @@ class DirectoryFiles(Files):
             yield
 
     @contextmanager
+    def within(self, directory: str) -> Iterator[None]:
+        parts = directory.split("/") if directory else []
+        places = [self.at("/".join(parts[: end + 1])) for end in range(len(parts))]
+        with self.reaching(directory):
+            for place in places:  # if the root was removed, it must not come again
+                with suppress(FileExistsError):
+                    os.mkdir(place)
+            yield
+            for place in reversed(places):
+                sync(place)
+
+    def prune(self) -> None:
+        for directory, _, _ in os.walk(self.place, topdown=False):
+            if directory != self.place:
+                with suppress(OSError):  # which it is for one that has content
+                    os.rmdir(directory)
+
+    @contextmanager
     def writing(self, path: str) -> Iterator[Any]:
         with self.reaching(path):
             file = os.open(self.at(path), _NEW, 0o600 if self.purpose.is_private else 0o666)

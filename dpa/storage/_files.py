@@ -58,6 +58,14 @@ class Files(ABC):
         BlockingIOError if another job has it."""
         return nullcontext()
 
+    def within(self, directory: str) -> AbstractContextManager[None]:
+        """A block that writes files in a directory, which is made if there is none. When it has ended well, their names
+        are durable."""
+        return nullcontext()
+
+    def prune(self) -> None:  # noqa: B027
+        """Remove directories in which nothing is left, where there are directories."""
+
     @abstractmethod
     def writing(self, path: str) -> AbstractContextManager[Any]:
         """A stream into a file that nobody else writes. When the block has ended well the content is durable; the name

@@ -54,7 +54,8 @@ class S3Files(Files):
 
     @contextmanager
     def writing(self, path: str) -> Iterator[Any]:
-        with self.reaching(path), self.arrow.open_output_stream(f"{self._bucket}/{self._key(path)}") as stream:
+        place = f"{self._bucket}/{self._key(path)}"  # whose ending must not have Arrow compress it once more
+        with self.reaching(path), self.arrow.open_output_stream(place, compression=None) as stream:
             yield stream
 
     @contextmanager

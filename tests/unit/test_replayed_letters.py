@@ -15,6 +15,7 @@ from dpa.dead_letters import _replay
 from dpa.dead_letters.__main__ import app
 from dpa.dead_letters._letters import FoundLetters
 from dpa.errors import ConfigError, TableError
+from dpa.sinks.directory import published
 from dpa.testing import LocalBackend
 from experiments.s3_server import uri_of
 
@@ -47,9 +48,16 @@ def invoked(*arguments: str) -> str:
     return result.output
 
 
-def test_the_command_replays_letters_into_a_keyed_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "output",
+    ["{path: out}", "{path: out, format: csv, single_file: true}", "{path: out, format: json, partition_by: key}"],
+)
+def test_the_command_replays_letters_into_a_keyed_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("broken_pairs.py", BROKEN), ("mended_pairs.py", MENDED), ("job.yaml", JOB)):
+    job = JOB.replace("{path: out}", output)
+    for name, text in (("broken_pairs.py", BROKEN), ("mended_pairs.py", MENDED), ("job.yaml", job)):
         (tmp_path / name).write_text(textwrap.dedent(text))
     Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
     assert re.search(r"mapper +ValueError +2 +1 is bad", invoked("dead", "list"))
@@ -59,7 +67,7 @@ def test_the_command_replays_letters_into_a_keyed_result(tmp_path: Path, monkeyp
     assert file.stat().st_mode & 0o777 == 0o600
     said = invoked("dead", "replay", "job.yaml", "--set", "mapper=mended_pairs:pairs")
     assert "2 records replayed" in said and "1 dead letter left" in said and "failed again (KeyError)" in said
-    assert pq.read_table("out").to_pylist() == [{"key": "key", "value": 2 + 3 + 100}]
+    assert published(Path("out")).to_pylist() == [{"key": "key", "value": 2 + 3 + 100}]
     [left] = FoundLetters.read(str(tmp_path / "dead")).letters
     assert (left.error, left.record) == ("KeyError", '{"value": "5"}')
 

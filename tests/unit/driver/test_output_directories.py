@@ -38,6 +38,7 @@ SQL = "input: {format: sql, query: SELECT 1, views: {v: {format: csv, path: PATH
         ("aggregation: {seconds: 1, path: ../out/so-far}", "out", "lie one in the other"),
         ("aggregation: {seconds: 1, path: ../out}", "out/result", "lie one in the other"),
         (CSV.replace("PATH", "../data, recursive: true"), "data/out", "lies in the input .*/data, .* outside of it"),
+        (CSV.replace("PATH", "../data, recursive: true, glob: '*.csv'"), "data/o.csv", "lies in the input .*/data, "),
     ],
 )
 def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output: str, which: str, mode: str) -> None:

@@ -1,5 +1,6 @@
 """Where a result may go: nothing but a result of ours is ever replaced, and two jobs never write to one place."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,9 +15,7 @@ import yaml
 from output_samples import RESULT, check_outputs, job, names, of, publication, value_in, write
 
 from dpa._util.as_yaml import as_yaml
-from dpa._util.disk import sync
 from dpa.errors import ConfigError, JobFailedError, TableError
-from dpa.sinks import _replacement, directory
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.sink import SinkContext
 
@@ -293,11 +292,11 @@ def test_a_result_is_on_the_disk_before_it_comes_to_its_place_and_so_is_its_name
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    rename = Path.rename
+    rename, fsync = Path.rename, os.fsync
 
-    def syncing(path: Path) -> None:
-        sync(path)
-        done.append(path.name)
+    def syncing(file: int) -> None:
+        fsync(file)
+        done.append(Path(f"/proc/self/fd/{file}").readlink().name)
 
     def renaming(source: Path, goal: Path) -> Path:
         renamed = rename(source, goal)
@@ -305,8 +304,7 @@ def test_a_result_is_on_the_disk_before_it_comes_to_its_place_and_so_is_its_name
         return renamed
 
     write(job(tmp_path / "out"))
-    for module in (directory, _replacement):
-        monkeypatch.setattr(module, "sync", syncing)
+    monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "rename", renaming)
     write(job(tmp_path / "out"))
     rest = done[done.index("part-00000.parquet") :]

@@ -20,7 +20,9 @@ from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks import objects
 from dpa.sinks._iceberg import Iceberg
+from dpa.sinks._layout import FileLayout
 from dpa.sinks.delta import Delta
+from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.memory import Callback
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Sink
@@ -79,7 +81,19 @@ COLUMNS = pa.schema([("key", pa.string()), ("value", pa.int32())])
 """Of tables that are there before, partitioned by the first."""
 
 
-@pytest.fixture(params=["directory", "objects", "delta", "delta partitions", "iceberg", "iceberg partitions"])
+@pytest.fixture(
+    params=[
+        "directory",
+        "csv",
+        "partitions",
+        "objects",
+        "objects partitions",
+        "delta",
+        "delta partitions",
+        "iceberg",
+        "iceberg partitions",
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     path = str(tmp_path / "place")
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{path}"}
@@ -99,9 +113,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             if request.param != "delta":
                 DeltaTable.create(path, Schema.from_arrow(COLUMNS), partition_by=["key"])
             return Place(lambda mode, publishes: publishing(Delta(path, mode), publishes), lambda: results(path))
-        case "objects":
+        case "objects" | "objects partitions":
             path = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-    return Place(lambda mode, publishes: publishing(ResultFiles(path, mode), publishes), lambda: results(path))
+    layout = FileLayout(partition_by=("key",)) if request.param.endswith("partitions") else FileLayout()
+    if request.param == "csv":
+        layout = FileLayout(ENCODINGS[1], "zstd")
+    return Place(
+        lambda mode, publishes: publishing(ResultFiles(path, mode, layout=layout), publishes), lambda: results(path)
+    )
 
 
 def test_each_epoch_adds_its_rows_and_the_last_one_the_rest(place: Place) -> None:

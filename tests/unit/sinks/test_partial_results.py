@@ -14,7 +14,7 @@ from dpa import results
 from dpa.config import JobFile
 from dpa.driver.outputs import Publication, outputs_of
 from dpa.errors import ConfigError, TableError
-from dpa.sinks import reading
+from dpa.sinks import _layout
 from dpa.sinks.objects import ResultFiles
 from dpa.sources.manifest import MANIFEST
 from tests.unit.output_samples import publishing
@@ -100,16 +100,16 @@ def test_an_epoch_that_is_deleted_while_it_is_read_gives_way_to_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(tmp_path, 1, share("a"))
-    read, reads = reading.table_in, []
+    read, reads = _layout.table_in, []
 
-    def overtaken(objects: Any, name: str) -> pa.Table:
+    def overtaken(objects: Any, name: str, columns: pa.Schema | None) -> pa.Table:
         reads.append(name)
         if len(reads) == 1:
             for number in (2, 3):
                 publish(tmp_path, number, share("a", "b"))
-        return read(objects, name)
+        return read(objects, name, columns)
 
-    monkeypatch.setattr(reading, "table_in", overtaken)
+    monkeypatch.setattr(_layout, "table_in", overtaken)
     assert (results(tmp_path).epoch, len(reads)) == (3, 2)
 
 

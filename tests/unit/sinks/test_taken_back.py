@@ -23,8 +23,10 @@ from dpa.protocol.published import is_ahead
 from dpa.sinks import _part_files, objects
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._kafka import KafkaTopic
+from dpa.sinks._layout import FileLayout
 from dpa.sinks.delta import Delta
 from dpa.sinks.directory import ResultDirectory
+from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Newest, Sink
 from dpa.sources.manifest import MANIFEST
@@ -72,7 +74,7 @@ def made(epoch: int, line: Line) -> Manifest:
     return Manifest(1, 0, epoch, 0.0, 0.0, 0, FileRef("files/x", 0, ""), (), line)
 
 
-@pytest.fixture(params=["directory", "objects", "delta", "iceberg"])
+@pytest.fixture(params=["directory", "json lines", "objects", "delta", "iceberg"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
     """Makes a job; `mode`: what becomes of what is there."""
     path = str(tmp_path / "place")
@@ -89,6 +91,11 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
             case "objects":
                 uri = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
                 return Job(lambda: publishing(ResultFiles(uri, mode), "final"), lambda: results(uri).table)
+            case "json lines":
+                lines = FileLayout(ENCODINGS[-1], "gzip")
+                return Job(
+                    lambda: publishing(ResultFiles(path, mode, layout=lines), "final"), lambda: results(path).table
+                )
         return Job(lambda: publishing(ResultFiles(path, mode), "final"), lambda: results(path).table)
 
     return made
