@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.feed import Feed, NumberedFeed, Until, all_splits, never, table_of
 from dpa.sources.files import FileTable
+from dpa.sources.first_records import first_records
 from dpa.sources.foreign import ForeignFeed, PolledRows, Poller
 from dpa.sources.generated import EndlessTable, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
@@ -150,7 +151,15 @@ class Inputs:
         self._spec.compilation({name: found.schema for name, found in opened.items()})
 
 
-def _no_spark() -> SparkSession:
+def _first_records(source: Source) -> Feed | None:
+    """What polars reads of files that Spark would load; None: it does not."""
+    if source.select or source.where:
+        return None
+    where = {name: getattr(source, name) for name in ("glob", "recursive", "exclude")}
+    return first_records(source.format, source.paths, source.options, **where)
+
+
+def _no_spark() -> NoReturn:
     raise TableError(
         "Spark loads this input, and is not started to look at a step: give `read` some of its rows, or run the flow"
     )
@@ -225,7 +234,7 @@ class _Input:
         if self._drawn is not None:
             drawn = RowSample(self._drawn.fraction, self._drawn.by, config.seed)
         if self._looks and not reads_in_place(source):
-            _no_spark()
+            return self._opened(_first_records(source) or _no_spark(), _no_spark)
         if stage or reads_in_place(source, drawn):
             return self._as_table(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))

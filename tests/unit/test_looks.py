@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_broker import make_topic, produce
+from pyarrow import csv, feather
 
 import dpa
 from dpa import Feed, Flow, Page, Process, batch_filter, batch_mapper
@@ -40,6 +41,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("looks")
     pq.write_table(TABLE.slice(0, 20_000), place / "a.parquet", row_group_size=6_000)
     pq.write_table(TABLE.slice(20_000), place / "b.parquet", row_group_size=6_000)
+    feather.write_feather(TABLE, place / "all.arrow", chunksize=6_000)
+    csv.write_csv(TABLE, place / "all.csv")
     return place
 
 
@@ -214,7 +217,10 @@ INPUTS: dict[str, Callable[[Path], Any]] = {
     "without end": lambda files: {**GENERATED, "rows": None, "rate": 1},
     "feed": lambda files: {"format": "feed", "use": f"{__name__}:Halves"},
     "open feed": lambda files: {"format": "feed", "use": f"{__name__}:Halves", "args": {"is_open": True}},
-    "watched": lambda files: {"format": "parquet", "path": str(files), "watch": {}},
+    "watched": lambda files: {"format": "parquet", "path": str(files), "glob": "*.parquet", "watch": {}},
+    "arrow": lambda files: files / "all.arrow",
+    "csv in place": lambda files: {"path": str(files / "all.csv"), "in_place": True},
+    "csv": lambda files: files / "all.csv",
 }
 
 
@@ -231,6 +237,33 @@ def test_inputs_are_looked_at_where_they_are(kind: str, files: Path) -> None:
         assert rows.count() == (50 if kind == "records" else ROWS)
 
 
+def test_csv_is_looked_at_without_spark(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,word,part,on\n1,a,0.5,2026-01-31\n2,,1,\n")
+    (tmp_path / "b.csv").write_text("n,word,part,on\n3,c,2,2026-02-01\n")
+    rows = Flow().read(tmp_path / "*.csv")
+    assert [str(kind) for kind in rows.schema.types] == ["int64", "string", "double", "date32[day]"]
+    assert rows.head().column("word").to_pylist() == ["a", None, "c"]
+    assert rows.map(lambda row: {"twice": 2 * row["n"]}).head().column("twice").to_pylist() == [2, 4, 6]
+    assert rows.count() == 3
+    plain = Flow().read({"format": "csv", "path": str(tmp_path / "a.csv")})
+    assert plain.schema == pa.schema([(f"_c{place}", pa.string()) for place in range(4)])
+    assert plain.head(1).to_pylist() == [{"_c0": "n", "_c1": "word", "_c2": "part", "_c3": "on"}]
+    told = Flow().read(tmp_path / "a.csv", options={"inferSchema": False, "sep": ";"})
+    assert told.head().column_names == ["n,word,part,on"]
+
+
+def test_json_and_text_are_looked_at_without_spark(tmp_path: Path) -> None:
+    lines = """{"word": "a", "n": 1, "tags": ["x"]}\n{"n": 2, "word": "b"}\n"""
+    (tmp_path / "a.jsonl").write_text(lines)
+    rows = Flow().read(tmp_path / "a.jsonl")
+    assert rows.head().to_pylist() == [{"n": 1, "tags": ["x"], "word": "a"}, {"n": 2, "tags": None, "word": "b"}]
+    text = Flow().read({"format": "text", "path": str(tmp_path)})
+    assert text.head().column("value").to_pylist() == lines.splitlines()
+    (tmp_path / "a.jsonl").write_text("[")
+    with pytest.raises(ConfigError, match=r"stages\.read\.read: .*a\.jsonl: cannot be looked at as json"):
+        Flow().read(tmp_path / "a.jsonl").show()
+
+
 def test_kafka_is_looked_at(kafka: str) -> None:
     make_topic(kafka, "looked")
     produce(kafka, "looked", [b"%d" % number for number in range(20)])
@@ -243,6 +276,9 @@ def test_kafka_is_looked_at(kafka: str) -> None:
     [
         {"format": "jdbc", "options": {"url": "jdbc:x", "dbtable": "orders"}},
         {"format": "table", "table": "orders"},
+        {"format": "csv", "path": "/dev/null", "where": "n > 1"},
+        {"format": "csv", "path": "/dev/null", "options": {"mode": "PERMISSIVE"}},
+        {"format": "json", "path": "s3a://bucket/a.json"},
         {"format": "stream", "stream": {"source": "rate"}},
     ],
 )

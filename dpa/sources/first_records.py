@@ -1,0 +1,134 @@
+"""The first records of files that Spark loads, as polars reads them, to look at them without Spark.
+
+A job has Spark's rows. These have the same values; docs/flows.md says where a column may have another type ("Looking").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpa.errors import TableError
+from dpa.sources.feed import Feed, Page
+from dpa.sources.paths import Location, data_files, is_surely_local, prefix_of
+from dpa.sources.splits import memory_splits
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_INFERRED_ROWS = 10_000
+"""Records that show the types of columns."""
+
+_ROWS_AT_A_TIME = 65_536
+
+_OPTIONS = {"header", "inferschema", "sep", "delimiter", "quote", "comment", "nullvalue", "escape"}
+"""Options of Spark's reader of CSV, in lower case, that mean the same here."""
+
+
+@dataclass(frozen=True)
+class FirstRecords(Feed):
+    """Files of CSV, JSON lines or text.
+
+    Attributes:
+        name: the format.
+        files: at least one.
+        options: named as Spark's, of CSV only.
+    """
+
+    name: str
+    files: tuple[Location, ...]
+    options: Mapping[str, str]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        with self._blaming():
+            return _plain(self._frame.head(0).collect()).schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        whole = pa.Table.from_batches(self.rows_now(split_rows), self.schema)
+        return Page(memory_splits(whole, split_rows))
+
+    def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        with self._blaming():
+            for frame in self._frame.collect_batches(chunk_size=min(batch_rows, _ROWS_AT_A_TIME), lazy=True):
+                yield from _plain(frame).to_batches(max_chunksize=batch_rows)
+
+    @cached_property
+    def _frame(self) -> pl.LazyFrame:
+        import polars as pl
+
+        sources = [file.name for file in self.files]
+        if self.name == "text":
+            return pl.scan_lines(sources, name="value", glob=False)
+        if self.name == "json":
+            frame = pl.scan_ndjson(sources, infer_schema_length=_INFERRED_ROWS)
+            return frame.select(sorted(frame.collect_schema().names()))  # as Spark orders them
+        given = {key.lower(): value for key, value in self.options.items()}
+        has_header, has_types = (given.get(key, "false").lower() == "true" for key in ("header", "inferschema"))
+        frame = pl.scan_csv(
+            sources,
+            has_header=has_header,
+            separator=given.get("sep", given.get("delimiter", ",")),
+            quote_char=given.get("quote", '"') or None,
+            comment_prefix=given.get("comment"),
+            null_values=given.get("nullvalue"),
+            infer_schema=has_types,
+            infer_schema_length=_INFERRED_ROWS,
+            try_parse_dates=has_types,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+            glob=False,
+        )
+        names = {} if has_header else frame.collect_schema()
+        return frame.rename({name: f"_c{place}" for place, name in enumerate(names)})
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        from polars.exceptions import PolarsError
+
+        try:
+            yield
+        except (PolarsError, OSError) as error:
+            what = f"{prefix_of(self.files[0].name)}: cannot be looked at as {self.name}"
+            raise TableError(f"{what}: {str(error).partition(chr(10))[0]}") from None
+
+
+def first_records(
+    name: str,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    glob: str | None = None,
+    recursive: bool = False,
+    exclude: Sequence[str] = (),
+) -> FirstRecords | None:
+    """Files of a format, found as by `data_files`; None if they are not on this machine, or polars would not read them
+    as Spark does. Raises TableError if there are none."""
+    knows = name in ("json", "text") and not options
+    if name == "csv":
+        knows = {key.lower() for key in options} <= _OPTIONS
+    if not knows or not all(map(is_surely_local, paths)):
+        return None
+    files = (file for path in paths for file in data_files(path, glob, recursive, exclude))
+    return FirstRecords(name, tuple({file.name: file for file in files}.values()), options)
+
+
+def _plain(frame: pl.DataFrame) -> pa.Table:
+    """A frame as a table of the types that Spark gives."""
+    import polars as pl
+
+    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return table.cast(pa.schema([field.with_type(_small(field.type)) for field in table.schema]))
+
+
+def _small(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_small(field.type)) for field in kind])
+    if pa.types.is_large_list(kind):
+        return pa.list_(_small(kind.value_type))
+    return pa.string() if kind == pa.large_string() else kind
