@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpa._util.lazy_pandas import import_pandas_late
 from dpa.config import ExecutorConfig
 from dpa.config.stages import OPERATIONS
 from dpa.driver.looking import FIRST_ROWS, Looking, taken_by
@@ -93,6 +94,7 @@ class Looks:
 
     def _looking(self) -> Looking:
         flow = self.flow
+        import_pandas_late()  # half of the time that the first look would take
         return Looking({"name": flow.name, **flow._sections}, flow._stages, flow._objects, self.step)
 
     def __repr__(self) -> str:

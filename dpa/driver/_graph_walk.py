@@ -19,7 +19,7 @@ from dpa.logical.compilation import Compiled
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.events import FinishDone, ProcessDone, StepDone
 from dpa.protocol.wire.instructions import Finish, NextStep, OpenResult, OpenSplit, ProcessBlock, Write
-from dpa.sources.splits import MemorySplit
+from dpa.sources.splits import MemorySplit, Split
 from dpa.windows.options import micros
 
 _ALL = 2**62
@@ -50,7 +50,11 @@ class Walk:
 
     def sample(self, source: str, rows: pa.Table) -> None:
         """Emit what a source makes of a sample of its input."""
-        self._read(source, OpenSplit(MemorySplit(rows)))
+        self.read(source, MemorySplit(rows))
+
+    def read(self, source: str, split: Split) -> None:
+        """Emit what a source makes of a split of its input."""
+        self._read(source, OpenSplit(split))
 
     def reached(self, stage: str) -> list[tuple[int, Block]]:
         """Take the blocks that were emitted to a stage, each with the number of its edge."""

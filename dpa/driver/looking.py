@@ -25,6 +25,8 @@ from dpa.errors import ConfigError
 from dpa.logical.compilation import Compilation
 from dpa.operators import RowKind
 from dpa.sources.feed import Feed
+from dpa.sources.files import FileTable
+from dpa.sources.splits import MemorySplit, Split
 
 FIRST_ROWS = 100_000
 """Most rows of each input that are looked at, unless more are asked for."""
@@ -168,8 +170,8 @@ class Looking:
             return known_rows
         walk = self._walk()
         for given in self._inputs():
-            while not given.is_all:
-                walk.sample(given.name, given.take(_MAX_ROWS))
+            for split in given.splits():
+                walk.read(given.name, split)
                 for stage in (*self._by_key, self._end):
                     walk.pass_on(stage, [block for _, block in walk.reached(stage)])
         for stage in self._by_key:
@@ -257,6 +259,15 @@ class _Input:
             self.taken += sum(batch.num_rows for batch in found)
             schema = self.feed.schema or pa.schema([])
             return known(pa.Table.from_batches(found) if found else schema.empty_table())
+
+    def splits(self) -> Iterator[Split]:
+        """All rows; of files, as the tasks of a run read them."""
+        if isinstance(self.feed, FileTable):
+            with blaming(self._spec.file, self._key):
+                yield from self.feed.splits(self._spec.config.limits.split_records)
+            return
+        while not self.is_all:
+            yield MemorySplit(self.take(_MAX_ROWS))
 
     def _up_to(self, rows: int) -> Iterator[pa.RecordBatch]:
         while not self.is_all:

@@ -346,7 +346,7 @@ rows.explain()
 rows.count()
 rows.schema
 rows._repr_html_()
-print(*(name for name in ("ray", "pyspark", "polars", "matplotlib") if name in sys.modules))
+print(*(name for name in ("ray", "pyspark", "polars", "pandas", "matplotlib") if name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "", done.stdout
