@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -12,7 +12,10 @@ import pyarrow.types as pat
 from dpa._util.inference import known, known_schema, lossless, no_rows, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only
-from dpa.sources.splits import on_demand
+from dpa.sources.splits import Scan, Scannable, on_demand
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,23 @@ class UnitedSplit:
         for batch in batches:
             yield self._as_input(batch, wanted) if len(wanted) else batch
 
+    def scan(self) -> Scan | None:
+        """None where polars might change a value in a wider type."""
+        import polars as pl
+
+        found = self.split.scan() if isinstance(self.split, Scannable) else None
+        if found is None:
+            return None
+        wanted = only(self.schema, self.split.columns)
+        here = found.frame.collect_schema()
+        columns = []
+        for name, kind in pl.DataFrame(wanted.empty_table()).schema.items():
+            if name in here and not _is_wider(here[name], kind):
+                return None
+            columns.append(pl.col(name).cast(kind) if name in here else pl.lit(None, kind).alias(name))
+        is_any_there = any(name in here for name in wanted.names)  # literals alone would be one row
+        return replace(found, frame=found.frame.select(columns), schema=wanted) if is_any_there else None
+
     def _as_input(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
         batch, columns, encoded = known(batch), [], getattr(self.split, "dictionary", ())
         for field in wanted:
@@ -166,3 +186,11 @@ class UnitedSplit:
                 what = f"column {field.name!r} is {column.type}, and {field.type} in the input"
                 raise TableError(f"{self.path}: {what}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=wanted.names)
+
+
+def _is_wider(narrow: pl.DataType, wide: pl.DataType) -> bool:
+    """Whether each value that polars casts, and does not refuse, stays the same."""
+    import polars as pl
+
+    alike = (narrow.is_float() and wide.is_float()) or (narrow.is_integer() and wide.is_integer())
+    return alike or narrow in (wide, pl.Null)

@@ -14,11 +14,13 @@ from differing_files import UTC, WIDENED, of
 
 from dpa import Flow
 from dpa.aggregates import Sum
+from dpa.columns.arrow import held, to_batch
 from dpa.errors import ConfigError, TableError
 from dpa.sources.files import FileTable, file_table
 from dpa.sources.ipc import ipc_file
 from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import FirstRows, whole
+from dpa.sources.united import UnitedSplit
 from dpa.testing import LocalBackend
 
 Write = Callable[[pa.Table, Path], Any]
@@ -77,6 +79,25 @@ def test_a_column_is_read_as_the_widest_type_of_all_files(files: Any, case: str,
     one = replace(table, columns=("n",), dictionary=("n",))
     assert [batch.num_rows for split in one.splits(10) for batch in split.batches(10)] == [1, 1]
     assert one.widened == (f"n to {table.schema.field('n').type}",)
+
+
+@pytest.mark.parametrize("case", [*WIDENED, "nothing there"])
+def test_a_split_of_files_that_differ_is_a_query_too_where_no_value_can_change(tmp_path: Path, case: str) -> None:
+    one, other, *_ = WIDENED.get(case, (of([1], pa.int64()), of([2], pa.int64())))
+    pq.write_table(pa.table({"n": one, "id": [0]}), tmp_path / "0.parquet")
+    there = {"id": [1], "m": ["x"]} if case == "nothing there" else {"id": [1], "n": other, "m": ["x"]}
+    pq.write_table(pa.table(there), tmp_path / "1.parquet")
+    table = parquet_table([str(tmp_path)], allow_missing=True)
+    for columns in (None, ("n",)):
+        for split in replace(table, columns=columns).splits(10):
+            if not isinstance(split, UnitedSplit):
+                continue
+            scan = split.scan()
+            if scan is None or scan.frame.collect_schema() != held(scan.schema):
+                assert case not in ("int32 and int64", "string and large_string", "null and string")
+                continue
+            found = to_batch(scan.frame.slice(scan.first).collect(), scan.schema)
+            assert found.to_pylist() == [row for batch in split.batches(10) for row in batch.to_pylist()]
 
 
 REFUSED = {
