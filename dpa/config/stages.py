@@ -277,7 +277,8 @@ class StepConfig(StageConfig, _Operation):
             alone = "a record can be left out of topics of Kafka, and of lines that are watched, alone"
             yield self.on_error is not None and not self.read.has_records, alone
             unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}
-            own = f"`{self.read.format}` has columns of its own: leave it out"
+            own = f"`{self.read.format or 'path'}` has columns of its own: leave it out"
+            own = "files that are read in place have `read.columns`" if self.read.in_place else own
             is_typed = self.schema_ is not None and not self.read.is_in_memory
             yield is_typed, f"`schema` is for tables and records in memory, and {own}"
         for name, is_unused in unused.items():
