@@ -17,6 +17,7 @@ import pytest
 from dpa import Job
 from dpa.aggregates import Sum
 from dpa.result import Result
+from dpa.testing import LocalBackend
 
 pytestmark = pytest.mark.usefixtures("ray", "spark")
 
@@ -115,6 +116,7 @@ output: {{path: {tmp_path / "out"}}}
 reference: {{sql: "SELECT {", ".join(key)}, sum(n) AS n FROM input GROUP BY {", ".join(key)}"}}
 """
     )
-    result = Job.from_file(tmp_path / "job.yaml").run()
+    result = Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend(row_seconds=0.001))
     assert result.report.reference.matches, result.report.reference.differences
+    assert result.report.main.aggregation is not None and result.report.main.aggregation.epochs > 0
     assert result.table().column_names == [*key, "n"]

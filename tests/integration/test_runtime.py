@@ -142,9 +142,9 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once(first_table: st
 
 def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -> None:
     empty = pa.table({"word": pa.array([], pa.string())})
-    result = Job(
-        input=empty, key="word", reducer="count", parallelism=ONE, output={"path": str(tmp_path / "out")}
-    ).run()
+    result = Job(input=empty, key="word", reducer="count", parallelism=ONE, output={"path": str(tmp_path / "out")}).run(
+        backend=LocalBackend()
+    )
     columns = pa.schema([("word", pa.string()), ("count", pa.int64())])
     assert result.table() == pq.read_table(tmp_path / "out") == columns.empty_table()
     assert result.report.records.processed == 0
