@@ -38,7 +38,7 @@ class TableError(DpaError):
 
 
 class PlaceTakenError(TableError):
-    """Another process writes to the place. It may end."""
+    """Another process writes to this place. A retry may succeed once it has ended."""
 
 
 class SparkLostError(TableError):
@@ -54,29 +54,29 @@ class KeyTypeError(ExecutorError):
 
 
 class BalanceError(DpaError):
-    """An impossible request to the balancer, such as to relieve a reducer that does not exist."""
+    """The balancer cannot do what was asked, such as relieve a reducer that does not exist."""
 
 
 class ControlError(DpaError):
-    """A running job cannot be asked to change its tasks, or has refused."""
+    """A running job cannot be reached, or refuses to change its tasks."""
 
 
 class LateRecordError(DpaError):
-    """A record came after its window had been closed. It ends no job: such records are counted."""
+    """A record came after its window was closed. Such records are counted and do not fail the job."""
 
 
 class NoTimeError(DpaError):
-    """A record has no time, so it is in no window. It ends no job: such records are counted."""
+    """A record has no time, so it is in no window. Such records are counted and do not fail the job."""
 
 
 class PlacementError(DpaError):
-    """Tasks cannot be placed: a graph, a cluster or a plan is inconsistent, or something is lacking."""
+    """Tasks cannot be placed: a graph, a cluster or a plan is inconsistent, or resources are missing."""
 
     exit_status = 2
 
 
 class TooLargeError(PlacementError):
-    """A graph or a cluster is too large for an allocator; another one can place it."""
+    """The graph or the cluster is too large for this allocator; another one can place it."""
 
 
 class ProtocolError(DpaError):
@@ -103,21 +103,21 @@ class JobCancelledError(DpaError):
 
 
 class RecordingError(DpaError):
-    """A file of events cannot be read: it is damaged, of another version, or none at all."""
+    """A file of events cannot be read: it is damaged, of another version, or no such file."""
 
     exit_status = 2
 
 
 class CheckpointError(DpaError):
-    """A checkpoint cannot be written, found or read; or it may not be trusted."""
+    """A checkpoint cannot be written, found, read or trusted."""
 
 
 class CheckpointDamagedError(CheckpointError):
-    """A manifest, or a file that one names, is missing or is not what was written."""
+    """A manifest, or a file that it names, is missing or has changed since it was written."""
 
 
 class CheckpointStoreError(CheckpointError):
-    """The store of checkpoints has not carried out what it was asked for.
+    """The store of checkpoints failed to do what it was asked.
 
     Attributes:
         may_pass: whether a process of the job has found that it does not answer, or is full.
@@ -127,7 +127,7 @@ class CheckpointStoreError(CheckpointError):
 
 
 class ClaimLostError(CheckpointError):
-    """Another coordinator has taken over the job: this one writes no more checkpoints, and stops."""
+    """Another coordinator has taken over the job. This one writes no more checkpoints, and stops."""
 
 
 class ReferenceMismatchError(DpaError):

@@ -96,7 +96,7 @@ class Groups:
         return np.bincount(self.ids, minlength=len(self.keys))
 
     def _column(self, name: str) -> pa.Array:
-        """The values of a column, shape (rows,); Arrow aggregates none that are encoded by a dictionary."""
+        """Decoded: Arrow does not aggregate dictionaries."""
         values = self.values.column(name)
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
@@ -124,7 +124,6 @@ class Groups:
         return self.aggregate(column, "sum")
 
     def _exact_sum(self, column: str, wide: pa.DataType, kind: pa.DataType) -> pa.Array:
-        """The sum of a column, added up in the type `wide` and cast to `kind`."""
         values = pa.record_batch({column: self._column(column).cast(wide)})
         return exact(replace(self, values=values).aggregate(column, "sum"), kind, f"a sum of {column!r}")
 
@@ -179,8 +178,8 @@ class BatchReducer(ABC):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the value columns that it needs, as far as it can say: where no row has shown which there are,
-        it is given these, of type null. None by default."""
+        """The names of the value columns that it needs, if it can say; None by default. Where no row has shown its
+        columns, these are given with type null."""
         return ()
 
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
@@ -192,13 +191,13 @@ class BatchReducer(ABC):
 
     @property
     def partials(self) -> tuple[pl.Expr, ...]:
-        """Expressions of polars over the value columns, one for each column of a state, that give for a group what
-        `reduce` does: a task that reads files then computes states in the query that reads. None by default."""
+        """Polars expressions over the value columns, one for each column of a state, that compute what `reduce` does
+        for a group. A task that reads files then reduces in the query that reads them. None by default."""
         return ()
 
     @abstractmethod
     def reduce(self, groups: Groups) -> pa.RecordBatch:
-        """Return the state of each group after the values in `groups`, one row a group."""
+        """Return the state of each group's values, one row a group."""
 
     @abstractmethod
     def merge(self, groups: Groups) -> pa.RecordBatch:
@@ -210,11 +209,11 @@ class BatchReducer(ABC):
 
 
 class RowsReducer(BatchReducer):
-    """A batch reducer whose result has any number of rows for a key; a state is one row all the same."""
+    """A batch reducer whose result may have any number of rows for a key. A state is still one row."""
 
     @abstractmethod
     def finish_rows(self, states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-        """The result's rows, and for each of them the position of its state in `states`, shape (rows,)."""
+        """Return the result's rows, and for each of them the position of its state in `states`, shape (rows,)."""
 
 
 class Process(ABC, Generic[S, V]):
@@ -226,25 +225,25 @@ class Process(ABC, Generic[S, V]):
 
     @abstractmethod
     def zero(self) -> S:
-        """A new state for a key that has no values yet; never an object that was returned before if states are
-        mutable."""
+        """Return a new state for a key without values; if states are mutable, a new object at each call."""
 
     @abstractmethod
     def process(self, key: Any, state: S, value: V) -> tuple[S, Iterable[Record]]:
-        """The state with one more value in it, and the records to emit, dicts by column name; may change `state`."""
+        """Return the state with one more value, and the records to emit, as dicts by column name; may change
+        `state`."""
 
     def timer(self, key: Any, state: S) -> datetime | None:
-        """When `on_time` is to be called for a key, in event time, one without a zone being UTC; None, as by default:
-        not. It follows from the state alone, so it moves, and is written, with it."""
+        """Return when to call `on_time` for a key, in event time (UTC if without a zone), or None. It must follow from
+        the state alone, since it moves and is saved with the state."""
         return None
 
     def on_time(self, key: Any, state: S, time: datetime) -> tuple[S | None, Iterable[Record]]:
-        """Event time has passed the timer of a key; `time` is what that was. Returns the new state, whose timer is
-        later, or None; or None for the state, to forget the key: and the records to emit."""
+        """Called when event time has passed a key's timer, which was `time`. Return the new state, whose timer is later
+        or None, and the records to emit. A state of None forgets the key."""
         raise NotImplementedError
 
     def finish(self, key: Any, state: S) -> Iterable[Record]:
-        """The records to emit for a key when no more values come; none by default."""
+        """Return the records to emit for a key when no more values come; none by default."""
         return ()
 
 
@@ -253,7 +252,7 @@ AnyReducer = Reducer[Any, Any] | BatchReducer
 
 
 class FunctionExecutor:
-    """An executor that is a function of the user's, whose name messages give."""
+    """An executor made of a user's function, whose name messages give."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -327,7 +326,7 @@ def as_reducer(given: Any) -> AnyReducer:
 
 
 def as_process(given: Any) -> Process[Any, Any]:
-    """A process made of an instance, or a class without required arguments.
+    """Make a process of an instance, or a class without required arguments.
 
     Raises:
         ConfigError: it is neither, or cannot be called as a process is.
@@ -338,7 +337,7 @@ def as_process(given: Any) -> Process[Any, Any]:
 def _made(
     given: Any, kinds: tuple[type, ...], needs: str, of_function: Callable[[Callable[..., Any]], Any] | None = None
 ) -> Any:
-    """An executor of one of some kinds, made of an instance, a class or, where they may be made of one, a function."""
+    """`kinds`: the classes that are allowed; a function is wrapped if there is a wrapper for it."""
     made: Any
     if inspect.isclass(given) and issubclass(given, kinds):
         try:
@@ -387,7 +386,7 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
 
 def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> Set[str]:
     """Check that a function accepts the arguments that the runtime passes, by position; returns the names of its
-    parameters, as far as they are known.
+    parameters, if they are known.
 
     Raises:
         ConfigError: it does not; `name` is the function's in the message.

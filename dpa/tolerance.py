@@ -1,5 +1,5 @@
-"""Errors of user code, and of readers, that end no job, as a step's `on_error` says: the record is left out and
-counted, and, as a *dead letter*, kept with what is known of it (docs/dead-letters.md)."""
+"""Errors of user code and readers that a step's `on_error` tolerates: the record is left out and counted and, as a
+*dead letter*, kept with what is known about it (docs/dead-letters.md)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 OnError: TypeAlias = Literal["fail", "dead_letter", "skip"]
-"""What becomes of a record on which user code raises: the job fails, or the record is left out, kept aside or not."""
+"""The effect of an error of user code: the job fails, or the record is skipped, or it becomes a dead letter."""
 
 
 UNREAD, READING = "UnreadableRecord", "read"
-"""What stands for the type of the error, and for the method, where a reader cannot read a record."""
+"""Type of the error, and method, of a record that a reader cannot read."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Of which rows of what a task reads some rows were made: of `rows` of them, from the one at `first` on."""
+    """The input rows behind a row of a task: `rows` rows from `first` on."""
 
     first: int
     rows: int
 
     def of(self, row: int, number: int) -> Origin:
-        """That of one of `number` rows: where each was made of a row, of that one alone."""
+        """The origin of row `row` of `number` rows: one input row if each was made of one."""
         return Origin(self.first + row, 1) if number == self.rows else self
 
     def part(self, start: int, rows: int, number: int) -> Origin:
-        """That of `rows` of `number` rows, from the one at `start` on."""
+        """The origin of `rows` of `number` rows, from row `start` on."""
         return Origin(self.first + start, rows) if number == self.rows else self
 
 
@@ -91,7 +91,7 @@ class ErrorCount:
 
 
 def summed(counts: Sequence[ErrorCount]) -> tuple[ErrorCount, ...]:
-    """The same with one count for each step, type and kind, those with most records first."""
+    """One count for each step, type and kind, the greatest first."""
     found: dict[tuple[str, str, bool], ErrorCount] = {}
     for each in counts:
         place = (each.step, each.error, each.kept)
@@ -102,8 +102,7 @@ def summed(counts: Sequence[ErrorCount]) -> tuple[ErrorCount, ...]:
 
 @dataclass(frozen=True)
 class Failed:
-    """What user code has failed on since this was last asked; `earlier`: letters that came before and lie in the job's
-    checkpoint store."""
+    """The failures since the last call; `earlier`: older letters, which lie in the job's checkpoint store."""
 
     counts: tuple[ErrorCount, ...] = ()
     letters: tuple[Letter, ...] = ()
@@ -114,13 +113,13 @@ NONE_FAILED = Failed()
 
 
 def no_gaps(row: int) -> int:
-    """All rows of a split are there."""
+    """For splits without missing rows."""
     return 0
 
 
 @dataclass
 class Letters:
-    """What the user code of one process fails on, until its task takes it.
+    """Collects the failures of one process until its task takes them.
 
     Attributes:
         count: records so far, as they came.
@@ -137,8 +136,7 @@ class Letters:
     def add(
         self, count: ErrorCount, letter: Letter | None, origin: Origin | None = None, came: int | None = None
     ) -> None:
-        """Note a record; `origin`: of which rows of the split it was made; `came`: as how many records those came that
-        a sender has combined."""
+        """`origin`: the input rows behind the record; `came`: the number of records if a sender has combined them."""
         self.count += count.records if came is None else came
         self._counts.append(count)
         if letter is None:
@@ -152,7 +150,7 @@ class Letters:
         self._letters.append(letter)
 
     def take(self) -> Failed | None:
-        """What is new; None if nothing is."""
+        """The failures since the last call, or None."""
         if not self._counts:
             return None
         failed = Failed(summed(self._counts), tuple(self._letters))
@@ -161,12 +159,12 @@ class Letters:
 
 
 _MANY = 1_000
-"""Counts that are kept apart before they are summed up."""
+"""Most counts before they are summed."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How errors of one step's user code are tolerated.
+    """How the errors of one step's user code are tolerated.
 
     Attributes:
         step: its name.

@@ -86,30 +86,30 @@ class Windows:
 
     @property
     def is_session(self) -> bool:
-        """Whether they are sessions."""
+        """Whether these are session windows."""
         return self.gap is not None
 
     @property
     def size_us(self) -> int:
-        """The length of a window, of a session of one record, in microseconds."""
+        """The length of a window, or of a session with one record, in microseconds."""
         length = self.gap if self.size is None else self.size
         assert length is not None
         return micros(length)
 
     @property
     def slide_us(self) -> int:
-        """Microseconds from the beginning of a window to the next."""
+        """Microseconds from the start of one window to the start of the next."""
         return self.size_us if self.every is None else micros(self.every)
 
     @property
     def offset_us(self) -> int:
-        """A window begins this many microseconds after 1970 began."""
+        """Windows start this many microseconds after 1970-01-01 UTC."""
         return micros(self.offset)
 
     @property
     def past_end_us(self) -> int:
-        """Microseconds by which event time must be past a window's end before it is closed: 1 for sessions, as a row at
-        a session's end still joins it; 0 for the others, which do not hold their ends."""
+        """Microseconds by which event time must pass a window's end to close it: 1 for sessions, whose end still joins
+        them, and 0 for other windows, which do not include their ends."""
         return int(self.is_session)
 
     @property
@@ -118,7 +118,7 @@ class Windows:
         return micros(self.lateness)
 
     def describe(self) -> str:
-        """They, in a few words."""
+        """In a few words."""
         if self.is_session:
             return f"sessions with a gap of {self.gap:g} s"
         return f"windows of {self.size:g} s" + ("" if self.every is None else f" every {self.every:g} s")
@@ -145,12 +145,12 @@ def tumbling(size: float | str, *, offset: float | str = 0.0, lateness: float | 
 def sliding(
     size: float | str, every: float | str, *, offset: float | str = 0.0, lateness: float | str = 0.0
 ) -> Windows:
-    """Windows of one length, one of which begins every `every` seconds; otherwise as `tumbling`."""
+    """Windows of one length that start every `every` seconds; otherwise as `tumbling`."""
     return _windows(size=size, every=every, offset=offset, lateness=lateness)
 
 
 def session(gap: float | str, *, lateness: float | str = 0.0) -> Windows:
-    """Sessions: records of a key, none of which is further than `gap` from the next; otherwise as `tumbling`."""
+    """Sessions: a key's records with gaps of at most `gap` between them; otherwise as `tumbling`."""
     return _windows(gap=gap, lateness=lateness)
 
 

@@ -1,4 +1,4 @@
-"""The time of rows, as a column says it; which windows an event is in, and which sessions of a key become one."""
+"""The time of rows by a column; the windows of an event; and how a key's sessions are joined."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _DAY = 86_400_000_000
 _BEGINNING = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 LEAST, MOST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The first and the last microsecond of the years 1 to 9999, which are all that Python and Spark know, since 1970."""
+"""The first and last microsecond since 1970 of the years 1 to 9999, the range of Python and Spark."""
 
 Times = npt.NDArray[np.int64]
 """Microseconds since 1970."""
 
 
 def since_1970(time: datetime) -> int:
-    """Microseconds since 1970 of a time, one without a zone being UTC."""
+    """Microseconds since 1970; a time without a zone is UTC."""
     return (time.replace(tzinfo=time.tzinfo or timezone.utc) - _BEGINNING) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class EventTime:
-    """Which column of rows has their time.
+    """The column that has the time of rows.
 
     Attributes:
         column: its name.
@@ -45,8 +45,8 @@ class EventTime:
     is_end: bool = False
 
     def of(self, rows: pa.RecordBatch) -> tuple[Times, npt.NDArray[np.bool_] | None]:
-        """The time of each row, and which rows have one; None: all have. Times between two microseconds are rounded
-        down. What is of no year from 1 to 9999, such as microseconds taken for seconds, is no time.
+        """The time of each row, and which rows have one; None: all have. Fractions of microseconds are rounded down. A
+        time outside the years 1 to 9999, such as microseconds read as seconds, is no time.
 
         Raises:
             ExecutorError: there is no such column, or its values are no times.
@@ -64,7 +64,7 @@ class EventTime:
         return (times - 1 if self.is_end else times), None if has.all() else has
 
     def zone(self, rows: pa.Schema) -> str | None:
-        """The time zone of the windows of such rows: none where their time is a timestamp without one.
+        """The time zone of these rows' windows; None if their time is a timestamp without zone.
 
         Raises:
             ExecutorError: there is no such column.
@@ -80,7 +80,7 @@ class EventTime:
         return self.column
 
     def _numbers(self, column: pa.Array) -> tuple[npt.NDArray[Any], int]:
-        """The column's numbers, 0 for null, and how many microseconds 1 is."""
+        """The column's numbers, 0 for null, and the microseconds of one unit."""
         kind = column.type
         if pa.types.is_timestamp(kind):
             numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
@@ -110,7 +110,7 @@ class Assigned(NamedTuple):
 
 
 def assigned(times: Times, windows: Windows) -> Assigned:
-    """All windows of each event, the latest first; of a session the one that the event alone would be in."""
+    """All windows of each event, the latest first; for sessions, the session of the event alone."""
     if windows.is_session:
         return Assigned(None, times)
     slide, size = windows.slide_us, windows.size_us
@@ -124,7 +124,7 @@ def assigned(times: Times, windows: Windows) -> Assigned:
 
 
 def fitting(times: Times, windows: Windows) -> npt.NDArray[np.bool_]:
-    """Which events, all of the years 1 to 9999, are in windows that begin and end in these years, shape (events,)."""
+    """Which events are in windows that start and end in the years 1 to 9999, shape (events,)."""
     size, slide = windows.size_us, 1 if windows.is_session else windows.slide_us
     last = times if windows.is_session else times - (times - windows.offset_us) % slide
     before = 0 if windows.is_session else (-(-size // slide) - 1) * slide

@@ -1,1 +1,1 @@
-"""The last events of machines: kept, written, read in words, and repeated."""
+"""The last events of machines: recorded, written, printed and replayed."""

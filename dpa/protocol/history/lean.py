@@ -1,8 +1,8 @@
-"""Events and instructions without what machines do not look at: values, states, and the content of splits.
+"""Events and instructions without what machines ignore: values, states, and the content of splits.
 
-A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. A lean
-block keeps no values, and no memory alive that it shares with a message: its keys are a copy, and so are hashes and
-codes unless they are arrays in memory of their own, which nobody changes.
+A machine looks only at keys, hashes and counts, so a lean event has the same effect as the event. A lean block keeps no
+values, and keeps no message's memory alive: its keys are a copy, and so are hashes and codes unless the task made them
+itself.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ LARGE: dict[type, str] = {
     Publish: "parts",
     Finish: "parts",
 }
-"""The events, messages and instructions with something that machines do not look at, and the field that has it."""
+"""Types with a part that machines ignore, and the name of that field."""
 
 _OUTLINED = {**LARGE, Tick: "use", Progress: "use"}
-"""Those of which an outline leaves something out."""
+"""Types whose outline leaves something out."""
 
 
 @dataclass(frozen=True)
 class SplitOutline:
-    """What is left of a split: its number of rows, and its channel."""
+    """A split's number of rows, and its channel."""
 
     rows: int
     channel: str = ""
@@ -79,13 +79,13 @@ class SplitOutline:
 
 @dataclass(frozen=True)
 class StatesOutline:
-    """What is left of states on their way: a place for each key."""
+    """States in flight as one position for each key."""
 
     keys: range
 
 
 class BlockOutline(NamedTuple):
-    """What distinguishes two blocks: how many records and keys it has, and the hashes of its first key and its last."""
+    """What distinguishes blocks: how many records and keys, and the hashes of the first and last key."""
 
     rows: int
     keys: int
@@ -94,12 +94,12 @@ class BlockOutline(NamedTuple):
 
 
 def lean_event(event: Event) -> Event:
-    """An event on which a machine does the same; blocks keep their keys, hashes and codes."""
+    """An event with the same effect on a machine; blocks keep their keys, hashes and codes."""
     return _opened(event, _LEAN)
 
 
 def outline(thing: T) -> T:
-    """An event or instruction with an outline in place of each block, so that `repr` says all of it."""
+    """An event or instruction whose blocks are outlines, so that its `repr` is complete."""
     return _opened(thing, _OUTLINE)
 
 
@@ -108,7 +108,7 @@ def has_lean_form(kind: type) -> bool:
 
 
 def lean_part(part: Any) -> object:
-    """What stands for a part of a machine whose type has a lean form."""
+    """The lean form of a part of a machine."""
     return _LEAN.get(type(part), _lean_split)(part)
 
 
@@ -126,7 +126,7 @@ def _lean_block(block: Block) -> Block:
 
 
 def _owned(array: npt.NDArray[A]) -> npt.NDArray[A]:
-    """An array of a message copied; one that a task has made itself as it is: the codes of a batch take a megabyte."""
+    """Copies an array of a message, but not one that the task made itself: the codes of a batch take a megabyte."""
     return array if array.flags.owndata else array.copy()
 
 
@@ -157,7 +157,7 @@ _OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
 
 
 def _opened(thing: T, conversions: _Conversions) -> T:
-    """An event or instruction, or its message, with its large field converted; the same one if nothing changes."""
+    """With its large field converted; the same object if nothing changes."""
     kind = type(thing)
     field = "message" if kind is Envelope else "envelope" if kind is Send else _OUTLINED.get(kind)
     if field is None:
@@ -184,7 +184,7 @@ def _converted(value: Any, conversions: _Conversions) -> Any:
 
 
 def _with(thing: T, field: str, value: Any) -> T:
-    """As `dataclasses.replace` with one field, which takes a few times as long: this is done for every message."""
+    """`dataclasses.replace` takes a few times as long, and this runs for every message."""
     made = object.__new__(type(thing))
     made.__dict__.update(thing.__dict__)
     made.__dict__[field] = value

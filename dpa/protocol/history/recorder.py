@@ -1,7 +1,7 @@
-"""A ring buffer of a machine's last events, from which its run can be repeated.
+"""A ring buffer of a machine's last events, from which its run can be replayed.
 
-`handle` is the only way into a machine, so a copy of it and the events that came after are enough. Two segments are
-kept: when a third begins, the oldest goes. So there always is at least one whole segment of history, in bounded memory.
+`handle` is the only way into a machine, so a copy of it and the events since then are enough. Two segments are kept:
+when a third begins, the oldest is dropped. So at least one whole segment is kept, in bounded memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_EVENTS = 1_000
 """Events of a segment."""
 
 MAX_ROWS = 1_000_000
-"""Records that the events of a segment bring: 4 bytes each are kept, and their keys."""
+"""Records in the events of a segment. Their keys are kept, and 4 bytes for each."""
 
 
 class Recorder:
-    """Hands events to a machine, and records them until the task has failed."""
+    """Hands events to a machine, and records them until the task fails."""
 
     def __init__(self, machine: Machine, max_events: int = MAX_EVENTS, max_rows: int = MAX_ROWS) -> None:
-        """A segment ends with `max_events` events, or as soon as they have brought `max_rows` records."""
+        """A segment ends after `max_events` events, or once these have `max_rows` records."""
         self._machine = machine
         self._max_events = max_events
         self._max_rows = max_rows

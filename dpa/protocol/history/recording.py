@@ -1,7 +1,7 @@
-"""A task's last events as a file: a copy of its machine, and the events that came after it.
+"""A task's last events as a file: a copy of its machine, and the events after that.
 
-A file of events is a pickle, which runs code when it is read: one that another user can have written is refused. It
-needs neither Ray nor Spark nor the user's modules, only the code of dpa that wrote it.
+The file is a pickle, which runs code when it is read, so a file that another user may have written is refused. It needs
+the dpa that wrote it, but neither Ray, Spark nor the user's modules.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from dpa.routing.table import RoutingTable
 _FORMAT = "dpa-events-3"
 
 _SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, KeySample, TableChange, TaskStats, TaskUse})
-"""Types that nobody changes, so that a copy of a machine shares them with it."""
+"""Immutable types, which a copy of a machine shares with it."""
 
 Outcome = tuple[Instruction, ...] | str
-"""What came of an event: outlines of the instructions that came back, or the error that was raised."""
+"""The outcome of an event: outlines of the instructions, or the error."""
 
 
 class Handled(NamedTuple):
@@ -75,7 +75,7 @@ class Replayed(NamedTuple):
 
 @dataclass
 class Segment:
-    """A machine at some moment, and the events that it handled from then on. `pickled`: the machine, with references to
+    """A machine at some moment, and the events that it handled after that. `pickled`: the machine, with references to
     what it shares with the original."""
 
     pickled: bytes
@@ -84,7 +84,7 @@ class Segment:
 
     @staticmethod
     def begin(machine: Machine) -> Segment:
-        """A segment without events. O(size of the machine): the values of records in its queue are not copied."""
+        """O(size of the machine): values of queued records are not copied."""
         file = io.BytesIO()
         copier = _Copier(file)
         copier.dump(machine)
@@ -121,7 +121,7 @@ class Recording:
         return self.first + len(self.events) - 1
 
     def replay(self) -> Iterator[Replayed]:
-        """Let copies of the machine handle the events again, in order, each segment up to its first disagreement."""
+        """Replay the events on copies of the machine, in order, each segment up to its first disagreement."""
         numbers = itertools.count(self.first)
         for segment in self.segments:
             machine = segment.machine()
@@ -188,7 +188,7 @@ def _stays_outside(kind: type) -> bool:
 
 
 class _Copier(pickle.Pickler):
-    """Pickles a machine; what is shared stays outside, and values, states and splits are left out."""
+    """Pickles a machine; shared objects stay outside, and values, states and splits are left out."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
@@ -196,7 +196,7 @@ class _Copier(pickle.Pickler):
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, thing: Any) -> int | None:
-        """The position in `shared` of what stands for a thing, or None if the thing itself is pickled."""
+        """The position in `shared` of an object's lean form; None to pickle the object itself."""
         kind: type = type(thing)
         if not _stays_outside(kind):
             return None
@@ -219,7 +219,7 @@ def describe(at: float, receiver: Address, event: Event) -> str:
 
 
 def in_words(thing: Event | Instruction) -> str:
-    """An event or an instruction: a message with its number and its sender or receiver, else its name and fields."""
+    """A message with its number and its sender or receiver; anything else by name and fields."""
     match thing:
         case Envelope():
             return f"<- {thing.sender} #{thing.seq}: {_fields(thing.message)}"
@@ -229,7 +229,7 @@ def in_words(thing: Event | Instruction) -> str:
 
 
 def _fields(thing: Any) -> str:
-    """A dataclass, as its `repr`, but what is large in it by its kind and size only."""
+    """The `repr` of a dataclass, with large fields by kind and size."""
     shown = [field.name for field in dataclasses.fields(thing) if field.repr]
     return f"{type(thing).__name__}({', '.join(f'{name}={_short(getattr(thing, name))}' for name in shown)})"
 

@@ -19,10 +19,10 @@ from dpa.protocol.wire.messages.data import Push
 from dpa.routing.groupings.base import Signal
 
 _MEASURED_RECORDS = 8_192
-"""Quanta of more records are not explained by their keys: a record costs so little then that looking costs more."""
+"""Larger quanta are not explained by their keys: one record costs so little then that counting keys would cost more."""
 
 _NEWEST = 0.5
-"""What the newest tick counts in the mean of how busy processors are."""
+"""The weight of the newest tick in the mean of how busy processors are."""
 
 
 class LoadReporter:
@@ -37,8 +37,8 @@ class LoadReporter:
     """
 
     def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
-        """`options`: what the load balancer wants to know; None: nothing. `delegation`: how the task judges its load
-        for its senders; None: they do not listen."""
+        """`options`: what the load balancer asks for, or None; `delegation`: how the task judges its load for its
+        senders, or None if they do not listen."""
         self.latency = LatencySketch()
         self.stage_latency = LatencySketch()
         self.work_seconds = 0.0
@@ -89,7 +89,7 @@ class LoadReporter:
         self.work_seconds += rows * (now - began)
 
     def dequeued(self, records: int) -> None:
-        """Records have left the queue; forwarded ones count too (as in the DPA authors' code)."""
+        """Forwarded records count too (as in the DPA authors' code)."""
         every = None if self._options is None else self._options.report_every
         if every is not None and records:
             before, self._dequeued = self._dequeued, self._dequeued + records

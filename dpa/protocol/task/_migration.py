@@ -1,7 +1,7 @@
-"""States that move while records flow, as a task sees it: one hand-over after the other, each settled before the next.
+"""States that move while records flow, as one task sees it: hand-overs come one by one, each settled before the next.
 
-In migrate mode every table moves states. In merge mode they stay where they are until the last exchange, unless a task
-leaves: that one processes what is queued for a while, then hands over all that it has, and the others merge it.
+In migrate mode every table moves states. In merge mode states stay until the last exchange, unless a task leaves: it
+processes what is queued for a while, then hands over the rest, and the others merge it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpa.routing.table import RoutingTable
 
 @dataclass(frozen=True)
 class _PutOff:
-    """The table in which a task has no part any more, and the moment at which it adopts that at last."""
+    """The table in which a leaving task has no part, and when the task adopts it."""
 
     table: RoutingTable
     until: float
@@ -42,7 +42,7 @@ class Migration:
         senders: tuple[Address, ...],
         forward: Callable[[Forwards], None],
     ) -> None:
-        """Of a task with this queue, to which `senders` emit records; `forward` sends on what the queue gives back."""
+        """`senders` emit records to the task; `forward` sends on what its queue gives back."""
         self.giving = Giving(task, queue, forward, options)
         self.taking = Taking(task, queue, options)
         self._task = task
@@ -79,7 +79,7 @@ class Migration:
         self.taking.restart()
 
     def adopt(self, table: RoutingTable, senders: tuple[Address, ...] | None) -> None:
-        """The next table has come. `senders`: who emits records from now on; None: as before."""
+        """`senders`: who emits records from now on; None: as before."""
         before, own = self._queue.table, self._task.address.index
         if not self.is_settled:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
@@ -118,7 +118,7 @@ class Migration:
         return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]
 
     def advance(self, *, is_free: bool, has_work: bool) -> None:
-        """Let user code extract or install states, if it is free and that is due; records come in between."""
+        """Called between quanta: extract or install states if that is due and user code is free."""
         if self._put_off is not None and (self._queue.is_empty or self._task.now >= self._put_off.until):
             table, self._put_off = self._put_off.table, None
             self._adopt(table)
@@ -139,19 +139,19 @@ class Migration:
 
 
 def _all_of(gone: frozenset[int], table: RoutingTable) -> Moves:
-    """Each task that leaves gives something to each that stays, perhaps nothing."""
+    """Each leaving task gives to each that stays, perhaps nothing."""
     return frozenset((source, to) for source in gone for to in table.members)
 
 
 class Forwarding:
-    """That of one task."""
+    """Forwards the records of one task."""
 
     def __init__(self, task: Machine, reporter: LoadReporter) -> None:
         self._task = task
         self._reporter = reporter
 
     def __call__(self, forwards: Forwards) -> None:
-        """Send records to their owners. Who emitted them learns where their credit is now."""
+        """Also reports to those who emitted the records where their credit is now."""
         moved: Counter[tuple[Address, int, int]] = Counter()
         for owner, push in forwards:
             self._task.send(Address(self._task.address.stage, owner), push)

@@ -25,7 +25,7 @@ from dpa.routing.hashing import Interval
 from dpa.routing.table import RoutingTable
 
 _SAMPLED = 256
-"""Rows of a block that are looked at to measure it: one in a thousand of the largest, every one of the small ones."""
+"""Rows of a block that are sampled: all of a small block, one in a thousand of the largest."""
 
 Forwards = list[tuple[int, Push]]
 """Pushes for other tasks of the stage, each with the task's number."""
@@ -33,7 +33,7 @@ Forwards = list[tuple[int, Push]]
 
 @dataclass(eq=False)
 class Queued:
-    """Records of one push that are still to be processed: those from `start` on. `random` is the queue's."""
+    """The records of one push from `start` on, which are still to be processed. `random` is the queue's."""
 
     push: Push
     random: np.random.Generator
@@ -51,7 +51,7 @@ class Queued:
 
 
 class RecordQueue:
-    """Every command returns what is to be forwarded because the table gives it to other tasks.
+    """Every method returns the records to forward, which the table gives to other tasks.
 
     Attributes:
         table: the newest routing table that the task holds.
@@ -67,9 +67,8 @@ class RecordQueue:
         eager: bool,
         regroup: Callable[[RoutingTable], Grouping] | None = None,
     ) -> None:
-        """If `eager`, queued records are forwarded as soon as a table moves them; else when they reach the head.
-        `regroup`: how senders choose among a table's members where they do not go by it; records stay with any member
-        then."""
+        """`eager`: forward queued records as soon as a table moves them, not only when they reach the head. `regroup`:
+        how senders choose among the members if the table does not say; any member may then keep a record."""
         self.table = table
         self.length = 0
         self.peak = 0
@@ -125,11 +124,11 @@ class RecordQueue:
         return self.retable(table)
 
     def states_given(self, interval: Interval) -> Forwards:
-        """The states that others get of an interval are on their way."""
+        """Called when the states of an interval have been sent to other tasks."""
         return Forwards()
 
     def given(self, source: int, interval: Interval) -> None:
-        """The states that this task gets from task `source` of an interval have come."""
+        """Called when the states of an interval have come from task `source`."""
 
     def passed(self, source: int, senders: Iterable[Address]) -> None:
         """Task `source` has forwarded all that these senders had pushed to it by older tables."""
@@ -138,7 +137,7 @@ class RecordQueue:
         """All states have come."""
 
     def take(self, records: int) -> tuple[Push | None, Forwards]:
-        """Take out up to `records` records that this task owns, of one push; None if none is left."""
+        """Take out up to `records` records of one push that this task owns; None if none is left."""
         forwards = Forwards()
         while self._queue:
             kept, others = self._owned(self._queue.popleft())
@@ -163,7 +162,7 @@ class RecordQueue:
         return []
 
     def _owned(self, queued: Queued) -> tuple[list[Queued], Forwards]:
-        """What of a push stays here by the newest table, marked as of its version, and what goes to others."""
+        """The records of a push that stay, marked with the newest table's version, and those that go to other tasks."""
         version = queued.push.version
         if version == self.table.version:
             return [queued], []
@@ -186,7 +185,7 @@ class RecordQueue:
         return [(owner, replace(push, hops=push.hops + 1))]
 
     def _distribute(self, version: int, split: KeySplit, records: int) -> npt.NDArray[np.int64]:
-        """Distribute records of a split key that an older table routed; those of the same split stay."""
+        """Distribute the records of a split key that an older table routed. If the split is the same, they stay."""
         if split.since <= version and self._index in split.reducers:
             return np.array([records if index == self._index else 0 for index in split.reducers])
         return self._distributor.distribute(split, records, self._index)

@@ -1,8 +1,8 @@
-"""Credit: how many records a sender may have in flight on one edge, in all and towards each task that receives.
+"""Credit: how many records a sender may have in flight on one edge, in total and to each receiver.
 
-The window of a receiver follows the time that it takes for a record, so that what waits in its queue is worth a set
-time whatever a record costs (as Flink's buffer debloating does, FLIP-183). Each receiver has a window of its own: the
-queue of a slow one fills up no others' credit.
+A receiver's window follows its service time, so that a full queue takes a set time to process whatever a record costs
+(as Flink's buffer debloating, FLIP-183). Each receiver has its own window: a slow one does not use up the credit of
+others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import Address
 
 _FIRST_WINDOW = 64
-"""Records that may be in flight towards a receiver of which nothing is known: a few of its first quanta."""
+"""Records that may be in flight to a receiver about which nothing is known: a few first quanta."""
 
 _ACTIVE_SECONDS = 1.0
-"""A sender that has sent nothing for longer than this, or twice as long, is not counted."""
+"""Seconds after which an idle sender is not counted, or twice as many."""
 
 _LEAST_PART = 4
-"""What waits is cut to fit a window, but not into less than this part of the window, lest messages become many."""
+"""A block is split to fit a window, but into no parts smaller than this share of the window: each part is a message."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class CreditLimits:
     divided: bool = False
 
     def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
-        """The same bounds, with the first window for `senders` senders of records that will take about this time."""
+        """The same bounds, with the first window computed from the expected service time."""
         return replace(self, first=self.window(service_seconds, senders) or self.first)
 
     @property
     def first_window(self) -> int:
-        """The records that may be in flight to a receiver whose window is not known yet."""
+        """Records that may be in flight to a receiver whose window is not known yet."""
         most = self.flow.in_flight_records
         return most if self.flow.queue_seconds is None else min(self.first, most)
 
     def window(self, service_seconds: float | None, senders: int) -> int | None:
-        """The records in flight from each of `senders` senders, if a record takes this time; None: windows do not
-        follow that, or it is not known."""
+        """The window of each of `senders` senders at this service time; None if windows do not follow it, or it is
+        unknown."""
         seconds, most = self.flow.queue_seconds, self.flow.in_flight_records
         if seconds is None or service_seconds is None:
             return None
@@ -64,7 +64,7 @@ class CreditLimits:
 
 
 class ActiveSenders:
-    """Who sends to a task now: windows are shares of those, as others use none."""
+    """Who has sent to a task lately. Windows are divided among these senders alone."""
 
     def __init__(self) -> None:
         self._since = -math.inf
@@ -73,7 +73,7 @@ class ActiveSenders:
 
     @property
     def number(self) -> int:
-        """How many emitters have sent lately; one at least."""
+        """At least 1."""
         return max(1, len(self._now | self._before))
 
     def sent(self, origin: Address, edge: int, now: float) -> None:
@@ -101,8 +101,8 @@ class Credit:
         self._windows: dict[int, int] = {}
 
     def serve(self, receivers: Collection[int], following: int) -> None:
-        """These receive from now on. A task numbered `following` or above may be heard of before its table comes; one
-        that is gone has an account as long as it has records."""
+        """Set the receivers. A task numbered `following` or above may report before its table comes. A task that is
+        gone keeps its account while it has records."""
         self._receivers = receivers
         self.in_flight_to = Counter({receiver: records for receiver, records in self.in_flight_to.items() if records})
         known = self._windows.items()
@@ -115,12 +115,12 @@ class Credit:
 
     @property
     def known(self) -> Collection[int]:
-        """The receivers whose windows are known; all while none is."""
+        """All receivers if no window is known."""
         return [receiver for receiver in self._receivers if receiver in self._windows] or self._receivers
 
     @property
     def free(self) -> int:
-        """How many records more may be in flight, to all receivers together; below 0 if records have become larger."""
+        """Records that may still be sent, to all receivers together; negative if records have become larger."""
         return self.most - self.in_flight
 
     def room(self, receiver: int, wanted: int) -> int:
@@ -133,15 +133,15 @@ class Credit:
         self.in_flight_to[receiver] += records
 
     def give_back(self, receiver: int, records: int) -> None:
-        """Records have been processed by a receiver; ProtocolError if more credit comes back than is in use."""
+        """Raises ProtocolError if more credit comes back than is in use."""
         if records > self.in_flight:
             raise ProtocolError(f"{records} credits came back, with {self.in_flight} in use")
         self.in_flight -= records
         self.in_flight_to[receiver] -= records
 
     def transfer(self, sender: int, receiver: int, records: int) -> None:
-        """A task has forwarded records to another. An account may be below zero for a moment: what the receiver has
-        processed may be known earlier."""
+        """A task has forwarded records to another. An account may be negative for a moment: the receiver's report of
+        what it has processed may come first."""
         self.in_flight_to[sender] -= records
         self.in_flight_to[receiver] += records
 
@@ -149,6 +149,6 @@ class Credit:
         self._windows[receiver] = window
 
     def weigh(self, row_bytes: float) -> None:
-        """Keep to the bound in bytes with records of `row_bytes` bytes each."""
+        """Apply the bound in bytes to records of this mean size."""
         if row_bytes > 0:
             self.most = max(1, int(min(self._flow.in_flight_records, self._flow.in_flight_bytes / row_bytes)))

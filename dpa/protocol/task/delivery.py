@@ -53,8 +53,8 @@ class Delivery:
     def deliver(
         self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool, epoch: int = 1
     ) -> TaskOutput:
-        """Bring a task's share into the schema of all shares, and stage it, or what is published of it in the last
-        epoch. If all are empty, which None stands for, the first task stages the columns.
+        """Bring a task's share into the schema of all shares and stage it, or the part of it that the last epoch
+        publishes. If `schema` is None, all shares are empty, and the first task stages the columns.
 
         Raises:
             ExecutorError: the share does not fit the schema, or the sink failed.
@@ -75,7 +75,7 @@ class Delivery:
         return TaskOutput(share.table.num_rows, task.most_keys, staged, task.key_stats(), counts)
 
     def publish(self, rows: pa.Table, index: int, epoch: int) -> object:
-        """Stage a task's share of an epoch's results; returns what the sink gave, None if nothing is published."""
+        """Returns what the sink gave; None if nothing is published."""
         if self.partial is None or not rows.num_rows:
             return None
         return _staged(self.partial, rows, index, epoch)

@@ -22,32 +22,30 @@ from dpa.routing.members import hand_overs, left_by
 from dpa.routing.table import RoutingTable
 
 _ROWS = 2_048
-"""Rows that all senders together look at between two reports, unless there are many senders: a thousandth of their time
-is spent on that."""
+"""Rows that all senders together sample between two reports: about a thousandth of their time."""
 
 _LEAST_ROWS = 16
-"""Rows of a block that a sender looks at in any case."""
+"""The least rows of a block that a sender samples."""
 
 _PARTS = 4
-"""A block is at most this part of them (a quarter), so that some of them are of later blocks."""
+"""The largest share of the sample that one block may take, so that later blocks are in it too."""
 
 _SECONDS = 0.05
-"""Once all are used up, time from one sampled block to the next. The records of the blocks between two are taken to
-have the same keys."""
+"""Once the sample is full, seconds between sampled blocks. Blocks in between are taken to have the same keys."""
 
 _NAMED = 0.01
 """A key with this part of a block's records is named."""
 
 
 class OfferedMeter:
-    """What a sender offers a stage on one edge: its records by key, sampled as blocks are made.
+    """What a sender offers a stage on one edge: records by key, sampled as blocks are made.
 
-    Senders see the load as it is. What reaches a receiver has been held back by credit: while one receiver is
-    overloaded, the records of the others come in the proportion in which that one is served.
+    Senders see the load before credit holds it back. If one receiver is overloaded, the records that reach the others
+    arrive only as fast as that one is served.
     """
 
     def __init__(self, sender: int, senders: int) -> None:
-        """Of the sender numbered `sender` of `senders`: each looks at its part of the rows that are needed."""
+        """Each of `senders` senders samples its share of the rows."""
         self._random = np.random.default_rng(sender)
         self._rows = max(1, _ROWS // senders)  # the first block after a report is always looked at
         self._reported_at: float | None = None
@@ -73,7 +71,7 @@ class OfferedMeter:
         self._unsampled = 0
 
     def report(self, now: float, *, ended: bool = False) -> Offered | None:
-        """What was offered since the last report; None if nothing ever was."""
+        """Since the last report; None if nothing was ever offered."""
         if self._reported_at is None:
             return None
         seconds, sample = now - self._reported_at, KeySample.union(self._samples)
@@ -85,14 +83,14 @@ class OfferedMeter:
 
 
 _STEPS = 4
-"""A step should make this part (a quarter) of what may be in flight to the receiver that has the least room for its
-share, so that none waits long for its own block."""
+"""The share of the tightest receiver's window that one step should make, so that no receiver waits long for its
+block."""
 
 _STEPS_OF_ALL = 2
-"""And this part of what may be in flight in all: where that is little, messages must not become many."""
+"""The share of all credit that one step should make: if credit is small, messages must not become many."""
 
 _MEMORY = 0.8
-"""How much a mean over the last blocks keeps of what it was when another one comes."""
+"""The weight that a mean over the last blocks keeps when another block comes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +156,7 @@ class Emitter:
 
     @property
     def made(self) -> int:
-        """Records made for the stage: pushed, or waiting for credit."""
+        """Records pushed, or waiting for credit."""
         return self.emitted + self.held
 
     @property
@@ -167,13 +165,14 @@ class Emitter:
 
     @property
     def in_flight_to(self) -> dict[int, int]:
-        """Those of them that each receiver has: below 0 for a moment where it processed what was forwarded to it."""
+        """Records in flight to each receiver; negative for a moment if a receiver has processed what was forwarded to
+        it."""
         return {receiver: records for receiver, records in self._credit.in_flight_to.items() if records}
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes further blocks. What is held counts as in flight; of one receiver's records as many as its
-        window may wait besides."""
+        """Whether it takes more blocks. Held records count as in flight, beside as many as one receiver's window
+        holds."""
         if not self.held or self.held > max(0, self._credit.free):
             return not self.held
         return all(held <= self._credit.window(receiver) for receiver, held in self._held_for.items() if held)
@@ -199,7 +198,7 @@ class Emitter:
             self._shares[receiver] = _MEMORY * self._shares[receiver] + (1 - _MEMORY) * rows / block.rows
 
     def release(self, now: float) -> list[tuple[Address, Push]]:
-        """The pushes that credit allows by now, with their receivers; those that wait longest come first."""
+        """The pushes that credit allows now, with their receivers, the longest-waiting first."""
         pushes: list[tuple[Address, Push]] = []
         if not self.held:
             return pushes
@@ -235,12 +234,12 @@ class Emitter:
         self._credit.transfer(sender.index, transfer.receiver, transfer.records)
 
     def offered(self, now: float, *, ended: bool = False) -> Offered | None:
-        """What was offered since this was last asked; None if nothing was, or nobody measures it."""
+        """Since the last call; None if nothing was offered, or nothing is measured."""
         return None if self._meter is None else self._meter.report(now, ended=ended)
 
     def update(self, change: TableChange) -> frozenset[int]:
-        """Adopt the next routing table. Returns the receivers that need a marker of it: those that leave, and where
-        states migrate, those that hand something over."""
+        """Returns the receivers that need a marker of the table: those that leave and, if states migrate, those that
+        give some."""
         before = self.table
         self.adopt(change.apply(before))
         if self._migrates:
@@ -264,7 +263,7 @@ class Emitter:
                 self._route(part)
 
     def _route(self, whole: _Part) -> dict[int, int]:
-        """Have records wait for the credit of their receivers; returns how many there are for each."""
+        """Queue a block's records by receiver; returns the number for each."""
         rows = dict.fromkeys(self._waiting, 0)
         for receiver, block in whole.block.route(self._grouping):
             self._waiting[receiver].append(_Part(whole.number, block, whole.read_at, whole.made_at))

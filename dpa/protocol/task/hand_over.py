@@ -25,7 +25,7 @@ from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTra
 from dpa.routing.hashing import ALL_HASHES
 
 _REST_SECONDS = 0.1
-"""For this time user code may process records between two pieces, before the states that others wait for go on."""
+"""Seconds in which user code may process records between two pieces."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class MigrationOptions:
 
 @dataclass(frozen=True)
 class GiveRanges:
-    """By the table that the queue has just adopted `receivers` get ranges, and `senders` mark it."""
+    """By the table just adopted, `receivers` get ranges, and `senders` mark the table."""
 
     receivers: frozenset[int]
     senders: frozenset[Address]
@@ -57,7 +57,7 @@ class GiveRanges:
 
 @dataclass(frozen=True)
 class TakeRanges:
-    """By the table that the queue has just adopted `sources` give ranges, and `senders` mark it."""
+    """By the table just adopted, `sources` give ranges, and `senders` mark the table."""
 
     sources: frozenset[int]
     senders: frozenset[Address]
@@ -73,10 +73,11 @@ class GivingState(State):
 
 
 class Giving(RuledMachine):
-    """The ranges that others get: their states, in one piece after the other, the records that came for them, and the
-    markers of all senders. A marker may come before its table does.
+    """The ranges that others get: their states in pieces, the records that came for them, and the markers of all
+    senders. A marker may come before its table.
 
-    In merge mode a task gives when it leaves, all that it has; nobody waits for that, so markers are not passed on.
+    In merge mode only a leaving task gives, and it gives everything. Nobody waits for that, so markers are not passed
+    on.
 
     Attributes:
         rests_until: when the next piece is extracted, though there are records to process.
@@ -89,7 +90,6 @@ class Giving(RuledMachine):
         forward: Callable[[Forwards], None],
         options: MigrationOptions,
     ) -> None:
-        """`forward` sends on what the queue gives back."""
         super().__init__(GivingState.IDLE)
         self._task = task
         self._queue = queue
@@ -106,7 +106,6 @@ class Giving(RuledMachine):
         return self.state is GivingState.IDLE and not self._markers
 
     def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
-        """These tasks get ranges by the table that the queue has just adopted, and these senders mark it."""
         own = self._task.address
         self.dispatch(own, own, GiveRanges(frozenset(receivers), frozenset(senders)))
 
@@ -182,8 +181,8 @@ class TakingState(State):
 
 
 class Taking(RuledMachine):
-    """The ranges that come from others: their states, which user code installs before it gets further records, and the
-    markers of all senders from each task that gives. What comes before its table is kept."""
+    """The ranges that come from others: their states, which are installed before user code gets more records, and the
+    markers of all senders from each giving task. Messages that come before their table are kept."""
 
     def __init__(self, task: TaskMachine, queue: RecordQueue, options: MigrationOptions) -> None:
         super().__init__(TakingState.IDLE)
@@ -203,7 +202,6 @@ class Taking(RuledMachine):
         return self.state is TakingState.IDLE and not self._early
 
     def begin(self, sources: Collection[int], senders: Iterable[Address]) -> None:
-        """These tasks give ranges by the table that the queue has just adopted, and these senders mark it."""
         if not sources:
             return
         own = self._task.address

@@ -26,7 +26,7 @@ from dpa.protocol.wire.use import TaskUse
 from dpa.tolerance import Failed
 
 _TURN = (5**0.5 - 1) / 2
-"""Multiples of the golden ratio lie evenly, modulo 1, however many there are."""
+"""Multiples of the golden ratio are spread evenly modulo 1."""
 
 
 class ProductionState(State):
@@ -161,13 +161,13 @@ class TaskMachine(Machine):
 
     @property
     def step_rows(self) -> int:
-        """How many rows the next step should read, so that it makes as many records as the emitters ask for."""
+        """Rows for the next step to read, to make as many records as the emitters ask for."""
         records = min(emitter.step_records for emitter in self.emitters)
         return max(1, round(records * self.read / self.kept)) if self.kept and self.read else records
 
     @property
     def read_at(self) -> int:
-        """When the rows of the next step are taken to be read, in microseconds since 1970; 0 for those of a result."""
+        """The read time of the next step's rows, in microseconds since 1970; 0 for rows of a result."""
         return 0
 
     @property
@@ -180,7 +180,7 @@ class TaskMachine(Machine):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the task has no work until more of its input comes."""
+        """Whether it has no work until more input comes."""
         return False
 
     @property
@@ -192,17 +192,17 @@ class TaskMachine(Machine):
         return not any(emitter.held for emitter in self.emitters)
 
     def has_open(self, first: int | None) -> None:
-        """User code says when the first of its windows that are open ends, in microseconds; None: none is."""
+        """`first`: the end of the first open window, in microseconds since 1970; None without any."""
         said = (first, self._given_open)
         self.opens = min((end for end in said if end is not None), default=None)
 
     def has_given(self) -> None:
-        """Others have some of its states now. Until windows are closed this task speaks for theirs too: others say so
-        later, and on another channel."""
+        """Other tasks have some of its states now. Until windows are closed this task answers for those states too: the
+        others report later, and on another channel."""
         self._given_open = self.opens
 
     def has_closed(self, first: int | None) -> None:
-        """User code of all tasks has closed windows, and no states were on their way; `first` as in `has_open`."""
+        """All tasks have closed their windows, and no states are in flight; `first` as in `has_open`."""
         self._given_open, self.opens = None, first
 
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
@@ -230,7 +230,7 @@ class TaskMachine(Machine):
             self._report_offered(done=done)
 
     def reports_at(self, tick: Tick) -> bool:
-        """Report if that is due at a tick; returns whether it was."""
+        """Returns whether a report was due."""
         self._use = self._use if tick.use is None else tick.use
         if self._report_at is None:
             self._report_at = self.now + self.address.index * _TURN % 1 * self.report_seconds
@@ -249,7 +249,7 @@ class TaskMachine(Machine):
                 self.send(BALANCER, OfferedReport(emitter.stage, emitter.edge, offered))
 
     def worked(self, event: StepDone | ProcessDone, push: Push | None = None) -> None:
-        """User code has returned: report what it has failed on, of the records of `push`."""
+        """User code has returned: report what it failed on among the records of `push`."""
         awaited = event.awaited if isinstance(event, StepDone) else 0.0
         self.busy_seconds += event.seconds - awaited
         self.waiting_seconds += awaited

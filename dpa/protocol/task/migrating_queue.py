@@ -1,7 +1,7 @@
-"""The records of a task whose states migrate: besides those that are queued, those that leave with their states, and
-those that wait until what was emitted before them has come.
+"""The records of a task whose states migrate: queued ones, those that leave with their states, and those that wait for
+records emitted earlier.
 
-docs/design.md has hand-overs step by step, and why they are right.
+docs/design.md has hand-overs step by step, and why they are correct.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpa.routing.table import RoutingTable
 
 
 class MigratingQueue(RecordQueue):
-    """Between two hand-overs it is a queue like any other."""
+    """Between hand-overs it is a plain queue."""
 
     def __init__(self, index: int, table: RoutingTable) -> None:
         super().__init__(index, table, eager=True)
@@ -46,15 +46,16 @@ class MigratingQueue(RecordQueue):
 
     def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
         """Adopt the next table, which `senders` mark. Records that move are leaving until `states_given`; those of
-        ranges that come are waiting. What other tasks push never went by an older table, and waits for states alone."""
+        incoming ranges wait. Records that other tasks forward never went by an older table, and wait for states
+        alone."""
         self._marking = frozenset(senders)
         self._leaving = [] if gives else None
         self._before = self.table if takes else None
         return self.retable(table)
 
     def states_given(self, interval: Interval) -> Forwards:
-        """The states of an interval are on their way: forward what is leaving with them, in the order in which it came,
-        and from now on whatever moved with them as soon as it comes."""
+        """The states of an interval have been sent: forward the leaving records after them, in order, and from now on
+        any such record as it comes."""
         leaving = self._leaving or []
         self._given.append(interval)
         if interval == ALL_HASHES:
@@ -68,15 +69,15 @@ class MigratingQueue(RecordQueue):
         self.passed(source, [sender for sender in self._waiting if sender not in self._marking])
 
     def passed(self, source: int, senders: Iterable[Address]) -> None:
-        """Task `source` has forwarded all that these senders had pushed to it by older tables, of keys whose states
-        have come: queue what waits for that."""
+        """Task `source` has forwarded what these senders had pushed to it by older tables, for keys whose states have
+        come: queue the records that waited for that."""
         for sender in senders:
             self._passed[sender][source] = len(self._pieces[source])
             for push in self._waiting.pop(sender, ()):
                 self._admit(Queued(push, self._random))
 
     def taken_over(self) -> None:
-        """All ranges are taken over; ProtocolError if records still wait."""
+        """Raises ProtocolError if records still wait."""
         if self._waiting:
             senders = ", ".join(sorted(map(str, self._waiting)))
             raise ProtocolError(
@@ -100,7 +101,7 @@ class MigratingQueue(RecordQueue):
         return []
 
     def _waits(self, before: RoutingTable, sender: Address, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Whether the records that the sender pushed here by the newest table wait, by the hash of their key."""
+        """Whether records that `sender` pushed by the newest table wait, by the hash of their key."""
         sources = before.owners_of(hashes)
         waits: npt.NDArray[np.bool_] = sources != self._index
         passed = self._passed[sender] if sender in self._marking else {of: len(self._pieces[of]) for of in self._pieces}

@@ -49,10 +49,10 @@ class OperatorState(State):
 
 
 _HAVE_TABLES = (OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.LEAVING, OperatorState.LEFT)
-"""While a task streams, while states are exchanged, and after it has left tables of its own stage may come."""
+"""States in which a task takes tables of its own stage."""
 
 _SILENT = (OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, OperatorState.LEFT)
-"""Those in which it has nothing to report: it waits, or has said all."""
+"""States in which it has nothing to report."""
 
 
 class OperatorMachine(TaskMachine):
@@ -197,7 +197,7 @@ class OperatorMachine(TaskMachine):
         return OperatorState.DONE
 
     def _process_next(self) -> None:
-        """Hand out the next quantum of records that are owned here; forward the others that come before them."""
+        """Hand out the next quantum of owned records; forward the others before them."""
         if self._is_free:
             self._exchange.advance()
         if not self._is_free or not self.is_open:
@@ -306,7 +306,7 @@ class OperatorMachine(TaskMachine):
         return OperatorState.EXCHANGING if message.last else None
 
     def _require_quiet(self, what: str) -> None:
-        """ProtocolError unless all records before the end or the cut are processed, and no states move."""
+        """Raises ProtocolError unless all records before the end or the cut are processed, and no states move."""
         if not self._migration.is_idle:
             raise ProtocolError(f"{self.address} is to {what} before table {self.table.version} is settled")
         if self.has_records or not self._is_free:
@@ -321,7 +321,7 @@ class OperatorMachine(TaskMachine):
 
     @property
     def _processed_by_ring(self) -> bool:
-        """Whether every record came here by the table of the plain ring."""
+        """Whether the plain ring routed every record to this task."""
         return self._goes_by_table and self.table is self._ring_table
 
     def _deliver(self, sender: Address, message: Deliver) -> State:

@@ -1,4 +1,4 @@
-"""The state machine of a source task: asks for splits, makes records of them, and emits these as far as credit goes."""
+"""The state machine of a source task: asks for splits, makes records of their rows, and emits them as credit allows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SourceState(State):
 
 
 class SourceMachine(TaskMachine):
-    """It reads ahead by one step, and asks for the next split when all records of the last are pushed."""
+    """It reads one step ahead, and asks for the next split once all records of the last are pushed."""
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
@@ -44,7 +44,7 @@ class SourceMachine(TaskMachine):
 
     @property
     def read_at(self) -> int:
-        """What its clock says, but not before what it was granted the split with."""
+        """The time on its clock, but never before the time that came with its split."""
         return max(micros(self.now), self._not_before)
 
     def _next_split(self) -> State | None:

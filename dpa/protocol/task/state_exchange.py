@@ -1,10 +1,10 @@
 """All-to-all exchange of states between the tasks of a stage, as one task sees it.
 
-Records of one key may be processed by several tasks. In an exchange, which ends an epoch, each of them sends what it
-has of a key to the key's owner by the newest table, which nobody changes meanwhile. Behind the last one the tasks
-finish; behind the others, which take place at cuts of the stream, they close windows, and publish results (periodic
-aggregation: consistent grouping paper, section V-C). An exchange is over when every task has what all others had, and
-the next one begins only then, so two never mix.
+Several tasks may process records of one key. In an exchange, which ends an epoch, each task sends its state of a key to
+the key's owner by the newest table, which is frozen meanwhile. After the last exchange the tasks finish. After the
+others, which happen at cuts of the stream, they close windows and publish results (periodic aggregation: consistent
+grouping paper, section V-C). The next exchange begins only when every task has what all others had, so two never
+mix.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExchangeState(State):
 
 
 class StateExchange(RuledMachine):
-    """User code takes turns: it extracts or merges between two quanta of records, never while it processes any."""
+    """User code extracts or merges states between two quanta of records."""
 
     def __init__(self, task: TaskMachine, queue: RecordQueue) -> None:
         super().__init__(ExchangeState.IDLE)
@@ -61,7 +61,7 @@ class StateExchange(RuledMachine):
         return self.state is ExchangeState.OVER
 
     def taken(self) -> tuple[StatePart, ...]:
-        """The states that others have sent in the last exchange, once."""
+        """The states that others sent in the last exchange; empties the list."""
         parts, self._parts = self._in_order(), {}
         return parts
 

@@ -1,4 +1,4 @@
-"""Carries out the instructions that run user code. What a driver adds is time: it measures or makes up the seconds."""
+"""Carries out the instructions that run user code. A driver adds time: it measures the seconds, or makes them up."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from dpa.sources.splits import GappedRows, NumberedSplit, gapped
 from dpa.tolerance import Failed, no_gaps
 
 StageTask: TypeAlias = Emission | ReduceStage
-"""What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
+"""The work of a stage's tasks: a source emits the rows that it reads, an operator receives records."""
 
 Archive: TypeAlias = Callable[[int, ReduceTask], Callable[[], object]]
-"""Marks what a task has for a slot of the store's chain. Returns what writes it, on any thread, while the task goes on,
-and returns how it is found again."""
+"""Marks a task's states for a slot of the store's chain. Returns a function that writes them, on any thread, while the
+task continues; that returns how to find them again."""
 
 
 def _nothing() -> None:
@@ -62,7 +62,7 @@ def _nothing() -> None:
 
 
 def no_archive(slot: int, task: ReduceTask) -> Callable[[], object]:
-    """Marks nothing: there are no checkpoints."""
+    """For jobs without checkpoints."""
     return _nothing
 
 
@@ -168,7 +168,7 @@ class UserCode:
         raise ProtocolError(f"user code cannot carry out a {type(instruction).__name__}")
 
     def write_snapshot(self) -> SnapshotDone:
-        """Write what was marked; on any thread, while other user code runs."""
+        """May run on any thread, while other user code runs."""
         return SnapshotDone(self._writes())
 
     def _move_states(self, instruction: Extract | ExtractRanges | InstallStates) -> Event:
@@ -191,7 +191,7 @@ class UserCode:
         return FinishDone(schema, tuple(self.reduce_task.loads(instruction.ring_table).tolist()))
 
     def _close(self, until: int | None) -> tuple[tuple[int, Block], ...]:
-        """Close the open windows that end by this event time; returns the blocks emitted."""
+        """Returns the blocks emitted."""
         return self.reduce_task.close(until) if until is not None and self._is_later(until) else ()
 
     def _judge(self, closed: int | None) -> None:
@@ -200,14 +200,14 @@ class UserCode:
             self.reduce_task.note_closed(closed)
 
     def _is_later(self, until: int) -> bool:
-        """Whether this event time closes windows that are still open; note it."""
+        """Whether this event time closes windows; remembers it."""
         if self._closed is not None and until <= self._closed:
             return False
         self._closed = until
         return True
 
     def _published(self, epoch: int) -> tuple[object, int]:
-        """Stage what is published of the task's share; returns what the sink gave for it, and how many rows it has."""
+        """Stage the published part of the task's share; returns what the sink gave, and the number of rows."""
         if self._delivery is None or self._delivery.partial is None:
             return None, 0
         rows = self.reduce_task.published(epoch)
@@ -241,7 +241,7 @@ class UserCode:
         self._steps = self.emission.steps(self._tried or self._portions, self._clock)
 
     def _with_dropped(self, step: Emitted | None) -> Emitted | None:
-        """Count as read by a step the rows that were dropped before user code saw them, and those that are missing."""
+        """Count dropped and missing rows as read by a step."""
         dropped = 0
         if self._tried is not None:
             dropped, self._tried.dropped = self._tried.dropped, 0
