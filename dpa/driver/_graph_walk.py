@@ -34,7 +34,8 @@ _STRETCHES = 100
 
 class Walk:
     """Samples on their way through a graph: the blocks on its edges, emitted and not yet taken. The stages are run in
-    the graph's order, each once. `records` counts what each edge has carried, before any combiner."""
+    the graph's order, each once. `records` counts what each edge has carried, before any combiner; `is_thinned`:
+    whether rows of a join were left out."""
 
     def __init__(
         self, compiled: Compiled, check: Callable[[], None] = lambda: None, *, most_joined: int | None = MAX_JOINED
@@ -42,6 +43,7 @@ class Walk:
         """`check` is called after each step of user code, and may raise what is to end the walk. `most_joined`: about
         the most rows that a join gives; None: all."""
         self.graph = compiled.graph
+        self.is_thinned = False
         self._most_joined = most_joined
         self.records = [0] * len(self.graph.edges)
         self._check = check
@@ -81,7 +83,8 @@ class Walk:
     def _process(self, stage: str, blocks: Sequence[Block]) -> None:
         code = self._codes[stage]
         if self._most_joined is not None and code.reduce_task.receiver.has_sides:
-            blocks = [*thinned(blocks, self._most_joined)]
+            every, blocks = blocks, [*thinned(blocks, self._most_joined)]
+            self.is_thinned |= sum(block.rows for block in blocks) < sum(block.rows for block in every)
         for block in blocks:
             done = code.carry_out(ProcessBlock(block, 0))
             assert isinstance(done, ProcessDone)

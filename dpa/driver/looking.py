@@ -49,11 +49,13 @@ class Looked:
         rows: those that the looked-at rows of the inputs give.
         inputs: for each step that reads, how many of its rows were looked at, and whether these are all.
         by_key: the steps that make one row of many; their rows are not those of a run unless all were looked at.
+        is_thinned: whether pairs of rows were left out, as a join has very many.
     """
 
     rows: pa.Table
     inputs: Mapping[str, tuple[int, bool]]
     by_key: tuple[str, ...]
+    is_thinned: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -62,16 +64,16 @@ class Looked:
     def says(self, shown: int) -> str:
         """What the first `shown` rows are, for a heading."""
         found = self.rows.num_rows
-        if self.is_whole:
-            return plural(found, "row") if found <= shown else f"first {shown:,} of {plural(found, 'row')}"
-        if found >= shown and not self.by_key:
+        if found >= shown and not self.by_key and not self.is_whole:
             return f"first {plural(shown, 'row')}"
-        taken = " and ".join(
-            f"{'all' if is_all else 'the first'} {plural(rows, 'row')} of {name}"
-            for name, (rows, is_all) in self.inputs.items()
-        )
-        count = plural(found, "row") if found <= shown else f"first {shown:,} of {plural(found, 'row')}"
-        return f"{count}, made of {taken}"
+        said = plural(found, "row") if found <= shown else f"first {shown:,} of {plural(found, 'row')}"
+        if not self.is_whole:
+            taken = (
+                f"{'all' if is_all else 'the first'} {plural(rows, 'row')} of {name}"
+                for name, (rows, is_all) in self.inputs.items()
+            )
+            said += f", made of {' and '.join(taken)}"
+        return f"{said}, without some pairs of a join that has very many" if self.is_thinned else said
 
 
 class Looking:
@@ -134,6 +136,8 @@ class Looking:
             ConfigError: the steps are wrong, or an input cannot be read without Spark.
             ExecutorError: user code failed.
         """
+        if rows < 0 or first < 0:
+            raise ConfigError(f"rows are counted from 0 on, and these are {min(rows, first)}")
         inputs, walk = self._inputs(), self._walk()
         size = _FIRST_BY_KEY if self._by_key else rows
         parts: dict[str, list[pa.Table]] = {given.name: [] for given in inputs}
@@ -152,7 +156,8 @@ class Looking:
                 walk = self._walk()  # a step by key ends once, so it begins again with all rows
             size = first if self._by_key else min(max(size, 1) * _FASTER, _MAX_ROWS)
         shown = walk.result(self._end) if found else self._compilation.columns.empty(self._end).empty_table()
-        return Looked(shown, {given.name: (given.taken, given.is_all) for given in inputs}, self._by_key)
+        taken = {given.name: (given.taken, given.is_all) for given in inputs}
+        return Looked(shown, taken, self._by_key, walk.is_thinned)
 
     def count(self, *, whole: bool = False) -> int:
         """How many rows a run would give; from what inputs know of themselves where each row gives one.
@@ -168,7 +173,7 @@ class Looking:
         known_rows = self._known_rows()
         if known_rows is not None:
             return known_rows
-        walk = self._walk()
+        walk = Walk(self._compilation.compiled({}), most_joined=None)
         for given in self._inputs():
             for split in given.splits():
                 walk.read(given.name, split)
@@ -200,7 +205,7 @@ class Looking:
         return forecast_of(self._spec_of(stages), self._opened, samples)
 
     def _walk(self) -> Walk:
-        return Walk(self._compilation.compiled({}), most_joined=None)
+        return Walk(self._compilation.compiled({}))
 
     def _records(self, walk: Walk) -> int:
         """How many rows have come to the end."""

@@ -292,6 +292,28 @@ def test_windows_are_all_closed() -> None:
     assert rows.head().column("count").to_pylist() == [30, 30]
 
 
+def test_a_join_of_very_many_pairs_is_thinned(capsys: pytest.CaptureFixture[str]) -> None:
+    flow = Flow()
+    left, right = (flow.read([{"key": 1, name: row} for row in range(1_500)], name=name) for name in ("a", "b"))
+    rows = left.key_by("key").join(right.key_by("key"))
+    rows.show(1)
+    said = capsys.readouterr().out.splitlines()[0]
+    assert re.fullmatch(r"first 1 of [\d,]+ rows, without some pairs of a join that has very many", said)
+    assert rows.count(whole=True) == 2_250_000
+
+
+def test_errors_that_are_tolerated_leave_rows_out() -> None:
+    rows = of_orders().map(lambda row: {"x": 60 // (row["cents"] - 5)}, on_error="skip")
+    assert rows.head().column("x").to_pylist() == [2, 8]
+    assert rows.count() == 2
+
+
+def test_rows_are_counted_from_0_on() -> None:
+    assert of_orders().head(0).schema == of_orders().schema
+    with pytest.raises(ConfigError, match="these are -1"):
+        of_orders().head(-1)
+
+
 def test_what_is_wrong_is_an_error_of_the_step() -> None:
     with pytest.raises(ConfigError, match=r"stages\.reduce\.key_by"):
         of_orders().key_by("town").reduce(Count()).show()
