@@ -66,9 +66,9 @@ class OutputConfig(Section):
     @classmethod
     def _is_of_its_ending(cls, given: Any) -> Any:
         """Take the format and the compression from the ending of the path, where they are not given."""
-        path = given.get("path") if isinstance(given, dict) and given.get("format") is None else None
-        form = format_of(path) if isinstance(path, str) else None
-        if form not in FORMATS:
+        path = given.get("path") if isinstance(given, dict) else None
+        form = (given.get("format") or format_of(path)) if isinstance(path, str) else None
+        if not isinstance(form, str) or form not in FORMATS or FORMATS[form].encoding is None:
             return given
         zipped = next((name for name, ending in COMPRESSED.items() if str(path).lower().endswith(ending)), None)
         return {**given, "format": form, "compression": given.get("compression") or zipped}

@@ -12,7 +12,9 @@ from dpa.errors import ConfigError, TableError
 from dpa.sinks._layout import FileLayout
 from dpa.sinks.directory import ResultDirectory, published
 from dpa.sinks.encodings import ENCODINGS, Encoding
-from tests.unit.output_samples import job, of, publication
+from dpa.sinks.objects import ResultFiles
+from dpa.sources.paths import data_files
+from tests.unit.output_samples import job, of, publication, publishing
 
 PARQUET, CSV, JSON = ENCODINGS
 
@@ -249,6 +251,19 @@ def test_a_result_of_another_layout_is_replaced_as_a_whole_and_strangers_in_it_a
     assert (tmp_path / "out" / "p=a" / "part-00000.parquet").exists()
 
 
+def test_a_later_job_reads_of_partitions_what_the_manifest_names(tmp_path: Path) -> None:
+    sink = publishing(ResultFiles(str(tmp_path / "out"), layout=FileLayout(partition_by=("p",))), "final")
+    sink.begin()
+    rows = pa.table({"p": ["a", "b"], "n": [1, 2]})
+    named = sink.commit([sink.stage(rows, 0, 1)], 1, 0.5)
+    sink.stage(rows, 0, 2)
+    assert len([*(tmp_path / "out").rglob("*.parquet")]) == 4
+    found = data_files(str(tmp_path / "out"), recursive=True)
+    assert [file.path for file in found] == sorted(str(tmp_path / "out" / name) for name in named or ())
+    sink.abort()
+    assert len([*(tmp_path / "out").rglob("*.parquet")]) == 2
+
+
 # --- in job files
 
 
@@ -268,12 +283,15 @@ def test_the_ending_of_a_path_says_the_format_unless_it_is_given(path: str, layo
     assert publication(job(tmp_path / path)).sink._layout == layout
     given = of({"output": {"path": str(tmp_path / path), "format": "json", "compression": "gzip"}})
     assert publication(given).sink._layout == FileLayout(JSON, "gzip")
+    zipped = of({"output": {"path": str(tmp_path / "x.csv.gz"), "format": "csv"}})
+    assert publication(zipped).sink._layout == FileLayout(CSV, "gzip")
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"format": "cvs"}, "output.format"),
+        ({"format": ["csv"]}, "output.format"),
         ({"compresion": "gzip"}, "compresion.*did you mean 'compression'"),
         ({"compression": "gzp"}, "output.compression"),
         (
