@@ -181,8 +181,9 @@ def opened_again(path: str, size: int, what: str) -> Iterator[pa.NativeFile]:
         location = locate(path)
         with location.filesystem.open_input_file(location.path) as file:
             if file.size() != size:
-                now = f"it has {file.size():,} bytes now, and had {size:,}"
-                raise TableError(f"{shown}: was replaced while the job was running: {now}")
+                changed = f"it has {file.size():,} bytes now, and had {size:,}"
+                mend = "what is read in place must stay as it is"
+                raise TableError(f"{shown}: was changed while the job was running: {changed}; {mend}")
             yield file
     except FileNotFoundError:
         why = "it was removed while the job was running, or the mapper's machine cannot see it"

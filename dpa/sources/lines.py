@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import Feed, Page, never
+from dpa.sources.files import opened_again
 from dpa.sources.formats import COMPRESSED
-from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local, locate, prefix_of
+from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local, prefix_of
 from dpa.sources.records import (
     BOM,
     PIECE_BYTES,
@@ -99,21 +100,9 @@ class LinesSplit:
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records; `gaps` notes the lines without one."""
-        location, shown = locate(self.path), prefix_of(self.path)
-        try:
-            with location.filesystem.open_input_file(location.path) as file:
-                if file.size() != self.size:
-                    changed = f"it has {file.size():,} bytes now, and had {self.size:,}"
-                    mend = "what is read in place must stay as it is"
-                    raise TableError(f"{shown}: was changed while the job was running: {changed}; {mend}")
-                lines = _read(file, self.start, self.stop - self.start, self.size)
-                table = self._table(lines, file, gaps)
-        except FileNotFoundError:
-            why = "it was removed while the job was running, or the mapper's machine cannot see it"
-            raise TableError(f"{shown}: no such file: {why}") from None
-        except (pa.ArrowException, OSError) as error:
-            where = f"bytes {self.start:,} to {self.stop:,}"
-            raise TableError(f"{shown}: {where} cannot be read as {self.format.name}: {error}") from None
+        with opened_again(self.path, self.size, f"bytes {self.start:,} to {self.stop:,}") as file:
+            lines = _read(file, self.start, self.stop - self.start, self.size)
+            table = self._table(lines, file, gaps)
         yield from table.to_batches(max_chunksize=batch_rows)
 
     def _table(self, lines: pa.Buffer, file: pa.NativeFile, gaps: Gaps | None) -> pa.Table:

@@ -1,7 +1,9 @@
 """The format of an input is that of its files' endings, unless it is named."""
 
+import gzip
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ from dpa.config.inputs import InputConfig
 from dpa.errors import ConfigError, TableError
 from dpa.sources.formats import format_found, format_of
 from dpa.testing import LocalBackend
+from experiments.s3_server import client, uri_of
 
 
 def count(flow: Flow) -> dict[Any, int]:
@@ -73,6 +76,24 @@ def test_a_flow_reads_a_file_a_directory_and_a_glob(tmp_path: Path, name: str, a
     flow = Flow("paths")
     flow.read(as_given(tmp_path / name)).key_by("word").reduce(Count())
     assert count(flow) == {"a": 2, "b": 1}
+
+
+def test_a_flow_reads_globs_of_object_storage(s3_port: int) -> None:
+    prefix, table, sink = uuid4().hex, pa.table({"word": ["a", "b", "a"]}), pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    files = {
+        "0.csv": b"word\na\nb\na\n",
+        "1.csv.gz": gzip.compress(b"word\nb\n"),
+        "2.feather": sink.getvalue().to_pybytes(),
+    }
+    for name, content in files.items():
+        client(s3_port).put_object(Bucket="results", Key=f"{prefix}/{name}", Body=content)
+    for glob, counts in (("*.feather", {"a": 2, "b": 1}), ("*.csv*", {"a": 2, "b": 2})):
+        flow = Flow("objects")
+        rows = flow.read(uri_of(s3_port, f"results/{prefix}/{glob}"), in_place=True)
+        rows.key_by("word").reduce(Count())
+        assert count(flow) == counts
 
 
 def test_keys_of_an_input_are_given_beside_a_path(tmp_path: Path) -> None:

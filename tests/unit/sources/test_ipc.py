@@ -86,7 +86,7 @@ def test_a_file_that_is_not_arrow_or_is_damaged_or_gone_is_named(tmp_path: Path)
     with pytest.raises(TableError, match=r"notes\.arrow: record batches 0 to 9 cannot be read: "):
         [*split.batches(10)]
     place.write_bytes(content + b"more")
-    with pytest.raises(TableError, match=r"was replaced while the job was running: it has [\d,]+ bytes now"):
+    with pytest.raises(TableError, match=r"was changed while the job was running: it has [\d,]+ bytes now"):
         [*split.batches(10)]
     place.unlink()
     with pytest.raises(TableError, match=r"no such file: it was removed while the job was running, or"):

@@ -288,7 +288,7 @@ def test_a_file_that_changes_while_the_job_runs_is_named(tmp_path: Path) -> None
     place = put(tmp_path / "a.csv", "a\n1\n")
     [split] = table_of(place).splits(10)
     put(place, "a\n1\n2\n")
-    with pytest.raises(TableError, match=r"a\.csv: was replaced while the job was running: it has 6 bytes"):
+    with pytest.raises(TableError, match=r"a\.csv: was changed while the job was running: it has 6 bytes"):
         next(split.batches(10))
     place.unlink()
     with pytest.raises(TableError, match=r"a\.csv: no such file: it was removed while the job was running, or"):
