@@ -1,5 +1,5 @@
-"""Rows and values as Python objects, where Python may have none: for a time that is not of the years 1 to 9999, or text
-that is not UTF-8. User code fails on such a row as on any other bad one."""
+"""Rows and values as Python objects, even where Python has none: a time outside the years 1 to 9999, or text that is
+not UTF-8. User code fails on such a row as on any other bad one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 _NONE = (ArithmeticError, LookupError, ValueError)
-"""What Arrow raises where there is none: an unknown time zone is a `LookupError`."""
+"""What Arrow raises if Python has no such value; an unknown time zone is a `LookupError`."""
 
 
 @dataclass(frozen=True)
 class Unheld:
-    """Stands for a row or a value that Python has none for.
+    """Stands for a row or value that Python cannot hold.
 
     Attributes:
         value: it, with times of numpy and bytes in place of Python's times and text.
@@ -27,14 +27,14 @@ class Unheld:
 
 
 class _Values(list[Any]):
-    """Values, one of which at least is not held: to iterate over them raises there."""
+    """Values of which at least one is not held: iterating raises at it."""
 
     def __iter__(self) -> Iterator[Any]:
         return map(_held, super().__iter__())
 
 
 def held_of(values: list[Any], taken: Iterator[Any]) -> Iterator[Any]:
-    """What iterating over `values` gives, by way of `taken`, which counts them."""
+    """Iterate over `values` by way of `taken`, which counts them."""
     return map(_held, taken) if isinstance(values, _Values) else taken
 
 
@@ -45,8 +45,8 @@ def _held(value: Any) -> Any:
 
 
 def objects_of(values: pa.RecordBatch | pa.Array) -> list[Any]:
-    """Rows as dicts, or the values of an array, an `Unheld` for each that Python has none for: to iterate over these
-    raises there, `list.__iter__` gives it."""
+    """Rows as dicts, or the values of an array, with an `Unheld` for each that Python cannot hold. Iterating raises
+    there; `list.__iter__` does not."""
     try:
         return list(values.to_pylist())
     except _NONE:
@@ -55,12 +55,12 @@ def objects_of(values: pa.RecordBatch | pa.Array) -> list[Any]:
 
 
 def value_of(found: Any) -> Any:
-    """What `objects_of` has found, to show and to keep it."""
+    """A value of `objects_of`, to show or keep."""
     return found.value if isinstance(found, Unheld) else found
 
 
 def to_show(values: pa.RecordBatch | pa.Array) -> list[Any]:
-    """Rows or values to show and to keep, whatever is in them."""
+    """Rows or values to show or keep; never raises."""
     return [value_of(found) for found in list.__iter__(objects_of(values))]
 
 

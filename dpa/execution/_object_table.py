@@ -1,4 +1,4 @@
-"""Python objects by key, each with two counts of records: what record reducers and processes keep their states in."""
+"""Python objects by key, each with two counts of records: the states of record reducers and processes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 from dpa.routing.table import Owning, RoutingTable
 
 NEVER = 2**63 - 1
-"""When the timer of a key is due that has none."""
+"""The due time of a key without a timer."""
 
 _SAMPLE = 64
-"""States that are looked at to learn how large all are."""
+"""States that are measured to estimate the size of all."""
 
 _BESIDES = 140
-"""Bytes that a key takes besides itself and its state: its entries in a dict, two lists and two arrays."""
+"""Bytes for each key beside itself and its state: entries in a dict, two lists and two arrays."""
 
 _MOST_CHANGED = 0.5
-"""Where a greater part of the keys has changed, `gone` gives none."""
+"""If a larger share of the keys has changed, `gone` returns None."""
 
 _LAST = 20_000
-"""Keys whose states are taken at once where all are about to change."""
+"""Keys whose states are swept at once before all change."""
 
 
 class ObjectTable:
-    """The table. A key's position in it stays the same until `pack` takes other keys out.
+    """A key keeps its position until `pack` takes other keys out.
 
-    The hash of a key is kept beside its state, so that taking keys out costs what is taken out, and a look at all
-    hashes, a few milliseconds for a million.
+    Each key's hash is stored beside its state. Taking keys out then costs a look at all hashes, a few milliseconds for
+    a million, and work for the keys taken.
 
     Attributes:
         keys: the keys, as Python values; shape (size,).
@@ -84,8 +84,8 @@ class ObjectTable:
 
     @property
     def nbytes(self) -> int:
-        """An estimate by unequal probabilities (Hansen and Hurwitz, 1943): of a sample of the states, half of them
-        drawn by the number of records, as those with most may be the largest."""
+        """Estimated from a sample with unequal probabilities (Hansen and Hurwitz, 1943): half of it is drawn by the
+        number of records, since states with most records may be the largest."""
         size = self.size
         if not size:
             return 0
@@ -110,7 +110,8 @@ class ObjectTable:
             self.states[place] = state
 
     def drop(self, dead: Sequence[int], places: Sequence[int], weights: npt.NDArray[np.int64] | None) -> None:
-        """Uncount some rows of a block, and drop keys without other records; `places`: of each row's key."""
+        """Subtract some rows of a block, and drop keys without other records; `places`: the position of each row's
+        key."""
         self.dead = dead
         for row in dead:
             self._counts[places[row]] -= (1, 1 if weights is None else weights[row])
@@ -126,7 +127,7 @@ class ObjectTable:
             raise ProtocolError(f"there are two states of one key on one task, {twice}, which are not to be merged")
 
     def add_part(self, part: ObjectPart) -> npt.NDArray[np.intp]:
-        """Count the records behind states of another table. Returns the position of each key."""
+        """Count the records of another table's states. Returns the position of each key."""
         return self.add(part.keys, part.hashes, part.records, part.mapped)
 
     def add(
@@ -195,7 +196,7 @@ class ObjectTable:
         return Gone(to_arrow(self._removed, self._type))
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """The sweep gets a state just before it changes or leaves the table, and all others by `sweep`."""
+        """A state is swept just before it changes or leaves the table, or else by `sweep`."""
         self._unswept[: self.size] = self._changed[: self.size] if only_changed else True
         self._changed[:] = False
         self._removed = []
@@ -213,12 +214,12 @@ class ObjectTable:
             self._sweep = None
 
     def take_all(self) -> None:
-        """Called before all states change: gives those that are left to the sweep."""
+        """Called before all states change: sweeps the rest."""
         while self._sweep is not None and self.sweep(_LAST):
             pass
 
     def _take(self, places: npt.NDArray[np.intp]) -> None:
-        """Called before states at these positions change: gives them to the sweep, unless it has them."""
+        """Called before states at these positions change: sweeps those not yet swept."""
         if self._sweep is not None:
             self._keep(np.sort(places[self._unswept[places]]))
 
@@ -232,7 +233,7 @@ class ObjectTable:
         return self._part(np.array(places, dtype=np.intp)) if places else None
 
     def places(self, keys: pa.Array) -> list[int]:
-        """The positions of those of the keys that it has."""
+        """Positions of the keys that it has."""
         return [place for key in to_python(keys) if (place := self._places.get(key)) is not None]
 
     def forget(self, places: Iterable[int]) -> None:
@@ -253,8 +254,7 @@ class ObjectTable:
         return ObjectPart(keys, states, counts[:, 0], counts[:, 1], self._hashes[rows])
 
     def _remove(self, gone: npt.NDArray[np.intp]) -> None:
-        """Remove the keys at these positions, ascending. The last keys that stay take the positions that become
-        free."""
+        """Remove the keys at these positions, ascending. The last remaining keys move to the freed positions."""
         size = self.size - len(gone)
         stays = np.ones(len(gone), dtype=bool)
         stays[gone[gone >= size] - size] = False

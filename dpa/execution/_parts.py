@@ -1,4 +1,4 @@
-"""Parts of states: together, in pieces by the hashes of their keys, and keys whose last part is a window."""
+"""Joins parts of states, divides them by the hashes of their keys, and handles keys whose last part is a window."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpa.windows.options import WINDOW
 from dpa.windows.times import Times
 
 _OF_WINDOW = len(WINDOW)
-"""Parts of a key that are its window: start and end."""
+"""Components of a key that are its window: start and end."""
 
 CHANGED = (
     "a function between the window and the step by key has changed them: have it keep `window_start` and `window_end`"
 )
 
 _COLUMN_PIECES = 16
-"""Most pieces of states that are columns: to take one out, all are looked at."""
+"""Most pieces of states in columns: taking one out scans all."""
 
 
 def combined(parts: Sequence[P]) -> P:
@@ -49,7 +49,7 @@ def hashes_of(parts: Sequence[StatePart]) -> Hashes | None:
 
 
 def ends_of(keys: pa.StructArray) -> Times:
-    """When the window of each key ends, shape (keys,). Raises ExecutorError where user code has changed a window."""
+    """The end of each key's window, shape (keys,). Raises ExecutorError if user code has changed a window."""
     return _times(keys.flatten()[-1])
 
 
@@ -68,7 +68,7 @@ def _times(column: pa.Array) -> Times:
 
 
 def without_window(keys: pa.StructArray) -> pa.Array:
-    """The keys as users know them."""
+    """The keys as users see them."""
     own, fields = keys.flatten()[:-_OF_WINDOW], list(keys.type)[:-_OF_WINDOW]
     if not own:
         return pa.nulls(len(keys))
@@ -76,7 +76,7 @@ def without_window(keys: pa.StructArray) -> pa.Array:
 
 
 def with_windows(keys: pa.Array, kind: pa.StructType, starts: Times, ends: Times) -> pa.StructArray:
-    """`kind`: of keys with windows, whose own parts may be of other types."""
+    """`kind`: the type of keys with windows; their own components may be of other types."""
     own = kind.num_fields - _OF_WINDOW
     parts = (keys.flatten() if own > 1 else [keys])[:own]
     window = [pa.array(times, kind[own].type) for times in (starts, ends)]
@@ -84,8 +84,8 @@ def with_windows(keys: pa.Array, kind: pa.StructType, starts: Times, ends: Times
 
 
 def intervals(hashes: Hashes, records: npt.NDArray[np.int64], most: int) -> list[Interval]:
-    """Intervals that together have all hashes, with about `most` keys each, those with most records first. `hashes` are
-    in any order; `records`: of each key."""
+    """Intervals that cover all hashes, with about `most` keys each, those with most records first. `hashes`: in any
+    order; `records`: of each key."""
     if len(hashes) <= most:
         return [ALL_HASHES]
     order = np.argsort(hashes, kind="stable")
@@ -100,7 +100,7 @@ def intervals(hashes: Hashes, records: npt.NDArray[np.int64], most: int) -> list
 def of_columns(
     hashes: Hashes, records: npt.NDArray[np.int64], table: RoutingTable, keep: int, most: int
 ) -> list[Interval]:
-    """The `intervals` of the keys that a table does not give to task `keep`, at most `_COLUMN_PIECES` of them."""
+    """The `intervals` of the keys that a table does not give to task `keep`, at most `_COLUMN_PIECES`."""
     gone = table.owners_of(hashes) != keep
     return intervals(hashes[gone], records[gone], max(most, -(-int(gone.sum()) // _COLUMN_PIECES)))
 

@@ -1,10 +1,9 @@
-"""Calls into a user's reducer or process where errors are tolerated: a record on which it raises leaves no trace.
+"""Calls into a user's reducer or process if errors are tolerated: a record on which it raises leaves no trace.
 
-A reducer may have changed a state before it raises. So before records are processed the states of their keys are
-pickled, all together; where user code raises, they are put back, and the records are processed again without that one.
-States that are too large for that stay aside, if they can be merged: the records are folded into new ones, which are
-merged with them afterwards. Nothing is done for a record; what is done for a key of a block is measured by
-`python -m experiments.tolerance`.
+A reducer may change a state before it raises, so the states of a block's keys are pickled together first. If user code
+raises, they are restored, and the records are processed again without the bad one. Large states that can be merged are
+set aside instead: records are folded into new states, which are merged with the old ones afterwards. Nothing is done
+for each record; the cost for each key of a block is measured by `python -m experiments.tolerance`.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from dpa.routing.keys import in_words
 from dpa.tolerance import Tolerance
 
 _LARGE = 64
-"""From this number of bytes for each record on, states are rather merged than pickled."""
+"""From this many bytes for each record, states are merged rather than pickled."""
 
 
 class Tolerant:
-    """Work on the states of one table."""
+    """Processes blocks on the states of one table."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Tolerant:
         call: Callable[[list[int], list[Any]], list[Record]],
         tolerance: Tolerance,
     ) -> None:
-        """`call` processes values, given the position of each one's key. Returns what a process emits."""
+        """`call` processes values, given the positions of their keys, and returns what a process emits."""
         self._table = table
         self._executor = executor
         self._call = call
@@ -50,8 +49,8 @@ class Tolerant:
         self._merges = False
 
     def process(self, block: Block) -> list[Record]:
-        """Process a block's records. Returns what a process emits; the table's `dead` are the rows that are left out.
-        Raises ExecutorError where states or values cannot be copied, and where `zero` or `merge` raises."""
+        """Returns what a process emits; the table's `dead` are the rows left out. Raises ExecutorError if states or
+        values cannot be copied, or if `zero` or `merge` raises."""
         table, size, values = self._table, self._table.size, block.objects()
         places = table.add(block.keys, block.hashes, block.counts(), block.mapped())
         rows, known = places.take(block.codes).tolist(), places[places < size].tolist()
@@ -96,7 +95,7 @@ class Tolerant:
         return made
 
     def _aside(self, touched: list[int], before: Sequence[Any], rows: int) -> Callable[[], list[Any]] | None:
-        """What gives the states as they are now; None if they are set aside, with new ones in their places."""
+        """A function that returns the states as they are now; None if they are set aside and replaced by new ones."""
         data = None if self._merges else pickled(before)
         if self._may_merge and (data is None or len(data) > _LARGE * rows):
             self._merges = True
@@ -106,7 +105,7 @@ class Tolerant:
 
 
 def copies(executor: object, objects: Sequence[Any], what: str) -> Callable[[], list[Any]]:
-    """What gives these objects again as they are now. `what` names them in the message. Raises ExecutorError where
+    """A function that returns these objects as they are now. `what` names them in messages. Raises ExecutorError if
     they cannot be copied."""
     return _copies(executor, objects, pickled(objects), what)
 

@@ -1,8 +1,9 @@
-"""What columns of the inputs of a union or a join must have in common, and which columns came from each input, where
-they are known only while the job runs.
+"""The columns that the inputs of a union or a join must share, and those that came from each input, if they are known
+only at run time.
 
-Senders note them beside each block. A task finds other types as soon as both have come to it. A missing column is found
-when the stage ends, over all its tasks: until then it may still come, as functions give rows with columns of their own.
+Senders note them beside each block. A task finds incompatible types as soon as it has both. A missing column is found
+when the stage ends, over all its tasks: until then it may still come, since functions may give each row other
+columns.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from dpa.routing.keys import key_type, one_type
 
 
 def united(schemas: Mapping[str, pa.Schema], *, fills: bool) -> pa.Schema:
-    """The columns of the rows of several steps, by the steps' names, in the order of the first. `fills`: rows may lack
-    columns, which are null then. Raises ConfigError where they do not go together."""
+    """The columns of several steps' rows, by step, in the order of the first. `fills`: missing columns become null.
+    Raises ConfigError if they are incompatible."""
     found: dict[str, tuple[pa.DataType, str]] = {}
     for step, schema in schemas.items():
         for field in schema:
@@ -37,7 +38,7 @@ def united(schemas: Mapping[str, pa.Schema], *, fills: bool) -> pa.Schema:
 
 
 def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
-    """`sides`: each step's name, and its key columns in order. Raises ConfigError where the keys of two steps have no
+    """`sides`: each step's name, and its key columns in order. Raises ConfigError if the keys of two steps have no
     common type."""
     for (of_left, left), (of_right, right) in combinations(sides, 2):
         for mine, other in zip(left, right, strict=True):
@@ -52,13 +53,13 @@ def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
 
 @dataclass(frozen=True)
 class Aligned:
-    """Gives a batch the columns of all steps whose rows are taken as one; the type null stands for an unknown one."""
+    """Gives a batch the columns of all steps that are united; the type null means unknown."""
 
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A column that the batch lacks is null; a dictionary stays one. Raises TypeError where a column of unknown
-        type is of another type than in other rows."""
+        """Missing columns become null; a dictionary stays one. Raises TypeError if a column of unknown type has another
+        type than in other rows."""
         columns = {}
         for field in self.schema:
             if field.name not in batch.schema.names:
@@ -112,7 +113,7 @@ Arrived = Mapping[Input, pa.Schema]
 
 
 def merged(parts: Iterable[Arrived]) -> dict[Input, pa.Schema]:
-    """Types of one input that do not go together are left to what takes the rows."""
+    """Incompatible types of one input are left to the receiver."""
     found: dict[Input, pa.Schema] = {}
     for part in parts:
         for given, schema in part.items():
@@ -128,8 +129,8 @@ def merged(parts: Iterable[Arrived]) -> dict[Input, pa.Schema]:
 
 
 def check(arrived: Arrived, *, is_all: bool) -> None:
-    """Raises ExecutorError, with the place and the inputs, where what has come does not go together. `is_all`: nothing
-    else will come, so a missing column is an error."""
+    """Raises ExecutorError, with the place and the inputs, if the columns are incompatible. `is_all`: nothing else will
+    come, so a missing column is an error."""
     by_place: dict[str, list[Input]] = {}
     for given in arrived:
         by_place.setdefault(given.place, []).append(given)

@@ -1,5 +1,4 @@
-"""A block: the batch of records that travels from a mapper to a reducer, with each distinct key and its hash held
-once."""
+"""A block: the batch of records that tasks send, with each distinct key and its hash once."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from dpa.routing.keys import to_python
 from dpa.routing.table import Owners
 
 NumberOf: TypeAlias = "Callable[[pa.Array], npt.NDArray[np.int64]]"
-"""Gives a number for each key, shape (keys,)."""
+"""Numbers keys, shape (keys,)."""
 
 T = TypeVar("T", pa.Array, pa.RecordBatch)
 
@@ -31,16 +30,16 @@ Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
 
 _SORT_FROM = 16
-"""With more owners than this, one sort is cheaper than a scan for each."""
+"""With more owners, one sort is cheaper than a scan for each."""
 
 _WEIGHED = 16
-"""About how many Python objects of a block are looked at to learn their size."""
+"""Python objects of a block that are measured, approximately."""
 
 _ITEMS = (tuple, list, set, frozenset, dict)
-"""Python objects that are about as large as what is in them."""
+"""Python objects whose size is about that of their items."""
 
 _WIDTHS = (np.uint8, np.uint16, np.int32)
-"""Of numbers of owners, the narrowest first: comparing bytes is several times as fast as comparing integers."""
+"""Widths of owners' numbers, the narrowest first: comparing bytes is several times as fast as comparing integers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ class Block:
 
     @cached_property
     def size(self) -> int:
-        """Bytes: of columns exactly, of Python objects by a few of them."""
+        """Bytes, exact for columns, estimated from a sample for Python objects."""
         values = self.values
         if isinstance(values, np.ndarray):
             some = values[:: max(1, len(values) // _WEIGHED)]
@@ -103,7 +102,7 @@ class Block:
         return replace(self, row_bytes=self.size / self.rows) if self.rows else self
 
     def copy(self) -> Block:
-        """The same records in memory of their own: the arrays of a message share the message's."""
+        """In memory of its own: the arrays of a message share the message's."""
         values = copied(self.values) if isinstance(self.values, pa.RecordBatch) else self.values
         weights = None if self.weights is None else self.weights.copy()
         hashes, codes = self.hashes.copy(), self.codes.copy()
@@ -120,7 +119,7 @@ class Block:
         return np.bincount(self.codes, self.weights, len(self.keys)).astype(np.int64)
 
     def objects(self) -> list[Any]:
-        """The values as Python objects: None where there are none, a dict of them where there are several columns."""
+        """The values as Python objects: None without values, a dict for several columns."""
         values = self.values
         if values is None:
             return [None] * self.rows
@@ -147,8 +146,8 @@ class Block:
         return self.take(np.arange(start, min(stop, self.rows)))
 
     def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
-        """Its keys with the records of each, and the positions of these keys in `keys`. A block of up to `most` rows is
-        counted exactly; of a larger one `most` rows stand for all."""
+        """Its keys with their records, and the positions of these keys in `keys`. Up to `most` rows are counted
+        exactly; of a larger block, `most` rows stand for all."""
         if self.rows <= most:
             return _sampled(self.hashes, np.arange(len(self.hashes)), self.counts().astype(np.float64), self.rows)
         step = self.rows / most  # a row of each of `most` equal stretches: regular input has no way to fool it
@@ -167,7 +166,7 @@ class Block:
             yield from self.by_key(owners)
 
     def by_key(self, owners: Owners) -> Iterator[tuple[int, Block]]:
-        """Each owner's part, by ascending owner, where all records of a key go together; `owners` has shape (keys,)."""
+        """Each owner's part, ascending; all records of a key stay together. `owners` has shape (keys,)."""
         used = np.unique(owners)
         if len(used) == 1:
             yield int(used[0]), self
@@ -190,7 +189,7 @@ class Block:
             yield int(numbers[place]), own
 
     def _by_record(self, owners: Owners, reducers: int) -> Iterator[tuple[int, Block]]:
-        """The parts where records of one key may go to several reducers; `owners` has shape (rows,)."""
+        """The parts if records of one key may go to several reducers; `owners` has shape (rows,)."""
         narrow = owners.astype(_narrowest(reducers))
         for owner, rows in enumerate(_rows_by_part(narrow, reducers)):
             if len(rows):
@@ -220,8 +219,8 @@ def object_array(objects: list[Any]) -> npt.NDArray[np.object_]:
 def _sampled(
     hashes: Hashes, positions: npt.NDArray[np.intp], records: npt.NDArray[np.float64], rows: float
 ) -> tuple[KeySample, npt.NDArray[np.intp]]:
-    """The sample of the keys at these positions, with a position for each hash: different keys may have the same hash,
-    and a dictionary may repeat a key."""
+    """The sample of these keys, one position for each hash: different keys may share a hash, and a dictionary may
+    repeat a key."""
     order = np.argsort(hashes[positions], kind="stable")
     positions, records = positions[order], records[order]
     ascending = hashes[positions]

@@ -1,4 +1,5 @@
-"""Calls into a user's reducer or process: what it raises, and a wrong answer, becomes an `ExecutorError` naming it."""
+"""Calls into a user's reducer or process. An exception, or a wrong return value, becomes an `ExecutorError` that names
+it."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def rows(reducer: RowsReducer, states: pa.RecordBatch) -> tuple[pa.RecordBatch, 
 def emitted(
     process: Process[Any, Any], states: list[Any], codes: Sequence[int], values: list[Any], keys: list[Any]
 ) -> list[Record]:
-    """The records that a process emits for `values[i]` of key `keys[codes[i]]`, in order; states change in place."""
+    """The records that a process emits for `values[i]` of key `keys[codes[i]]`, in order; changes states in place."""
     records: list[Record] = []
     taken = list.__iter__(values)
     try:

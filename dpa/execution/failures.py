@@ -1,6 +1,6 @@
-"""User code that fails: an exception becomes an error that names the executor, the key and where it happened, or, where
-errors are tolerated, a dead letter. And what user code a thread is in, read from its frames by another thread: a
-function that calls user code says beside its definition how to read that off its local variables."""
+"""Failures of user code. An exception becomes an error that names the executor, the key and the place or, if errors are
+tolerated, a dead letter. Another thread can also read from a thread's frames which user code it is in: each function
+that calls user code declares how to read that from its local variables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dpa.tolerance import READING, UNREAD, ErrorCount, Letter, Origin, Tolerance
 R = TypeVar("R")
 
 USER_ERRORS = (Exception, SystemExit)
-"""What user code may raise that fails the job: `sys.exit()` in an executor, or in the module that holds it, too."""
+"""Exceptions of user code that fail the job, also `sys.exit()` in an executor or its module."""
 
 _SHOWN = 200
-"""Most characters of a record that a message shows."""
+"""Most characters of a record in a message."""
 
 _KEPT = 4_096
 """Most characters of a record, a message or a traceback in a dead letter."""
@@ -35,8 +35,8 @@ _DESCRIPTIONS: dict[CodeType, Describe] = {}
 
 
 class UserCodeError(ExecutorError):
-    """User code raised `error` in `executor.method` while working `on` something; `row`: of the rows that it was given,
-    where only that one can be to blame."""
+    """User code raised `error` in `executor.method` while working `on` something; `row`: of the given rows, if only
+    that one can be to blame."""
 
     executor: object
     method: str
@@ -65,8 +65,8 @@ def tolerated(
     key: Any = None,
     origin: Origin | None = None,
 ) -> None:
-    """Note a record that is left out, as `executor.method` raised `error` while working `on` it; `origin`: of which
-    rows of a split it was made. Raises UserCodeError without a tolerance."""
+    """Note a record that is left out because `executor.method` raised `error` while working `on` it; `origin`: the
+    input rows behind it. Raises UserCodeError without a tolerance."""
     if tolerance is None:
         raise executor_error(executor, method, on, error) from None
     name, what = name_of(executor), type(error).__name__
@@ -88,7 +88,7 @@ def tolerated(
 
 
 def note_unread(tolerance: Tolerance, record: Unread, place: tuple[int, str | None, int] | None) -> None:
-    """Note a record that a reader leaves out; `place`: the number of its split, its file and its offset."""
+    """Note a record that a reader leaves out; `place`: its split's number, file and offset."""
     count, letter = ErrorCount(tolerance.step, UNREAD, tolerance.keeps, 1, record.message), None
     if tolerance.keeps:
         split, file, offset = place or (None, None, None)
@@ -101,10 +101,10 @@ def note_unread(tolerance: Tolerance, record: Unread, place: tuple[int, str | No
 def bisected(
     work: Callable[[int, int], R], rows: int, dies: Callable[[int, UserCodeError], None]
 ) -> Iterator[tuple[int, int, R]]:
-    """What `work` gives for spans of rows, each from a row up to another, in order.
+    """The results of `work` for spans of rows, in order.
 
-    Where `work` raises it must leave nothing behind. The span is then given to it again in parts, without the row to
-    blame, with which `dies` is called. Where the error does not name that row, it is found by halves.
+    If `work` raises, it must leave nothing behind. It is called again for parts of the span without the bad row, for
+    which `dies` is called. If the error does not name the row, it is found by halving.
     """
     spans = [(0, rows)]
     while spans:
@@ -146,7 +146,7 @@ def _trace(error: BaseException) -> str:
 
 
 def text_of(value: Any) -> str:
-    """For people, cut to a readable length; JSON as far as that goes."""
+    """For people, shortened; JSON if possible."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)[:_KEPT]
     except (TypeError, ValueError):
@@ -176,7 +176,7 @@ def described(describe: Describe) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def running(frame: FrameType | None) -> str | None:
-    """The user code that a thread is in, by its innermost frame; None if the thread is in no described function."""
+    """The user code that a thread is in, by its innermost frame; None outside of described functions."""
     while frame is not None:
         describe = _DESCRIPTIONS.get(frame.f_code)
         if describe is not None:

@@ -1,4 +1,4 @@
-"""How often the keys of a result came: the most frequent ones by name, the rest as a histogram of counts."""
+"""How often a result's keys came: the most frequent by name, the others as a histogram of counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RANKS = 64
 
 @dataclass(frozen=True, eq=False)
 class KeyStats:
-    """Exact counts of disjoint sets of keys, small whatever their number.
+    """Exact counts of disjoint sets of keys, in little memory.
 
     Attributes:
         top: the most frequent keys and their mapped records, most first.

@@ -23,10 +23,10 @@ _FAMILIES: dict[type, str] = {
     **dict.fromkeys((np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64), "int"),
     np.bool_: "bool",
 }
-"""Numpy types that go together with one of Python as keys."""
+"""Numpy types that may be mixed with a Python type as keys."""
 
 _DENSE = 4
-"""Numbers for each row up to which rows are numbered by a table of all numbers, and not by a hash table."""
+"""Largest range of values, for each row, that is numbered by a table of all values and not by a hash table."""
 
 
 def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
@@ -40,8 +40,8 @@ def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
 
 
 def key_column(records: pa.RecordBatch | pa.Table, key: KeyName) -> pa.Array:
-    """The column of that name, or a struct of the columns of a composite key; nulls for a key of no columns.
-    Raises KeyTypeError where the one column is a struct."""
+    """The column of that name, or a struct of a composite key's columns; nulls for a key without columns. Raises
+    KeyTypeError if the single column is a struct."""
     if not names_of(key):
         return pa.nulls(records.num_rows)
     columns = [_whole(records.column(name)) for name in names_of(key)]
@@ -61,8 +61,8 @@ def key_columns(keys: pa.Array, key: KeyName) -> dict[str, pa.Array]:
 
 
 def column_of(keys: Sequence[Any], key: KeyName = "key") -> pa.Array:
-    """What user code has made keys of. Raises KeyTypeError where they are not of one supported type, cannot be held by
-    it, or lack components that `key` names."""
+    """A column of keys that user code made. Raises KeyTypeError if they are not of one supported type, do not fit it,
+    or lack components that `key` names."""
     if isinstance(key, str):
         return _component(keys)
     for given in keys:
@@ -73,7 +73,7 @@ def column_of(keys: Sequence[Any], key: KeyName = "key") -> pa.Array:
 
 
 def cast(keys: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Raises KeyTypeError where a key does not fit, such as a negative number among unsigned ones."""
+    """Raises KeyTypeError if a key does not fit, such as a negative number among unsigned ones."""
     try:
         return keys if keys.type == kind else keys.cast(kind)
     except pa.ArrowInvalid as error:
@@ -82,7 +82,7 @@ def cast(keys: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
-    """As `encode`, of keys that are not composite, or of one component of each."""
+    """As `encode`, for simple keys, or one component of composite keys."""
     wanted = key_type(column.type)
     if pa.types.is_null(wanted):
         return pa.nulls(min(len(column), 1)), np.zeros(len(column), dtype=np.int32)
@@ -98,8 +98,8 @@ def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
 
 
 def _encode_composite(column: pa.StructArray) -> tuple[pa.StructArray, Codes]:
-    """As `encode`. A component that goes with another row by row, as a window's end with its beginning, or is the same
-    in all rows, makes no more keys; else rows are numbered by pairs."""
+    """As `encode`. A component that depends on another, as a window's end on its start, or is constant, adds no keys;
+    otherwise rows are numbered by pairs."""
     encoded = [_encode_component(each) for each in column.flatten()]
     codes, known = encoded[0][1], len(encoded[0][0])
     positions = [np.arange(known)]
@@ -126,7 +126,7 @@ def _numbered(values: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np
 
 
 def _as_key_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Values in the type that `key_type` gives. Raises KeyTypeError where one would change, or is out of range."""
+    """Raises KeyTypeError if a value would change, or is out of range."""
     if isinstance(values, pa.ExtensionArray):
         return uuid_texts(values.storage)
     try:
@@ -171,7 +171,7 @@ def _component(keys: Sequence[Any]) -> pa.Array:
 
 
 def _family(kind: type) -> str:
-    """The type that a type's keys go with: Python's own type that it derives from."""
+    """Python's own type that a type of keys derives from."""
     known = (str, bytes, bool, int, datetime, tuple, UUID)
     return _FAMILIES.get(kind) or next((base.__name__ for base in known if issubclass(kind, base)), kind.__name__)
 
@@ -181,13 +181,13 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Array, Codes]:
-    """Drop what no row uses: the dictionary of a Parquet row group serves many batches."""
+    """Drop unused values: the dictionary of a Parquet row group serves many batches."""
     positions, codes = renumbered(indices, len(dictionary))
     return (dictionary if len(positions) == len(dictionary) else dictionary.take(pa.array(positions))), codes
 
 
 def renumbered(codes: npt.NDArray[np.integer], keys: int) -> tuple[npt.NDArray[np.intp], Codes]:
-    """The positions below `keys` that occur in `codes`, ascending, and the codes as places among them."""
+    """The positions below `keys` that occur in `codes`, ascending, and the codes as indices into these."""
     used = np.zeros(keys, dtype=bool)
     used[codes] = True
     positions = np.flatnonzero(used)
@@ -199,7 +199,7 @@ def renumbered(codes: npt.NDArray[np.integer], keys: int) -> tuple[npt.NDArray[n
 
 
 def by_position(keys: pa.Array) -> pa.Array:
-    """Composite keys with components named by position: each side of a join has names of its own."""
+    """Name components by position: each side of a join has its own names."""
     if not pa.types.is_struct(keys.type):
         return keys
     return pa.StructArray.from_arrays(keys.flatten(), names=[str(place) for place in range(keys.type.num_fields)])

@@ -1,6 +1,6 @@
-"""A queue-fed task's user code: what its protocol's instructions ask of the stage's store and emission.
+"""A queue-fed task's user code: its store and its emission, as the protocol's instructions use them.
 
-The Ray actor, the simulator and `run_local` carry instructions out by it; clocks, networks and slowness are theirs.
+The Ray actor, the simulator and `run_local` carry out instructions by it; clocks, networks and slowness are theirs.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class Piece:
 
 
 class ReduceTask:
-    """One task: its store, and in the end its share.
+    """One task: its store and, at the end, its share.
 
-    The order of calls: `process`, `extract`, `extract_piece`, `install`, `merge` and `published` as often as need be,
-    then `finish`, `conform`, and what is to be known of the share.
+    Call `process`, `extract`, `extract_piece`, `install`, `merge` and `published` any number of times, then `finish`,
+    `conform`, and what reads the share.
 
     Attributes:
         most_keys: the most keys that it has held when that was looked at.
@@ -98,7 +98,7 @@ class ReduceTask:
     """
 
     def __init__(self, stage: ReduceStage, index: int, room: Room | None = None) -> None:
-        """`index`: the task's number in routing tables; `room`: for its states, None: they are all in memory."""
+        """`index`: the task's number in routing tables; `room`: memory for its states, None without a limit."""
         self.most_keys = self.dead = 0
         self._stage = stage
         self._index = index
@@ -117,7 +117,7 @@ class ReduceTask:
 
     @property
     def state_use(self) -> tuple[int, int]:
-        """The most bytes that states took in memory, and those written to disk; zeros without a limit of memory."""
+        """The most bytes that states took in memory, and bytes written to disk; zeros without a limit of memory."""
         states = self._states
         return (states.most_held, states.spilled) if isinstance(states, BoundedStates) else (0, 0)
 
@@ -142,9 +142,8 @@ class ReduceTask:
 
     @property
     def first_open(self) -> int | None:
-        """The event time, in microseconds since 1970, that closes the first of its windows, or calls the first timer;
-        None without either. Sessions that have grown may end later. A timer of a time already passed is due right
-        after."""
+        """The event time, in microseconds since 1970, that closes the first open window or calls the first timer; None
+        without either. Sessions that have grown may end later. A timer in the past is due right away."""
         if self.receiver.has_timers or not self._knows_first:
             first, closed = self._states.first_open, self._closed
             first = first if first is None or closed is None else max(first, closed + 1)
@@ -152,7 +151,7 @@ class ReduceTask:
         return self._first_open
 
     def _opened(self, block: Block) -> None:
-        """Keep `first_open` up to date by the windows of a block: to look through all open windows costs more."""
+        """Update `first_open` by a block's windows: searching all open windows costs more."""
         assert self.receiver.windowing is not None
         ends = ends_of(block.keys) + self.receiver.windowing.windows.past_end_us
         if self._closed is not None:
@@ -162,10 +161,10 @@ class ReduceTask:
             self._first_open = first if self._first_open is None else min(first, self._first_open)
 
     def close(self, until: int) -> tuple[tuple[int, Block], ...]:
-        """Close windows that no record of this time, in microseconds since 1970, or later belongs to. Their results,
-        and those of timers due before it, become rows of the share and are emitted, as in `process`; their states are
-        dropped, and later records of them. A snapshot does not hold this time: close by it again after `restore`.
-        Raises ExecutorError."""
+        """Close windows to which no record of time `until` (microseconds since 1970) or later belongs. Their results,
+        and those of timers due before it, join the share and are emitted, as in `process`; their states are dropped,
+        and later records too. A snapshot does not hold `until`: call this again after `restore`. Raises
+        ExecutorError."""
         self.note_closed(until)
         with self._explained():
             share = self._states.close(until, self._stage.row_key)
@@ -174,7 +173,7 @@ class ReduceTask:
         return self._emit(whole_of(plain(share.table)))
 
     def note_closed(self, until: int) -> None:
-        """Take records of windows that end by this time as late, as other tasks have closed these windows."""
+        """Other tasks have closed windows up to this time: records of these are late."""
         self._states.note_closed(until)
         self._closed, self._knows_first = until, False
 
@@ -189,15 +188,15 @@ class ReduceTask:
         return tuple(emitted for step in steps for emitted in step.blocks)
 
     def process_in_trial(self, work: tuple[StatePart | None, Block]) -> None:
-        """Process a block on the states of its keys alone. Runs in the process of a trial, which may die of it."""
+        """Process a block on its keys' states alone, in the process of a trial, which may die of it."""
         part, block = work
         if part is not None:
             self._states.install(part)
         self.process(block)
 
     def process_tried(self, block: Block, trial: Trial, tolerance: Tolerance) -> tuple[tuple[int, Block], ...]:
-        """As `process`, without records that end their process. Each part is tried on the states left by those before
-        it."""
+        """As `process`, without records that end their process. Each part is tried on the states that the parts before
+        it left."""
 
         def dies(row: int, error: UserCodeError) -> None:
             key, record = block.shown(row, as_object=self.receiver.takes_objects)
@@ -222,8 +221,8 @@ class ReduceTask:
         return parts | {owner: replace(parts.get(owner, nothing), published=found) for owner, found in rows.items()}
 
     def extract_piece(self, table: RoutingTable, most: int) -> Piece:
-        """Take out the states of about `most` of the keys that the table gives to other tasks, the hottest first.
-        Called with the same table until the last piece is out."""
+        """Take out the states of about `most` keys that the table gives to other tasks, the hottest first. Call it with
+        the same table until the last piece is out."""
         if not self._pieces:
             self.most_keys = max(self.most_keys, self._states.size)
             self._pieces = self._states.pieces(table, self._index, most)[::-1]
@@ -233,27 +232,27 @@ class ReduceTask:
         return Piece(self._packed(table, interval), interval, not self._pieces, rows)
 
     def add_rows(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Take in the rows that a task which has left had emitted into its share."""
+        """Add the rows that a task which has left had emitted into its share."""
         self._kept += rows
 
     def start_saving(
         self, dumps: Callable[[object], bytes], guard: AbstractContextManager[Any], *, increment: bool
     ) -> TaskSaving:
-        """What a checkpoint writes of this task; with `increment` only what has changed since the checkpoint before, if
-        that is less. `dumps` pickles. `guard` is a lock, as another thread may write while this one continues."""
+        """What a checkpoint writes of this task; with `increment`, only the changes since the last checkpoint if these
+        are fewer. `dumps` pickles. `guard` is a lock: another thread may write while this one continues."""
         head = TaskSnapshot(None, tuple(self._kept), dict(self._arrived))
         return TaskSaving(self._states, head, self.snapshot, dumps, guard, increment=increment)
 
     def snapshot(self) -> TaskSnapshot:
-        """All that it has. The caller writes it before the task continues, as Python states are not copied."""
+        """The caller writes it before the task continues: Python states are not copied."""
         states, kept, arrived = self._states, tuple(self._kept), dict(self._arrived)
         if not isinstance(states, BoundedStates):
             return TaskSnapshot(states.snapshot(), kept, arrived)
         return TaskSnapshot(states.snapshot(), kept, arrived, states.on_disk(), states.keys_on_disk)
 
     def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
-        """Begin with what tasks of the stage had at a checkpoint: all of it, or the states that a table gives to this
-        task. Emitted rows have no owner, so the members take the tasks' rows in turn."""
+        """Begin with the stage's tasks at a checkpoint: all their states, or those that a table gives to this task.
+        Emitted rows have no owner, so members take the tasks' rows in turn."""
         turn = itertools.count()
         for found in snapshots:
             self._arrived = merged((self._arrived, found.arrived))
@@ -285,7 +284,7 @@ class ReduceTask:
                 into(part)
 
     def published(self, epoch: int) -> pa.Table:
-        """The rows of an epoch to publish, while the stage runs."""
+        """The rows that an epoch publishes while the stage runs."""
         kept = plain(self._together(self._kept))
         if self._stage.publishes != "table":
             self._kept = []
@@ -301,7 +300,7 @@ class ReduceTask:
         return changes
 
     def published_last(self, epoch: int) -> pa.Table:
-        """The rows of the last epoch to publish, after `conform`."""
+        """The rows that the last epoch publishes, after `conform`."""
         found = self.share.table
         return found if self._published is None else self._published.changes(found, epoch)
 
@@ -323,7 +322,7 @@ class ReduceTask:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Where user code raises, report inputs whose columns do not go together first: they may be the cause."""
+        """If user code raises, first report inputs whose columns are incompatible: they may be the cause."""
         try:
             yield
         except (ExecutorError, KeyTypeError):
@@ -343,9 +342,9 @@ class ReduceTask:
             raise ExecutorError(f"the rows of a stage must have columns of one type each: {error}") from None
 
     def conform(self, schema: pa.Schema | None, empty: pa.Table | None = None) -> None:
-        """Bring the share into the schema of all shares, as `dpa.execution.schemas.agreed` returns it; None if all are
-        empty: then `empty` is the result, where it is known. Raises ExecutorError or KeyTypeError where a value or key
-        does not fit."""
+        """Cast the share to the schema of all shares, from `dpa.execution.schemas.agreed`. None: all shares are empty,
+        and `empty` is the result if it is known. Raises ExecutorError or KeyTypeError if a value or key does not
+        fit."""
         table = self.share.table
         if schema is not None:
             table = as_agreed(table, schema, self._stage.row_key)
@@ -355,7 +354,7 @@ class ReduceTask:
 
     @property
     def share(self) -> Reduced:
-        """In the schema of all shares only after `conform`."""
+        """Has the common schema only after `conform`."""
         assert self._finished is not None
         return self._finished
 
@@ -367,7 +366,7 @@ class ReduceTask:
         return KeyStats.of(self.share.keys, self.share.mapped)
 
     def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
-        """Processed records of its keys by the reducer that the table gives them to, shape (reducers,): summed over all
-        tasks, the load that this table alone would have brought."""
+        """Processed records of its keys by the reducer that owns them in the table, shape (reducers,). Summed over all
+        tasks: the load under this table alone."""
         owners = table.owners_of(hash_column(self.share.keys, table.seed))
         return np.bincount(owners, self.share.records, table.reducers).astype(np.int64)

@@ -1,8 +1,8 @@
-"""The one schema of a result: what every reducer's share is cast to before any of it is written.
+"""The one schema of a result, to which every share is cast before any is written.
 
-A per-record reducer returns Python objects, so each share's column types are inferred from the values that happen to be
-in it: all of them may be null on one reducer and integers on another. Types are promoted where Arrow can do so without
-loss; what cannot be reconciled fails the job and is named by a key of either side.
+A per-record reducer returns Python objects, so each share's column types are inferred from its values: all may be null
+on one reducer and integers on another. Types are promoted if Arrow can do so without loss; otherwise the job fails with
+an error that names a key of either side.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ShareSchema:
     def of(
         share: pa.Table, key: KeyName, *, may_lack: bool = False, arrived: Arrived | None = None
     ) -> ShareSchema | None:
-        """None for an empty share, whose types mean nothing; with `arrived` it has that alone, and no columns."""
+        """None for an empty share, whose types mean nothing; with `arrived`, only that and no columns."""
         if not share.num_rows:
             return ShareSchema(pa.schema([]), key, (), arrived=arrived) if arrived else None
         valid = (pc.index(pc.is_valid(column), True).as_py() for column in share.columns)
@@ -83,9 +83,8 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
 
 
 def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
-    """The share with the columns of `schema`, in that order; a column that it lacks is null. An empty one takes all.
-    Raises ExecutorError where a value does not fit into the type that its column has elsewhere, KeyTypeError where a
-    key does not."""
+    """Reorder the share's columns to `schema`; missing columns become null. An empty share gets all. Raises
+    ExecutorError if a value does not fit its column's type, KeyTypeError if a key does not."""
     if not share.num_rows:
         return pa.Table.from_batches([no_rows(schema)])
     columns = []
@@ -105,7 +104,7 @@ def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
 
 
 def result_column(name: str, keys: list[Key], values: list[Any]) -> pa.Array:
-    """What `finish` returned for each key; keys and values have shape (keys,). Raises ExecutorError where types have no
+    """The values that `finish` returned; keys and values have shape (keys,). Raises ExecutorError if types have no
     common type, or no Arrow type holds a value."""
     try:
         return array_of(values)
@@ -117,7 +116,7 @@ _UNFIT = (pa.ArrowException, OverflowError, TypeError, UnicodeError)
 
 
 def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | None:
-    """What is wrong with a column that Arrow cannot make, by the first key that does not fit those before."""
+    """The error for a column that Arrow cannot make: the first key that does not fit those before."""
     known, known_key = pa.null(), keys[0]
     for key, value in zip(keys, values, strict=True):
         try:

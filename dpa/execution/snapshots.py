@@ -1,5 +1,4 @@
-"""What checkpoints have of a task: snapshots, which are all that it has, and increments after them. They are pickled
-bit by bit while the task continues."""
+"""A task in checkpoints: full snapshots, and increments after them, pickled bit by bit while the task continues."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from dpa.execution.states import Gone, KeyedPart, ObjectPart, StatePart, States,
 from dpa.routing.keys import Key, to_python
 
 _KEYS = 5_000
-"""Python states that are pickled at a time: other threads of the process wait for that long, some 10 ms."""
+"""Python states that are pickled at a time: other threads wait meanwhile, some 10 ms."""
 
 
 @dataclass(frozen=True, eq=False)
 class TaskSnapshot:
-    """What a task has at a cut of the stream, when nothing is queued or on its way.
+    """A task at a cut of the stream, when nothing is queued or in flight.
 
     Attributes:
         part: its states; of an increment those that have changed. None if there are none.
@@ -49,14 +48,13 @@ class TaskSnapshot:
         return replace(self, spilled=tuple(self.spilled))
 
     def parts(self) -> Iterator[StatePart]:
-        """The states, in memory and on disk. Reads one part at a time from disk."""
+        """States in memory and on disk, which is read one part at a time."""
         yield from self.spilled
         if self.part is not None:
             yield self.part
 
     def slices(self, keys: int) -> Iterator[TaskSnapshot]:
-        """In parts with the Python states of at most `keys` keys each. States in columns stay together, unless on
-        disk."""
+        """Split into parts with at most `keys` Python states each. States in columns stay together, unless on disk."""
         yield TaskSnapshot(None, self.rows, self.arrived, gone=self.gone)
         for part in self.parts():
             if not isinstance(part, ObjectPart):
@@ -67,8 +65,8 @@ class TaskSnapshot:
 
 
 def folded(newest_first: Iterable[Iterable[TaskSnapshot]]) -> Iterator[TaskSnapshot]:
-    """What a task had, in slices: of its last increment, those before it, and their snapshot, each in its slices. The
-    newest state of a key counts."""
+    """A task from its last increment, those before it, and the snapshot, each in slices. The newest state of a key
+    counts."""
     later: set[Key] = set()
     for turn, slices in enumerate(newest_first):
         own: set[Key] = set()
@@ -92,8 +90,8 @@ def _without(part: StatePart, keys: set[Key]) -> StatePart | None:
 
 
 class TaskSaving:
-    """It is begun at the cut, in the thread of user code. `pieces` may be asked for on another thread, while records
-    change the states: then those of their keys are pickled first.
+    """Begun at the cut, in the thread of user code. Another thread may call `pieces` while records change states:
+    states are then pickled before they change.
 
     Attributes:
         is_increment: whether it is what has changed since the cut before.
@@ -111,8 +109,8 @@ class TaskSaving:
         *,
         increment: bool,
     ) -> None:
-        """`head`: what the task has besides its states; `snapshot` gives all, of states that cannot be swept; `guard`
-        keeps threads from each other."""
+        """`head`: the task without its states; `snapshot`: gives all, if states cannot be swept; `guard`: a lock
+        between threads."""
         gone = states.gone() if increment else None
         self.is_increment = gone is not None
         self.keys = 0
@@ -133,7 +131,7 @@ class TaskSaving:
         self._pickled.append(self._dumps(TaskSnapshot(part, (), {})))
 
     def pieces(self) -> Iterator[bytes]:
-        """Each is a pickled `TaskSnapshot`. Can be called once."""
+        """Pickled `TaskSnapshot`s. Can be called once."""
         yield from map(self._dumps, self._rest)
         is_more = True
         while is_more:

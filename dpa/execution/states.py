@@ -1,7 +1,7 @@
-"""What every store of states has in common: its interface, the states on their way elsewhere, and the finished share.
+"""The interface of all stores of states, states in flight between tasks, and finished shares.
 
-Each kind of receiver (`dpa.execution.receivers`) has a store of its own. All stores also count records for each key,
-which is what hot keys and the Spark baseline are computed from.
+Each kind of receiver (`dpa.execution.receivers`) has its own store. All stores also count records by key, for hot keys
+and the Spark baseline.
 """
 
 from __future__ import annotations
@@ -158,15 +158,15 @@ class JoinPart(StatePart):
 
 @dataclass(frozen=True, eq=False)
 class Gone:
-    """Keys that a store had at the sweep before, and has given away or finished since. A key may be in it several
-    times, and the store may have it again."""
+    """Keys that a store had at the last sweep, and has given away or finished since. A key may appear several times,
+    and the store may have it again."""
 
     keys: pa.Array
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Who takes the states that a store has at a cut, while the store goes on.
+    """Receives the states of a store at a cut, while the store continues.
 
     Attributes:
         keep: takes some of them, which may change as soon as it returns.
@@ -216,13 +216,13 @@ class States(ABC, Generic[P]):
 
     @abstractmethod
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        """Fold a block's records, or the combined states that they are, into the states of their keys. Returns the rows
-        that it emits at once, None for a store that emits none before its end."""
+        """Fold a block's records, or combined states, into the states of their keys. Returns rows that are emitted at
+        once; None if the store emits only at its end."""
 
     @abstractmethod
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """The keys that the table does not give to reducer `keep`, in pieces of about `most`, or more where pieces cost
-        much: intervals of hashes that together have all, those with most processed records first."""
+        """Intervals of hashes that cover all keys which the table does not give to reducer `keep`, about `most` keys
+        each, or more if pieces are costly; those with most processed records first."""
 
     @property
     @abstractmethod
@@ -231,33 +231,33 @@ class States(ABC, Generic[P]):
 
     @abstractmethod
     def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, P]:
-        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner; or only of
-        those in an interval of `pieces`."""
+        """Take out the states of keys that the table does not give to reducer `keep`, by owner; or only those in an
+        interval of `pieces`."""
 
     @abstractmethod
     def snapshot(self) -> P | None:
-        """All states as they are; None if there are none. Python states are the very objects of the
-        store: the caller writes them before the store changes."""
+        """All states; None without any. Python states are not copied: the caller writes them before the store
+        changes."""
 
     def gone(self) -> Gone | None:
-        """None if there was no sweep before, if the store does not know, or if most keys are new: the caller writes all
-        states then."""
+        """None without an earlier sweep, if the store does not know, or if most keys are new: the caller then writes
+        all states."""
         return None
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """Begin to give `sweep.keep` the states as they are now, also those that change before their turn: all states,
-        or with `only_changed` those changed since the sweep before. Returns False if the store cannot do so."""
+        """Start giving `sweep.keep` the states as they are now, even if they change before their turn: all of them, or
+        with `only_changed` those changed since the last sweep. Returns False if the store cannot."""
         return False
 
     def sweep(self, most: int) -> bool:
-        """Give about this number of keys to the sweep. Returns whether any may be left. May run on any thread."""
+        """Give about `most` keys to the sweep. Returns whether more may be left. May run on any thread."""
         return False
 
     def end_sweep(self) -> None:
         """Stop the sweep. May run on any thread."""
 
     def touched(self, block: Block) -> P | None:
-        """States that a block's records are folded into, by reference; None where records change none."""
+        """The states of a block's keys, by reference; None if records change none."""
         return None
 
     @abstractmethod
@@ -265,7 +265,7 @@ class States(ABC, Generic[P]):
         """Fold in states that came from another reducer."""
 
     def install(self, part: P) -> None:
-        """Take in states that came from another reducer, of keys that it has none of.
+        """Take in states of keys that it does not have.
 
         Raises:
             ProtocolError: there is a state of such a key already, where the store can see that.
@@ -274,12 +274,12 @@ class States(ABC, Generic[P]):
 
     @property
     def first_open(self) -> int | None:
-        """The event time, in microseconds since 1970, that closes the first open window; None without any."""
+        """The event time, in microseconds since 1970, that closes the first open window; None without one."""
         return None
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Finish windows that no record of this time, in microseconds since 1970, or later belongs to, as `finish`
-        does, and drop their states; None without any. Their records are late from now on."""
+        """Finish windows to which no record of time `until` (microseconds since 1970) or later belongs, and drop their
+        states; None without any. Later records of them are late."""
         return None
 
     def note_closed(self, until: int) -> None:
@@ -287,17 +287,17 @@ class States(ABC, Generic[P]):
         on."""
 
     def preview(self, key: KeyName) -> Reduced:
-        """What `finish` would give now. Unlike `finish` it leaves the states as they are."""
+        """The result of `finish` now, without changing states."""
         return self.finish(key)
 
     @abstractmethod
     def finish(self, key: KeyName) -> Reduced:
-        """With the key column named `key`, or the columns of a composite key. The last call: it may change states."""
+        """With the key column, or columns, named `key`. The last call: it may change states."""
 
 
 def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = lambda column: column) -> Reduced:
-    """Shares of different keys as one. `keep` stores each column of keys and counts, in memory or on disk. Raises
-    ExecutorError where columns have different types."""
+    """Concatenate shares of different keys. `keep` stores each column of keys and counts, in memory or on disk. Raises
+    ExecutorError if columns have different types."""
     if len(shares) == 1:
         return shares[0]
     batches = [batch for share in shares for batch in share.table.to_batches() or [no_rows(share.table.schema)]]
@@ -315,8 +315,8 @@ def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = l
 def result_table(
     reducer: object, key: KeyName, keys: pa.Array, results: dict[str, pa.Array], declared: Declared | None = None
 ) -> pa.Table:
-    """The key columns and the result columns beside them; those of a result with rows as declared. Raises ExecutorError
-    where a result column has a key column's name, or the columns are not those declared."""
+    """The key columns and result columns, as declared if there are rows. Raises ExecutorError if a result column has a
+    key column's name, or the columns are not those declared."""
     named = key_columns(keys, key)
     for name in named.keys() & results.keys():
         mend = "leave it out of `value`, or give it another name before"

@@ -1,5 +1,5 @@
-"""Finding the record that ends its process, such as by a crash in C or `os._exit`: what a task is to process is tried
-first in another process, and where that dies, by halves, down to a record that dies alone."""
+"""Finds the record that ends its process, such as by a crash in C or `os._exit`. Work is first tried in another
+process; if that dies, the work is halved, down to a record that dies alone."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from dpa.execution.states import StatePart
 from dpa.tolerance import ErrorCount, Letter, Origin, Tolerance
 
 Work: TypeAlias = "pa.RecordBatch | tuple[StatePart | None, Block]"
-"""What is tried: rows of a source task; or records of an operator task, and the states of their keys."""
+"""Work to try: rows of a source task, or records of an operator task with the states of their keys."""
 
 Trial: TypeAlias = Callable[[Work], str | None]
-"""Tries work in another process; returns how that died, None if it did not. What user code raises is no death."""
+"""Tries work in another process; returns how that died, or None. An exception of user code is no death."""
 
 DIED = "ProcessDied"
-"""What stands for the type of the error in dead letters."""
+"""The error type of such dead letters."""
 
 
 class _DeathError(UserCodeError):
-    """A process that tried work has died; says how."""
+    """A process that tried work has died."""
 
 
 def survived(
     trial: Trial, work: Callable[[int, int], Work], rows: int, dies: Callable[[int, UserCodeError], None]
 ) -> Iterator[tuple[int, int]]:
-    """Spans of rows that no process dies of, in order. `work` gives what is tried of a span, once those before it are
-    processed; `dies` is called with each other row."""
+    """Spans of rows that survive, in order. `work` gives a span's work, once earlier spans are processed; `dies` is
+    called for each other row."""
 
     def attempt(start: int, stop: int) -> None:
         if (died := trial(work(start, stop))) is not None:
@@ -58,7 +58,7 @@ class TriedRows:
         self._given = 0
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """In order, in smaller batches where rows are left out."""
+        """In order; smaller batches where rows are left out."""
         for batch in self._rows.batches(batch_rows):
             yield from self._alive(batch)
 
@@ -83,7 +83,7 @@ class TriedRows:
 def note_death(
     tolerance: Tolerance, died: UserCodeError, record: Any, key: Any = None, origin: Origin | None = None
 ) -> None:
-    """Note a record that is left out, as each process that works on it dies."""
+    """Note a record that is left out because every process that works on it dies."""
     message = f"the process that works on it dies: {died}"
     count = ErrorCount(tolerance.step, DIED, tolerance.keeps, 1, f"record {shown(record)}: {message}")
     letter = None

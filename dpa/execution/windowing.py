@@ -1,4 +1,4 @@
-"""Rows in windows of event time: how they get their windows, and what becomes of those that are in none."""
+"""Assigns rows to windows of event time, and notes those that are in none."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime, Sessions, Times, assigned, fitting, joined
 
 _FEW = 1_000
-"""Windows that the rows of a batch may span, beside as many as it has rows, to be numbered without sorting them."""
+"""Windows that a batch may span, beside one for each row, to be numbered without sorting."""
 
 
 @dataclass(frozen=True)
 class Windowing:
-    """What a stage knows of the windows that its records are in: they are the last two parts of the key.
+    """The windows of a stage's records, which are the last two components of the key.
 
     Attributes:
         windows: of which kind they are.
@@ -40,7 +40,7 @@ class Windowing:
     late: Tolerance | None = None
 
     def require_windows(self, keys: pa.StructArray) -> None:
-        """Raises ExecutorError where user code has changed a window into one that rows cannot have."""
+        """Raises ExecutorError if user code has changed a window into an impossible one."""
         if not len(keys):
             return
         starts, ends, windows = starts_of(keys), ends_of(keys), self.windows
@@ -57,8 +57,8 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Assign:
-    """A function of a batch that gives each row its windows, a row for each, as the columns `window_start` and
-    `window_end`. Rows without a time are in no window; `untimed`: how they are noted; None: they are not."""
+    """Assigns windows to rows: a row for each, with the columns `window_start` and `window_end`. Rows without a time
+    are in no window; `untimed`: how they are noted, or None."""
 
     windows: Windows
     time: EventTime
@@ -108,8 +108,8 @@ class Assign:
 
 
 def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bool = True) -> Block:
-    """The windows of a key column are sessions of one record each. Those that go together become one, unless `join` is
-    False. Hashes are those of keys without sessions."""
+    """A block whose windows are sessions of one record each. Overlapping ones are joined unless `join` is False. Hashes
+    are of keys without sessions."""
     if join:
         sessions, found = joined_sessions(column)
         codes = found.of.astype(np.int32)
@@ -119,13 +119,13 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
 
 
 def joined_block(block: Block) -> Block:
-    """The block with sessions of a key that overlap made one."""
+    """Joins overlapping sessions of a key."""
     sessions, found = joined_sessions(block.keys)
     return replace(block, keys=sessions, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
 
 
 def joined_sessions(column: pa.StructArray) -> tuple[pa.StructArray, Sessions]:
-    """Keys whose sessions are joined; and which sessions these are."""
+    """Keys with joined sessions, and these sessions."""
     keys, codes = encode(without_window(column))
     found = joined(codes, starts_of(column), ends_of(column))
     return with_windows(keys.take(pa.array(codes[found.first])), column.type, found.starts, found.ends), found

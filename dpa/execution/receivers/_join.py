@@ -1,8 +1,8 @@
-"""Joins: the rows of both sides are kept, as blocks, until the end. A key's rows move and merge like any state.
+"""Joins: both sides' rows are kept, as blocks, until the end. A key's rows move and merge like any state.
 
-Keys are dictionary-encoded in every block, so that the join needs no hash table of rows: with all distinct keys
-numbered, the rows of a key are found by position. The side with fewer rows is sorted by key; the blocks of the other
-side are joined with it one by one.
+Every block's keys are dictionary-encoded, so the join needs no hash table of rows: once all distinct keys are numbered,
+a key's rows are found by position. The side with fewer rows is sorted by key, and the other side's blocks are joined
+with it one by one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpa.routing.table import Owning, RoutingTable
 
 Positions = npt.NDArray[np.int64]
 Piece = tuple[pa.RecordBatch, int]
-"""Some rows of the result, and how many they are."""
+"""Rows of the result, and their number."""
 
 _SIDES = ("left", "right")
 """Names of the sides, as `Block.side` numbers them."""
@@ -83,7 +83,7 @@ class JoinReceiver(Receiver):
 
 
 class JoinStates(States[JoinPart]):
-    """The store. Of the right side of a semi or an anti join it keeps a row a key and block, without values."""
+    """Of the right side of a semi or anti join it keeps one row for each key and block, without values."""
 
     def __init__(self, options: JoinOptions) -> None:
         self._options = options
@@ -114,7 +114,7 @@ class JoinStates(States[JoinPart]):
         self._blocks += part.states
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """Counts a key once in each block that has rows of it."""
+        """A key counts once for each block with rows of it."""
         if not self._blocks:
             return [ALL_HASHES]
         hashes = np.concatenate([block.hashes for block in self._blocks])
@@ -144,7 +144,7 @@ class JoinStates(States[JoinPart]):
         return Reduced(pa.table(columns), keys.all, keys.records, keys.records)
 
     def _header(self, key: KeyName, keys: _Keys) -> Piece:
-        """No rows, with all columns that are known beforehand, in order."""
+        """No rows, with all columns known beforehand, in order."""
         columns = key_columns(keys.all.slice(0, 0), key)
         for side in (0, 1) if self._options.names_sides else (0,):
             for field in self._options.columns[side] or ():
@@ -187,7 +187,7 @@ class _Build:
     """The rows of one side by key; `codes`: the key of each row."""
 
     def __init__(self, codes: npt.NDArray[np.int32], rows: Positions, matchable: npt.NDArray[np.bool_]) -> None:
-        """`rows` of each key, and whether it may match; both of shape (keys,)."""
+        """`rows`: the number for each key; `matchable`: whether it may match; shape (keys,)."""
         self.codes = codes
         self._by_key = np.append(np.argsort(codes, kind="stable"), -1)  # the last one stands for no row
         self._number = rows * matchable
@@ -196,13 +196,12 @@ class _Build:
     def matches(
         self, codes: npt.NDArray[np.int32], places: npt.NDArray[np.int32], *, alone: bool
     ) -> tuple[Positions | None, Positions]:
-        """The pairs of rows of one key: positions in a block, None for all of them in order, and in this side.
+        """Pairs of rows with one key: positions in a block (None: all, in order), and in this side.
 
         Args:
             codes: the key of each row of the block as a position in `places`.
             places: the positions of the block's keys among all keys.
             alone: whether a row without a match comes too, with the position -1.
-
         """
         number, start = self._number[places], self._start[places]
         if alone:
@@ -220,7 +219,7 @@ class _Build:
 
 
 def _piece(keys: dict[str, pa.Array], block: Block, rows: Positions | None) -> pa.RecordBatch:
-    """Keys and values of some rows of a block; None: all rows."""
+    """`rows` None: all of the block's rows."""
     values = block.columns if rows is None or not block.columns.num_columns else block.columns.take(pa.array(rows))
     return pa.record_batch({**keys, **dict(zip(values.schema.names, values.columns, strict=True))})
 
@@ -234,7 +233,7 @@ def _beside(piece: pa.RecordBatch, columns: dict[str, pa.Array], rows: Positions
 
 
 def _matchable(keys: pa.Array) -> npt.NDArray[np.bool_]:
-    """Whether keys have no null, which equals nothing in SQL; shape (keys,)."""
+    """Whether keys have no null, which equals nothing in SQL, shape (keys,)."""
     matchable = np.ones(len(keys), dtype=bool)
     for component in keys.flatten() if pa.types.is_struct(keys.type) else [keys]:
         matchable &= component.is_valid().to_numpy(zero_copy_only=False)

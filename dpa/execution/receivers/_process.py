@@ -1,4 +1,4 @@
-"""Processes: a state a key, and rows that are emitted while records come."""
+"""Processes: a state for each key, and rows that are emitted while records come."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from dpa.tolerance import Tolerance
 from dpa.windows.times import since_1970
 
 MOST_AT_ONCE = 1_000_000
-"""Timers of one key that may be due at the end of an epoch, or of the job."""
+"""Most calls of one key's timer at the end of an epoch, or of the job."""
 
 
 class ProcessReceiver(Receiver):
-    """A process. A key's state can move to another task, but it cannot be merged with one there."""
+    """A process. A key's state can move to another task, but cannot be merged."""
 
     executors = (Process,)
     noun = "a process"
@@ -62,8 +62,7 @@ class ProcessReceiver(Receiver):
 
 
 class ProcessStates(ObjectTable, States[ObjectPart]):
-    """The store. Timers follow from states, so they are looked up when a block has been processed, and when states
-    come."""
+    """Timers follow from states, so they are computed after each block, and when states come."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class ProcessStates(ObjectTable, States[ObjectPart]):
         *,
         to_end: bool = True,
     ) -> None:
-        """`to_end`: whether timers that are never due before the end are called at the end."""
+        """`to_end`: whether timers that are still pending are called at the end."""
         super().__init__(partial(zero, process))
         self._process = process
         self._declared = declared
@@ -104,8 +103,8 @@ class ProcessStates(ObjectTable, States[ObjectPart]):
         return None if first == NEVER else first + 1
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Call `on_time` of keys whose timers are due before that, in order of time: rows at `until` may still come,
-        and a timer is called after rows of its own time."""
+        """Call `on_time` for timers due before `until`, in order of time. Rows at `until` may still come, and a timer
+        is called after the rows of its own time."""
         places = np.flatnonzero(self.due[: self.size] < until).tolist()
         if not places:
             return None
@@ -155,7 +154,7 @@ class ProcessStates(ObjectTable, States[ObjectPart]):
         raise ProtocolError(f"{name_of(self._process)} is a process, which has no partial results")
 
     def finish(self, key: KeyName) -> Reduced:
-        """Rows that are emitted at the end have only the key columns that the process gives them."""
+        """Rows emitted at the end have only the key columns that the process gives."""
         self.take_all()
         timed = np.flatnonzero(self.due[: self.size] < NEVER).tolist() if self._to_end else []
         made = self._on_time([(int(self.due[place]), place) for place in timed], NEVER)

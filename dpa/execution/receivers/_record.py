@@ -26,7 +26,7 @@ from dpa.routing.keys import KeyName, in_words, names_of, to_python
 from dpa.tolerance import Tolerance
 
 _ONLY_READ = (Reducer.finish, TopK.finish, Distinct.finish)
-"""Implementations of `finish` that leave a state as it is, so that a preview needs no copy of it."""
+"""Implementations of `finish` that do not change a state, so a preview needs no copy."""
 
 
 class RecordReceiver(Receiver):
@@ -71,7 +71,7 @@ class RecordReceiver(Receiver):
 
 
 class RecordStates(ObjectTable, States[ObjectPart]):
-    """The store."""
+    """States are Python objects."""
 
     def __init__(
         self, reducer: Reducer[Any, Any], declared: Declared | None = None, tolerance: Tolerance | None = None

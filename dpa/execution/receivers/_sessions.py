@@ -1,8 +1,8 @@
-"""Sessions: the states of a key's sessions, which are merged when records between them come.
+"""Sessions: states that are merged when records between them come.
 
-A record alone is a session of its own, so the senders' blocks have sessions already, each with a state when it is
-reduced. As with the states of a batch reducer, they are joined when they outgrow those that were joined before. The
-key alone says which task has them, and its sessions move together.
+Each record alone is a session, so senders' blocks already have sessions, each with a state once reduced. Like a batch
+reducer's states, they are joined when they outnumber those joined before. The key alone decides the task, so a key's
+sessions move together.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
 
 _JOIN_FROM = 65_536
-"""The fewest sessions that are joined while records come."""
+"""The least number of new sessions that are joined while records come."""
 
 
 class SessionStates(ClosableStates[KeyedPart]):
-    """The store, of a receiver whose states can be merged. A part has sessions, and the hashes of their keys."""
+    """For receivers whose states can be merged. A part has sessions, and the hashes of their keys."""
 
     def __init__(self, receiver: Receiver) -> None:
         super().__init__(receiver)
@@ -40,7 +40,7 @@ class SessionStates(ClosableStates[KeyedPart]):
 
     @property
     def size(self) -> int:
-        """How many sessions it holds. Sessions that are still to be joined count one by one."""
+        """In sessions; sessions not joined yet count one by one."""
         return sum(len(part.keys) for part in self._parts)
 
     @property
@@ -49,13 +49,13 @@ class SessionStates(ClosableStates[KeyedPart]):
 
     @property
     def first_open(self) -> int | None:
-        """When the first session closes, unless it grows until then."""
+        """When the first session closes, unless it grows."""
         first = min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
         return None if first is None else first + self._windowing.windows.past_end_us
 
     def reduce(self, block: Block) -> None:
-        """Where errors are tolerated, records come apart: a record on which user code raises must join no sessions, so
-        the others of its block are reduced again without it."""
+        """If errors are tolerated, records are not joined before: a bad record must join no session, so the others of
+        its block are reduced again without it."""
         apart = self._receiver.takes_apart and not block.combined
         whole = joined_block(block) if apart else block
         if self._closed is not None and (late := ends_of(whole.keys) < self._closed).any():
@@ -85,8 +85,8 @@ class SessionStates(ClosableStates[KeyedPart]):
             self.snapshot()
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Only keys with a session that may have ended have their sessions joined. A session that ends at `until` stays
-        open: rows of that time may still come, and join it."""
+        """Joins sessions only of keys that may have ended ones. A session that ends at `until` stays open: rows of that
+        time may still join it."""
         self.note_closed(until)
         ended = [_hashes(part)[ends_of(part.keys) < until] for part in self._parts]
         hashes = np.unique(np.concatenate([*ended, np.zeros(0, np.uint32)]))
@@ -142,7 +142,7 @@ class SessionStates(ClosableStates[KeyedPart]):
         return Reduced(share.table, keys, records, mapped)
 
     def _joined(self, parts: Sequence[KeyedPart]) -> KeyedPart:
-        """Sessions that overlap become one, with their states merged."""
+        """Merge the states of overlapping sessions."""
         whole = combined(parts)
         sessions, found = joined_sessions(whole.keys)
         several = np.bincount(found.of)[found.of] > 1

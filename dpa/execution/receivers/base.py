@@ -1,8 +1,8 @@
-"""What takes the records of a stage, and all that depends on its kind.
+"""Receivers take the records of a stage; all that depends on their kind is here.
 
-The columns of its rows are checked before a run, as far as they can be known: batch executors are run on no rows, which
-shows every type; functions of a record give no columns before they are called; a per-record reducer is asked for the
-result of its `zero`.
+The columns of a receiver's rows are checked before a run, if they can be known. Batch executors are run on no rows,
+which shows all types. A per-record reducer is asked for the result of its `zero`. Functions of a record give no columns
+before they are called.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 
 class Extent(IntEnum):
-    """How much is known of the columns of some rows: some of which there may be more, all names, or the types too."""
+    """How much is known of the columns of rows: some of them, all names, or types too."""
 
     SOME, NAMES, ALL = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the columns of some rows, and how much. The type null stands for an unknown one."""
+    """What is known of the columns of rows, and how much. The type null means unknown."""
 
     schema: pa.Schema
     extent: Extent = Extent.ALL
 
     @property
     def has_names(self) -> bool:
-        """Whether the rows have no other columns, so that a missing one is an error."""
+        """Whether there are no other columns, so that a missing one is an error."""
         return self.extent >= Extent.NAMES
 
     def with_names(self, names: Iterable[str]) -> Known:
-        """With null columns of these names, if there may be more columns than are known."""
+        """Add null columns of these names, if there may be more columns than are known."""
         if self.has_names:
             return self
         missing = dict.fromkeys(name for name in names if name not in self.schema.names)
@@ -61,8 +61,8 @@ NOTHING_KNOWN = Known(pa.schema([]), Extent.SOME)
 
 
 def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequence[str] = ()) -> Known:
-    """The declared columns of rows that the method `giver` gives, after the key columns with these names; `found` where
-    none are declared. Raises ConfigError where they contradict `found`."""
+    """The declared columns of rows that the method `giver` returns, after the key columns `names`; without a
+    declaration, `found`. Raises ConfigError if they contradict `found`."""
     if declared is None:
         return found
     key = [found.schema.field(name) for name in names]
@@ -82,7 +82,7 @@ def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequ
 
 @dataclass(frozen=True)
 class Receiver(ABC):
-    """A receiver, of which each task of a stage has a copy. What is said here holds for most kinds.
+    """Each task of a stage has a copy. The defaults here hold for most kinds.
 
     Attributes:
         executors: the classes of the executors that make a receiver of this kind.
@@ -125,17 +125,17 @@ class Receiver(ABC):
 
     @property
     def can_merge(self) -> bool:
-        """Whether two states of a key can be merged; true where it keeps none."""
+        """Whether two states of a key can be merged; True without states."""
         return True
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The value columns that it needs, as far as it can say."""
+        """The value columns that it needs, if it can say."""
         return ()
 
     @property
     def has_timers(self) -> bool:
-        """Whether it is called for keys at times in event time."""
+        """Whether it has timers in event time."""
         return False
 
     @property
@@ -144,32 +144,32 @@ class Receiver(ABC):
 
     @property
     def expected_seconds(self) -> float | None:
-        """About how many seconds a record takes, before any is measured; None if unknown."""
+        """Seconds for a record, approximately, before any is measured; None if unknown."""
         return None
 
     def does(self, by: str) -> str:
-        """In a few words; `by` are the key columns, empty where all records have one key."""
+        """In a few words; `by`: the key columns, empty if all records have one key."""
         name = name_of(self.executor).rpartition(".")[2]
         return f"{self.word} {name} {f'by {by}' if by else 'of all records'}"
 
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
-        """Raises ConfigError where it cannot work on these columns, which are known before a job starts. The message
-        continues the executor's name."""
+        """Raises ConfigError if it cannot process these columns, known before the job starts. The message continues the
+        executor's name."""
 
     def noting(self, outside: Tolerance) -> Receiver:
-        """The same receiver, which notes records that are in no window, or in a closed one, in `outside`."""
+        """The same receiver; records in no window or a closed one are noted in `outside`."""
         return self if self.windowing is None else replace(self, windowing=replace(self.windowing, late=outside))
 
     @property
     def is_opaque(self) -> bool:
-        """Whether only rows show what columns user code gives: none are declared."""
+        """Whether only rows show the columns of user code, as none are declared."""
         made = [each for each in self.operators if each.kind in MAKING and not each.on_batches]
         gives = self.takes_objects and type(self.executor) not in READY_MADE.values()
         return (gives and self.declared is None) or any(each.declared is None for each in made)
 
     @abstractmethod
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
-        """The columns of its rows, as far as they can be known before there are any.
+        """The columns of its rows, if they can be known before there are any.
 
         Args:
             key: name of the key column, or names of several.
@@ -188,13 +188,12 @@ class Receiver(ABC):
 
     @property
     def takes_apart(self) -> bool:
-        """Whether each record comes in a session of its own: a record on which user code raises must not join
-        others."""
+        """Whether each record comes as its own session: a bad record must not join others."""
         return self.has_sessions and self.tolerance is not None
 
     @abstractmethod
     def own_store(self) -> States[Any]:
-        """An empty store that knows of no windows; `store_of` gives one that does."""
+        """An empty store without windows; `store_of` returns one with windows."""
 
     @property
     def partials(self) -> tuple[pl.Expr, ...]:
@@ -206,5 +205,5 @@ class Receiver(ABC):
         raise NotImplementedError(f"{self.noun} has no partial states")
 
     def combined(self, block: Block) -> Values:
-        """The state of each key, shape (keys,): what a combiner sends in place of the records. Raises ExecutorError."""
+        """The state of each key, shape (keys,), which a combiner sends instead of records. Raises ExecutorError."""
         raise NotImplementedError(f"records of {self.noun} cannot be combined")

@@ -1,4 +1,4 @@
-"""A stage that keeps no state: its rows are those that it receives, changed by an operator or as they are."""
+"""A stage without states: it passes rows on, changed by an operator or as they are."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from dpa.routing.table import Owning, RoutingTable
 from dpa.tolerance import Origin, Tolerance
 
 _ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
-"""A block is a quantum of records, which is small enough to be handed over as a whole."""
+"""A block is one quantum, small enough to hand over whole."""
 
 
 class StatelessReceiver(Receiver):
-    """Rows on their way; the executor is a `RowOperator`, or None where they stay as they are."""
+    """The executor is a `RowOperator`, or None if rows do not change."""
 
     noun = "an operator on rows"
     word = "from"
@@ -55,7 +55,7 @@ class StatelessReceiver(Receiver):
 
     @property
     def _assign(self) -> Assign | None:
-        """What puts rows into windows, where the executor does that."""
+        """Assigns windows, if the executor does that."""
         function = None if self.executor is None else self.executor.function
         return function if isinstance(function, Assign) else None
 
@@ -83,7 +83,7 @@ class StatelessReceiver(Receiver):
 
 
 class NoStates(States[StatePart]):
-    """The store of a stage that keeps no state: its rows are those that it receives, after its operators."""
+    """A store without states: applies the stage's operators to rows."""
 
     def __init__(self, operators: Sequence[RowOperator] = ()) -> None:
         self._operators = operators

@@ -1,7 +1,7 @@
-"""Windows of one length: a store for each window, of the kind that the receiver has without windows.
+"""Windows of one length: each has a store, of the kind that the receiver has without windows.
 
-The window is part of the key, so keys are routed, moved and split with it. Python objects are kept by keys without it:
-user code sees those.
+The window is part of the key, so keys are routed, moved and split with it. Stores of Python objects have keys without
+it, as user code sees them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ B = TypeVar("B", Block, StatePart)
 
 
 class ClosableStates(States[P]):
-    """Of a receiver with windows, which knows by what time they are closed."""
+    """Knows by what time windows are closed."""
 
     def __init__(self, receiver: Receiver) -> None:
         assert receiver.windowing is not None
@@ -47,7 +47,7 @@ class ClosableStates(States[P]):
 
 
 class WindowStates(ClosableStates[StatePart]):
-    """The stores. `_own_keys` and `_whole_keys` take the window out of keys, and put it back."""
+    """`_own_keys` and `_whole_keys` remove the window from keys, and restore it."""
 
     def __init__(self, receiver: Receiver) -> None:
         super().__init__(receiver)
@@ -83,7 +83,7 @@ class WindowStates(ClosableStates[StatePart]):
         return one_batch(found) if found else None
 
     def lacks(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which of these keys no store of Python objects has, shape (keys,)."""
+        """Which of these keys no store has, shape (keys,); for stores of Python objects."""
         lacks = np.ones(len(keys), dtype=bool)
         ends = ends_of(keys)
         for end, store in self._stores.items():
@@ -103,7 +103,7 @@ class WindowStates(ClosableStates[StatePart]):
         return together(shares) if shares else None
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """Cuts by the store with most keys, as hashes are spread alike in all stores."""
+        """By the store with most keys: hashes are spread alike in all stores."""
         largest = max(self._stores.values(), key=lambda store: store.size, default=None)
         if largest is None:
             return [ALL_HASHES]
@@ -171,7 +171,7 @@ class WindowStates(ClosableStates[StatePart]):
         return together(shares) if shares else self._receiver.own_store().finish(key)
 
     def _timed(self, end: int, until: int) -> list[Reduced]:
-        """Rows of the timers of a window. Those at its end are called when it is closed: no row can come any more."""
+        """Rows of a window's timers. Timers at its end are called when it closes: no more rows can come."""
         share = self._stores[end].close(end + 1 if end <= until else until, ())
         return [] if share is None else [self._windowed(share, end, 0)]
 

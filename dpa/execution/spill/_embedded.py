@@ -1,7 +1,7 @@
-"""States that cannot be merged, one by one in an embedded key-value store, RocksDB: a record needs the state of its key
-and of no other.
+"""States that cannot be merged, one by one in an embedded key-value store, RocksDB: a record needs its key's state and
+no other.
 
-An entry has the states of all keys of one hash. They are here or in memory, never in both.
+An entry has the states of all keys with one hash. A state is here or in memory, never in both.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type, to_arrow, to_python
 
 _AT_ONCE = 1_000
-"""Entries that are read or written together: their keys, states and bytes are in memory a second time meanwhile."""
+"""Entries read or written together; they are in memory twice meanwhile."""
 
 _BUFFER_SHARE = 24
-"""RocksDB collects this part of the budget before it writes, within the bounds that follow; up to twice as much."""
+"""RocksDB buffers this fraction of the budget before it writes, within the bounds below; up to twice as much."""
 
 _BUFFER_BYTES = (2**19, 2**24)
 
 _BLOOM_BITS = 10
-"""Bits a key by which it is known, in 99 cases of 100, that a file lacks it."""
+"""Bits of a Bloom filter for each key, for 1 % false positives."""
 
 _FIELDS = 4
-"""What an entry has of each of its keys, one behind the other: the key, its state, its records, its mapped records."""
+"""Fields of each key in an entry: the key, its state, its records, its mapped records."""
 
 _BIG_ENDIAN = np.dtype(">u4")
 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Pause the cyclic garbage collector in a block that makes many objects without cycles: it would search in vain
-    again and again as they grow in number."""
+    """Pause the cyclic garbage collector while many objects without cycles are made: it would search in vain again and
+    again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -59,7 +59,7 @@ class Embedded(Shelf):
     """The store of one task."""
 
     def __init__(self, room: Room) -> None:
-        """Raises ConfigError without RocksDB, JobFailedError where nothing can be written."""
+        """Raises ConfigError without RocksDB, JobFailedError if nothing can be written."""
         self._room = room
         self._type = pa.null()
         self._known = np.zeros((2, BINS), dtype=np.int64)  # keys and bytes in each stretch
@@ -82,7 +82,7 @@ class Embedded(Shelf):
 
     @_without_collections()
     def _put(self, part: ObjectPart) -> None:
-        """The part is ordered by hash, and has all states of each of its hashes."""
+        """The part is sorted by hash, with all states of each hash."""
         columns = (to_python(part.keys), part.states, part.records.tolist(), part.mapped.tolist())
         flat = list(chain.from_iterable(zip(*columns, strict=True)))
         starts = np.flatnonzero(np.diff(part.hashes, prepend=~part.hashes[:1]))
@@ -138,7 +138,7 @@ class Embedded(Shelf):
         self._end()
 
     def _opened(self) -> tuple[Any, Any]:
-        """The database, and what makes batches for it. It has little memory, and no log: nothing restarts from it."""
+        """The database, and its class of batches. It has little memory and no log: nothing restarts from it."""
         try:
             from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
         except ImportError:
@@ -173,7 +173,7 @@ class Embedded(Shelf):
         return ObjectPart(to_arrow(keys, self._type), states, records, mapped, hashes)
 
     def _count(self, part: ObjectPart, names: Sequence[bytes], values: Sequence[bytes], sign: int) -> int:
-        """Count a part that has come (`sign` 1) or gone (-1), by its entries. Returns their bytes."""
+        """Count a part that comes (`sign` 1) or goes (-1), by its entries. Returns their bytes."""
         sizes = np.array([*map(len, values)])
         self._known[0] += sign * np.bincount(bins_of(part.hashes), minlength=BINS)
         self._known[1] += sign * np.bincount(bins_of(_hashes(names)), sizes, BINS).astype(np.int64)
@@ -188,7 +188,7 @@ class Embedded(Shelf):
 
 
 def _end(store: Any, directory: OwnedDirectory) -> None:
-    """Also called when the store is collected. What cannot be removed stays until this process ends."""
+    """Also called when the store is garbage-collected. What cannot be removed stays until this process ends."""
     store.close()
     with suppress(OSError):
         directory.remove_directory()
@@ -196,7 +196,7 @@ def _end(store: Any, directory: OwnedDirectory) -> None:
 
 
 def _names(hashes: Hashes) -> list[bytes]:
-    """Names of entries: they sort as the hashes do, being big-endian."""
+    """Names of entries, big-endian so that they sort as hashes do."""
     names: list[bytes] = hashes.astype(_BIG_ENDIAN).view("V4").tolist()
     return names
 

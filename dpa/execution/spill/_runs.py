@@ -1,10 +1,10 @@
-"""States that can be merged, as runs: each time states are spilled they are written in the order of their hashes, and
-are merged with those of the other runs when they are read, as in a log-structured merge-tree (O'Neil et al., 1996).
+"""States that can be merged, as runs sorted by hash: spilling writes a run, and reading merges the runs, as in a
+log-structured merge-tree (O'Neil et al., 1996).
 
-Runs that have outgrown the first one are folded into one with it, range by range: so every state is folded a
-logarithmic number of times, and the disk holds a small multiple of all states.
+When the other runs outgrow the first, all are folded into one, range by range. So every state is folded a logarithmic
+number of times, and the disk holds a small multiple of all states.
 
-A run consists of segments by hashes: columns, and the rows of a join, as Arrow IPC streams, Python states as pickles.
+A run has segments by hash: columns and rows of joins are Arrow IPC streams, Python states are pickles.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type
 
 _SEGMENTS = 2048
-"""A segment has this part of the budget, within the bounds that follow: of tens of runs, a piece that is read together
-has a small part of each."""
+"""A segment's fraction of the budget, within the bounds below: a piece read from tens of runs has a small part of
+each."""
 
 _SEGMENT_BYTES = (2**14, 2**20)
 
 _SAMPLE = 64
-"""States that are pickled to learn how large they are."""
+"""States that are pickled to estimate the size of all."""
 
 _SIDE = b"side"
-"""What says in a stream's schema of which side of a join its rows are."""
+"""Metadata of a stream's schema: the side of a join."""
 
 _VALUE = "value: "
-"""Before the names of a join's own columns, while they are among those of all rows."""
+"""Prefix of a join's own columns, while they are among all columns."""
 
 _OWN = ("key", "hash", "records", "mapped")
 """Columns of a stream before those of the states."""
@@ -52,7 +52,7 @@ _OWN_OF_ROWS = ("key", "hash", "weight")
 
 @dataclass(frozen=True)
 class _Segment:
-    """A segment of a run, or what is left of it.
+    """A segment of a run, or a remainder.
 
     Attributes:
         file: that has it, and others; closed, and so gone, with the last of them.
@@ -130,7 +130,7 @@ class Runs(Shelf):
         self._count()
 
     def _fold(self) -> None:
-        """Make one run of all runs, one range of hashes at a time."""
+        """Fold all runs into one, range by range."""
         old = Runs(self._receiver, self._room)
         old._segments, self._segments, self._file = self._segments, [], None
 
@@ -172,7 +172,7 @@ class Packed(NamedTuple):
 
 
 def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
-    """A part in segments of about `size` bytes, ordered by hash. Of a join, first one side, then the other."""
+    """Segments of about `size` bytes, sorted by hash; for a join, first one side, then the other."""
     if isinstance(part, ObjectPart):
         yield from _objects(part, room, size)
     elif isinstance(part, JoinPart):
@@ -186,7 +186,7 @@ def packed(part: StatePart, room: Room, size: int) -> Iterator[Packed]:
 
 
 def unpacked(data: bytes, interval: Interval) -> StatePart | None:
-    """The states in a segment, of keys with hashes in an interval; None if there are none."""
+    """A segment's states with hashes in an interval; None without any."""
     is_objects = data.startswith(pickle.PROTO)
     found = pickle.loads(data) if is_objects else pa.ipc.open_stream(data).read_next_batch()
     hashes = found.hashes if is_objects else found.column(1).to_numpy()
@@ -238,7 +238,7 @@ def _columns(rows: pa.RecordBatch, hashes: Hashes, size: int) -> Iterator[Packed
 
 
 def _rows(blocks: Sequence[Block]) -> pa.RecordBatch:
-    """Rows of one side of a join, with a column of weights, null where a block has none."""
+    """Rows of one side of a join, with a column of weights, null for blocks without."""
     kind = one_type(block.keys.type for block in blocks)
     parts = []
     for block in blocks:

@@ -1,10 +1,10 @@
-"""A store whose states take no more memory than they are given room for; the others are on local disk.
+"""A store with bounded memory; further states are on local disk.
 
-Records are reduced in memory. When that is full, the keys that were touched longest ago are put on the shelf, until
-half is free. States that can be merged need not come back before the end: the next record of such a key begins another
-state of it, and they are merged. Others come back one by one, with the next record of their key.
+Records are reduced in memory. When it is full, the least recently used keys are put on the shelf until half is free.
+States that can be merged need not come back before the end: the next record of such a key starts another state, and
+both are merged later. Other states come back one by one, with the next record of their key.
 
-What was touched when is known of stretches of the hash circle, of which there are as many as tasks have hot keys.
+Use is tracked by stretches of the hash circle, as many as tasks have hot keys.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _STRETCH_BITS = np.uint32(16)
 _STRETCHES = 2**16
 
 _OBJECTS, _STORED, _COLUMNS = 0.7, 0.5, 0.12
-"""The part of the room that is filled before states are put on the shelf. An embedded store needs an eighth itself,
-and to fold columns takes six times as much again."""
+"""The fraction of the room that is filled before states are shelved. An embedded store needs an eighth itself, and
+folding columns takes six times as much again."""
 
 _PARTS_OF_ROWS = 8
-"""The rows of a join are put on the shelf in this number of parts: to number keys takes several times their size."""
+"""Parts in which a join's rows are shelved: numbering keys takes several times their size."""
 
 _SLICES = 8
-"""A block whose keys could fill more than this part of the room with objects is reduced in slices."""
+"""A block whose keys could fill more than this fraction of the room with objects is reduced in slices."""
 
 _MEASURED = 16
-"""Objects are measured anew after this part of their number, in records."""
+"""Objects are measured again after this fraction of their number, in records."""
 
 _KEY_BYTES = 1024
-"""A key and its state, where none were measured yet."""
+"""Bytes of a key and its state, before any are measured."""
 
 
 @dataclass(frozen=True)
 class _Divided:
-    """The part in which keys are put on the shelf, by their stretch; -1: they stay in memory."""
+    """The part in which keys are shelved, by stretch; -1: they stay in memory."""
 
     seed: int
     stretches: npt.NDArray[np.int32]
@@ -87,7 +87,7 @@ class BoundedStates(States[StatePart]):
 
     @property
     def size(self) -> int:
-        """A key counts once in memory, and once for each time it was spilled and not yet merged."""
+        """A key counts once in memory, and once for each spilled state not yet merged."""
         return self._hot.size + self.keys_on_disk
 
     @property
@@ -109,7 +109,7 @@ class BoundedStates(States[StatePart]):
         return rows[0] if len(rows) == 1 else one_batch([(part, part.num_rows) for part in rows]) if rows else None
 
     def touched(self, block: Block) -> StatePart | None:
-        """States in memory: a trial of records whose states are on disk begins with none."""
+        """Only states in memory: a trial of other records starts without states."""
         return self._hot.touched(block)
 
     def merge(self, part: StatePart) -> None:
@@ -143,21 +143,21 @@ class BoundedStates(States[StatePart]):
         return {owner: store.pack(self._all, -1)[0] for owner, store in sorted(stores.items())}
 
     def snapshot(self) -> StatePart | None:
-        """States in memory; the others are `on_disk`."""
+        """Only states in memory; `on_disk` has the others."""
         return self._hot.snapshot()
 
     def on_disk(self) -> Iterator[StatePart]:
-        """Reads small parts, one at a time. Where states can be merged, several parts may have one key: merge them in
-        this order, and the states in memory last."""
+        """Read small parts, one at a time. If states can be merged, several parts may have one key: merge them in this
+        order, and the states in memory last."""
         if self._shelf is not None:
             yield from self._shelf.read()
 
     def gone(self) -> Gone | None:
-        """As of any store; None also once anything was spilled."""
+        """None once anything was spilled."""
         return self._hot.gone() if self._shelf is None else None
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
-        """As of any store; False also once anything was spilled."""
+        """False once anything was spilled."""
         return self._shelf is None and self._hot.begin_sweep(sweep, only_changed=only_changed)
 
     def sweep(self, most: int) -> bool:
@@ -167,11 +167,11 @@ class BoundedStates(States[StatePart]):
         self._hot.end_sweep()
 
     def preview(self, key: KeyName) -> Reduced:
-        """Finishes copies, read from disk: what `finish` changes is thrown away."""
+        """Finishes copies, read from disk."""
         return self._hot.preview(key) if self._shelf is None else self._share(self._flush(), key)
 
     def finish(self, key: KeyName) -> Reduced:
-        """Finishes one range of hashes after the other. The rows lie on disk until somebody reads them."""
+        """Finishes one range of hashes after another. The rows stay on disk until they are read."""
         if self._shelf is None:
             return self._hot.finish(key)
         share = self._share(self._flush(), key)
@@ -183,7 +183,7 @@ class BoundedStates(States[StatePart]):
         return _least(self._hot.first_open, self._first_spilled)
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
-        """Where a window that ends by then may lie on disk, closes one range of hashes after the other."""
+        """If such a window may be on disk, closes one range of hashes after another."""
         if self._first_spilled is None or self._first_spilled > until:
             return self._hot.close(until, key)
         shelf, shares = self._flush(), []
@@ -240,7 +240,7 @@ class BoundedStates(States[StatePart]):
         self._shrink()
 
     def _touch(self, keys: pa.Array, hashes: Hashes) -> None:
-        """Have the states of these keys in memory, unless what is there can be merged."""
+        """Load the states of these keys, unless states can be merged."""
         self._now += 1
         self._touched[hashes >> _STRETCH_BITS] = self._now
         if self._shelf is None or self._receiver.can_merge:
@@ -251,8 +251,8 @@ class BoundedStates(States[StatePart]):
             self._hot.install(part)
 
     def _shrink(self) -> None:
-        """If states take too much memory, put half of them on the shelf. A join puts all of its rows, as it reads none
-        before the end."""
+        """If states take too much memory, shelve half of them. A join shelves all its rows: it reads none before the
+        end."""
         if self._receiver.takes_objects and self._unmeasured * _MEASURED < self._hot.size:
             return
         self._unmeasured, self.held = 0, self._hot.nbytes
@@ -274,7 +274,7 @@ class BoundedStates(States[StatePart]):
         return self._move(self._parts, interval)
 
     def _move(self, stretches: npt.NDArray[np.int32], interval: Interval = ALL_HASHES) -> Shelf:
-        """Put the keys on the shelf whose stretches are in a part, part by part."""
+        """Shelve the keys whose stretches are in a part, part by part."""
         if self._shelf is None:
             room, can_merge = self._room, self._receiver.can_merge
             self._shelf = Runs(self._receiver, room) if can_merge else Embedded(room)

@@ -1,8 +1,7 @@
-"""How much memory the states of a task may take, and where on local disk the others lie, to be read again by the hashes
-of their keys.
+"""The memory for a task's states, and local disk for the others, to be read again by the hashes of their keys.
 
-Files have no name, so that nothing of them outlives the process, however it ends. What needs a name lies in a directory
-of the process's own; one that a dead process left is removed by the next that needs one.
+Files have no name, so nothing outlives the process, however it ends. What needs a name is in a directory of the
+process; the next process that needs one removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ _PIECES = 32
 _LEAST_PIECE = 4096
 
 BINS = 4096
-"""Equal stretches of the hash circle, by which it is known how much lies where."""
+"""Equal stretches of the hash circle, for which sizes are tracked."""
 
 BIN_BITS = 20
-"""The hashes of a stretch differ in the last bits alone, this number of them."""
+"""Hashes in a stretch differ only in this many last bits."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a task has for its states.
+    """Memory and disk for a task's states.
 
     Attributes:
         memory: bytes of it.
@@ -59,7 +58,7 @@ class Room:
 
     @property
     def piece(self) -> int:
-        """Bytes of spilled states that are in memory together. They are few, as merging takes several times as much."""
+        """Bytes of spilled states in memory at a time; few, as merging takes several times as much."""
         return max(_LEAST_PIECE, self.memory // _PIECES)
 
     @property
@@ -76,7 +75,7 @@ class Room:
             raise JobFailedError(f"states cannot be spilled to {self.place}: {why(error)}; {mend}") from None
 
     def file(self) -> BinaryIO:
-        """A file without a name, for this user alone. The system removes it when it is closed."""
+        """An unnamed file, for this user alone. The system removes it when it is closed."""
         with self.writing():
             self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cast(BinaryIO, TemporaryFile(prefix=_PREFIX, dir=self.place))
@@ -93,7 +92,7 @@ class Room:
             return self.dumps(found)
 
     def on_disk(self, table: pa.Table) -> pa.Table:
-        """The same table, mapped from a file: the system keeps in memory only the pages in use."""
+        """The table mapped from a file: only the pages in use are in memory."""
         if not table.nbytes:
             return table
         with self.writing(), self.file() as file:
@@ -131,11 +130,11 @@ class Shelf(ABC):
 
     @abstractmethod
     def put(self, part: StatePart) -> None:
-        """Take in states. If it has states of the same keys already, reading gives both, to be merged by the reader."""
+        """If it already has states of these keys, reading gives both, and the reader merges them."""
 
     @abstractmethod
     def read(self, interval: Interval = ALL_HASHES) -> Iterator[StatePart]:
-        """The states of all keys with these hashes, the oldest first where a key has several."""
+        """The states of keys with these hashes, the oldest first if a key has several."""
 
     @abstractmethod
     def drop(self, interval: Interval) -> None:
@@ -143,15 +142,14 @@ class Shelf(ABC):
 
     @abstractmethod
     def recall(self, hashes: Hashes) -> StatePart | None:
-        """Give back the states of keys with one of these hashes, which cannot be merged with others; None without
-        any."""
+        """Take out the states of keys with one of these hashes, if states cannot be merged; None without any."""
 
     @abstractmethod
     def close(self) -> None:
         """Forget all."""
 
     def cuts(self, size: int, within: Interval = ALL_HASHES) -> list[Interval]:
-        """Intervals that together are `within`, each with at most about `size` bytes."""
+        """Intervals that cover `within`, with at most about `size` bytes each."""
         bins = np.cumsum(self._sizes()) // max(1, size)
         starts = ((np.flatnonzero(np.diff(bins)) + 1).astype(np.int64) << BIN_BITS).tolist()
         first, last = within
@@ -160,7 +158,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def _sizes(self) -> npt.NDArray[np.float64]:
-        """About how many bytes lie in each stretch, shape (BINS,)."""
+        """Bytes in each stretch, approximately; shape (BINS,)."""
 
 
 def bins_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
@@ -170,7 +168,7 @@ def bins_of(hashes: Hashes) -> npt.NDArray[np.uint32]:
 
 @dataclass(frozen=True)
 class Everything:
-    """The owner of all keys is 0."""
+    """All keys have owner 0."""
 
     seed: int
 
