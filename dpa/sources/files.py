@@ -43,10 +43,23 @@ class DataFile(Protocol):
     def groups(self) -> tuple[int, ...]:
         """Rows of each group that is read as a whole, such as a row group of Parquet."""
 
-    def split(
-        self, groups: tuple[int, ...], rows: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
-    ) -> Split:
+    def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> Split:
         """The split of the groups of these numbers; `rows`: of all of them."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What splits read of a file.
+
+    Attributes:
+        columns: those to read; None: all.
+        dictionary: those to decode as dictionaries.
+        schema: the columns to read, as the file has them.
+    """
+
+    columns: tuple[str, ...] | None
+    dictionary: tuple[str, ...]
+    schema: pa.Schema
 
 
 @dataclass(frozen=True)
@@ -112,15 +125,23 @@ class FileTable(Feed):
         encoded = tuple(name for name in self.dictionary if name in read.names and _is_bytes(read.field(name).type))
         encoded = tuple(name for name in encoded if name not in self.united.widened)
         return [
-            self._split(file, groups, rows, encoded)
+            split
             for file in self.files
-            for groups, rows in _packed(file.groups, split_rows)
+            for split in self._splits(file, _packed(file.groups, split_rows), encoded, read)
         ]
 
-    def _split(self, file: DataFile, groups: tuple[int, ...], rows: int, dictionary: tuple[str, ...]) -> Split:
-        split = file.split(groups, rows, self.columns, dictionary)
-        is_alike = not self.united.refused and only(file.schema, self.columns) == self.united.read(self.columns)
-        return split if is_alike else UnitedSplit(split, self.united.known)
+    def _splits(
+        self,
+        file: DataFile,
+        packs: Sequence[tuple[tuple[int, ...], int]],
+        dictionary: tuple[str, ...],
+        read: pa.Schema,
+    ) -> Iterator[Split]:
+        reading = Reading(self.columns, dictionary, only(file.schema, self.columns))
+        is_alike = not self.united.refused and reading.schema == read
+        for groups, rows in packs:
+            split = file.split(groups, rows, reading)
+            yield split if is_alike else UnitedSplit(split, self.united.known)
 
     def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for split in self.splits(_ROWS_AT_A_TIME):
@@ -136,7 +157,10 @@ class FileTable(Feed):
         groups = [(file, index) for file in self.files for index, rows in enumerate(file.groups) if rows]
         if len(groups) > _SAMPLED_GROUPS:
             groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
-        splits = [self._split(file, (index,), file.groups[index], ()) for file, index in groups]
+        read = self.united.read(self.columns)
+        splits = [
+            split for file, index in groups for split in self._splits(file, [((index,), file.groups[index])], (), read)
+        ]
         parts = [(split.rows, partial(table_of, [split])) for split in splits]
         drawn = drawn_from(parts, max_rows, random, enough)
         return pa.concat_tables(drawn, promote_options="default") if drawn else self.schema.empty_table()

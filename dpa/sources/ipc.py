@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.columns import only
-from dpa.sources.files import opened_again
+from dpa.sources.files import Reading, opened_again
 from dpa.sources.paths import Location
 
 
@@ -58,10 +58,8 @@ class IpcFile:
     groups: tuple[int, ...]
     size: int
 
-    def split(
-        self, groups: tuple[int, ...], rows: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
-    ) -> IpcSplit:
-        return IpcSplit(self.path, groups, rows, columns, self.size)
+    def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> IpcSplit:
+        return IpcSplit(self.path, groups, rows, reading.columns, self.size)
 
 
 def ipc_file(location: Location) -> IpcFile:

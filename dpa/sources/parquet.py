@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
-from dpa.sources.columns import only
-from dpa.sources.files import FileTable, file_table
+from dpa.sources.files import FileTable, Reading, file_table
 from dpa.sources.paths import Location
 from dpa.sources.splits import ParquetSplit, Split
 
@@ -29,10 +28,8 @@ class ParquetFile:
     groups: tuple[int, ...]
     size: int
 
-    def split(
-        self, groups: tuple[int, ...], rows: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
-    ) -> ParquetSplit:
-        return ParquetSplit(self.path, groups, rows, columns, dictionary, only(self.schema, columns), self.size)
+    def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> ParquetSplit:
+        return ParquetSplit(self.path, groups, rows, reading.columns, reading.dictionary, reading.schema, self.size)
 
     def splits(
         self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dpa._util.inference import as_type, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only, require_columns
-from dpa.sources.files import FileTable, opened_again
+from dpa.sources.files import FileTable, Reading, opened_again
 from dpa.sources.formats import COMPRESSED
 from dpa.sources.paths import Location, prefix_of
 from dpa.sources.records import BOM, NEWLINE, LineFormat
@@ -221,12 +221,10 @@ class ScanFile:
     begin: int
     size: int
 
-    def split(
-        self, groups: tuple[int, ...], rows: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
-    ) -> ScanSplit:
+    def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> ScanSplit:
         start = self.ends[groups[0] - 1] if groups[0] else self.begin
         stop = self.ends[groups[-1]]
-        return ScanSplit(self.path, self.format, self.names, self.schema, columns, start, stop, self.size, rows)
+        return ScanSplit(self.path, self.format, self.names, self.schema, reading.columns, start, stop, self.size, rows)
 
 
 def scanned(table: FileTable) -> FileTable:

@@ -61,14 +61,15 @@ def united(files: Iterable[tuple[str, pa.Schema]], *, allow_missing: bool = Fals
         first.setdefault(schema.remove_metadata(), (path, schema))
     if len(first) == 1:
         return United(next(iter(first.values()))[1], {}, {})
-    schemas = [(path, known_schema(schema)) for path, schema in first.values()]
+    cleared = ((path, known_schema(schema)) for path, schema in first.values())
+    tables = [(path, dict(zip(schema.names, schema.types, strict=True))) for path, schema in cleared]
     kinds, widened, refused = {}, {}, {}
-    for name in dict.fromkeys(name for _, schema in schemas for name in schema.names):
+    for name in dict.fromkeys(name for _, columns in tables for name in columns):
         found: list[tuple[pa.DataType, str]] = []
-        for path, schema in schemas:
-            if name in schema.names and all(schema.field(name).type != kind for kind, _ in found):
-                found.append((schema.field(name).type, path))
-        lacking = next((path for path, schema in schemas if name not in schema.names), None)
+        for path, columns in tables:
+            if name in columns and all(columns[name] != kind for kind, _ in found):
+                found.append((columns[name], path))
+        lacking = next((path for path, columns in tables if name not in columns), None)
         common = widest([kind for kind, _ in found])
         kinds[name] = found[0][0] if common is None else common
         if lacking is not None and not allow_missing:
