@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpa._util.lazy_pandas import import_pandas_late
-from dpa.config import ExecutorConfig
+from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.config.stages import OPERATIONS
 from dpa.driver.looking import FIRST_ROWS, Looking, taken_by
 from dpa.errors import DpaError
+from dpa.operators import ON_COLUMNS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -132,9 +133,12 @@ def _does(given: Mapping[str, Any]) -> str:
 def _short(word: str, what: Any) -> str:
     if isinstance(what, ExecutorConfig):
         return what.use.rpartition(":")[2].rpartition(".")[2].strip()
+    if word in {kind.value for kind in ON_COLUMNS} and isinstance(what, Mapping):
+        what = [f"{name} = {text}" for name, text in what.items()]
     if isinstance(what, Mapping):
         if what.get("format") == "given":
             return "a table"
         own = _NAMED.get(word)
         what = [*what] if own is None else [what[name] for name in own if name in what][:1]
-    return ", ".join(map(str, what)) if isinstance(what, list | tuple) else str(what)
+    text = ", ".join(map(str, what)) if isinstance(what, list | tuple) else str(what)
+    return text.replace(MADE_IN_PYTHON, "")

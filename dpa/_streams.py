@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpa._looks import Looks
-from dpa.config import ExecutorConfig
+from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.errors import ConfigError
 from dpa.windows.options import Windows
 
@@ -49,10 +51,42 @@ class Stream(Looks):
         """Make any number of rows of each row; `function` returns or yields records. Otherwise as `map`."""
         return self._changed("flat_map", function, name, options)
 
-    def filter(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """Keep the rows for which `function` is true; of batches, marked `batch_filter`, it returns an array of
-        booleans. Otherwise as `map`."""
-        return self._changed("filter", function, name, options)
+    def filter(self, condition: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Keep the rows for which a condition is true: an expression of polars, a SQL text such as `cents > 0`, or a
+        function. A function of batches, marked `batch_filter`, returns an array of booleans. Otherwise as `map`."""
+        names_function = isinstance(condition, str) and re.fullmatch(r"[\w.]+:[\w.]+", condition)
+        if names_function or not (isinstance(condition, str) or _is_expression(condition)):
+            return self._changed("filter", condition, name, options)
+        return self._on_columns("filter", [condition], {}, name, options)
+
+    def with_columns(self, *expressions: Any, **named: Any) -> Stream:
+        """Add columns, or change those of the same names.
+
+        Args:
+            expressions: of polars, or SQL texts such as `cents / 100 AS euros`.
+            named: expressions by the name of the column that each makes.
+        """
+        return self._on_columns("with_columns", expressions, named)
+
+    def select(self, *expressions: Any, **named: Any) -> Stream:
+        """Make rows of these columns alone; otherwise as `with_columns`."""
+        return self._on_columns("select", expressions, named)
+
+    def drop(self, *columns: str, name: str | None = None, **options: Any) -> Stream:
+        """Leave out columns."""
+        return self._on_columns("drop", columns, {}, name, options)
+
+    def rename(self, columns: Mapping[str, str], *, name: str | None = None, **options: Any) -> Stream:
+        """Give columns other names; `columns` has the new ones by the old ones."""
+        return self._on_columns("rename", (), columns, name, options)
+
+    def explode(self, *columns: str, name: str | None = None, **options: Any) -> Stream:
+        """Make a row of each element of a list column. Those of several must be as long as each other in each row."""
+        return self._on_columns("explode", columns, {}, name, options)
+
+    def unnest(self, *columns: str, name: str | None = None, **options: Any) -> Stream:
+        """Make columns of the fields of struct columns."""
+        return self._on_columns("unnest", columns, {}, name, options)
 
     def window(self, windows: Windows | None, *, name: str | None = None, **options: Any) -> Stream:
         """Put each row into windows of its time, which is a part of every key from here on: what follows by key works
@@ -151,6 +185,28 @@ class Stream(Looks):
         self.flow._give(step, {word: self.flow._section(step, word, function)})
         return Stream(self.flow, step)
 
+    def _on_columns(
+        self,
+        word: str,
+        given: Sequence[Any],
+        named: Mapping[str, Any],
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Stream:
+        from dpa.columns.verbs import query_of  # polars, which no program without expressions needs
+
+        try:
+            made = query_of(word, given, named)
+        except ConfigError as error:
+            raise ConfigError(f"the step {name or word!r}: {error.message}") from None
+        step = self.flow._add(name, word, {"from": [self.step]}, options or {})
+        texts = [each if isinstance(each, str) else f"{MADE_IN_PYTHON}{each}" for each in given]
+        by_name = {key: each if isinstance(each, str) else f"{MADE_IN_PYTHON}{each}" for key, each in named.items()}
+        listed = [*texts, *(f'{text} AS "{key}"' for key, text in by_name.items())]
+        self.flow._give(step, {word: texts[0] if word == "filter" else listed if texts else by_name})
+        self.flow._objects[f"stages.{step}.{word}"] = made
+        return Stream(self.flow, step)
+
     def _require_same_flow(self, other: Stream | KeyedRows) -> None:
         if other.flow is not self.flow:
             raise ConfigError(
@@ -218,6 +274,11 @@ class KeyedRows:
         for section in sections:
             self.flow._give(step, section)
         return Stream(self.flow, step)
+
+
+def _is_expression(given: object) -> bool:
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(given, polars.Expr)
 
 
 def _kind(given: object) -> str:

@@ -247,6 +247,12 @@ class Process(ABC, Generic[S, V]):
         return ()
 
 
+class SelfNamed:
+    """An executor whose text is its name in messages, with all that it does; `step` is the name of the job's step."""
+
+    step: str = ""
+
+
 AnyMapper = Mapper | BatchMapper
 AnyReducer = Reducer[Any, Any] | BatchReducer
 
@@ -406,5 +412,15 @@ def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[
 def name_of(executor: object) -> str:
     """`module.Name` of a function, a class, an executor, or the function that it wraps, for messages."""
     inner: Any = executor.function if isinstance(executor, FunctionExecutor) else executor
+    if isinstance(inner, SelfNamed):
+        return str(inner)
     inner = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"
+
+
+def called(executor: object, method: str) -> str:
+    """How messages name the call of a method."""
+    inner = executor.function if isinstance(executor, FunctionExecutor) else executor
+    if isinstance(inner, SelfNamed):
+        return f"{inner.step}: {inner}" if inner.step else str(inner)
+    return f"{name_of(executor)}.{method}"

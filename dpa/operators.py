@@ -27,11 +27,20 @@ class RowKind(Enum):
     MAP = "map"
     FLAT_MAP = "flat_map"
     FILTER = "filter"
+    WITH_COLUMNS = "with_columns"
+    SELECT = "select"
+    DROP = "drop"
+    RENAME = "rename"
+    EXPLODE = "explode"
+    UNNEST = "unnest"
     WINDOW = "window"
     KEY = "key_by"
 
 
-MAKING = (RowKind.MAP, RowKind.FLAT_MAP)  # rows of other columns
+ON_COLUMNS = tuple(RowKind)[3:9]
+"""What is said in expressions and names of columns alone."""
+
+MAKING = (RowKind.MAP, RowKind.FLAT_MAP, *ON_COLUMNS)  # rows of other columns
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class RowOperator(FunctionExecutor):
 
     Attributes:
         kind: `MAP` makes a row of each row, `FLAT_MAP` any number, `FILTER` keeps some, `WINDOW` puts
-            each into windows, `KEY` returns a row's key.
+            each into windows, `KEY` returns a row's key; the others are as in polars.
         function: called with each row, a dict by column name, and returns a dict, an iterable of dicts, whether to keep
             the row, or its key. With `on_batches` it is called with Arrow record batches and returns a batch or table,
             or, of a filter, an array of booleans.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +12,8 @@ import pyarrow as pa
 
 from dpa._util.inference import no_rows
 from dpa.columns.arrow import to_batch, to_frame
+from dpa.errors import TableError
+from dpa.executors import SelfNamed
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class Verb:
     new: tuple[str, ...] = ()
     text: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.word}({self.text})"
+
     def lazy(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         if self.word == "rename":
             return frame.rename(dict(zip(self.columns, self.new, strict=True)))
@@ -51,7 +57,7 @@ class Verb:
             done = getattr(frame, self.word)(*self.expressions)
             return done
         made = [f"dpa.sql.{number}" for number in range(len(texts))]
-        listed = ", ".join(f'{each.text} AS "{name}"' for each, name in zip(texts, made, strict=True))
+        listed = ", ".join(f'{each.text}\n AS "{name}"' for each, name in zip(texts, made, strict=True))
         names = dict(zip(texts, made, strict=True))
         expressions = [_named(names[each], each.name) if isinstance(each, Sql) else each for each in self.expressions]
         done = getattr(frame.sql(f"SELECT *, {listed} FROM self"), self.word)(*expressions)
@@ -59,6 +65,7 @@ class Verb:
 
     def passes_on(self, columns: Mapping[str, pa.Field], frame: pl.LazyFrame) -> dict[str, pa.Field]:
         """Those of `columns` that rows still have as they were, under their new names; `frame` has the rows before."""
+        self._check_columns(frame)
         if self.word == "filter":
             return dict(columns)
         if self.word == "rename":
@@ -79,16 +86,27 @@ class Verb:
                     kept[name] = columns[old]
         return kept
 
+    def _check_columns(self, frame: pl.LazyFrame) -> None:
+        schema = frame.collect_schema() if self.columns else pl.Schema()
+        for name in self.columns:
+            if name not in schema:
+                close = difflib.get_close_matches(name, schema.names(), n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise TableError(f"there is no column {name!r} among {', '.join(schema.names())}{hint}")
+            if self.word == "explode" and not schema[name].is_nested():
+                raise TableError(f"the column {name!r} is {schema[name]}, and `explode` needs lists")
+
 
 def _named(column: str, name: str) -> pl.Expr:
     return pl.col(column).alias(name) if name else pl.col(column)
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
+class Query(SelfNamed):
     """Verbs in order, which polars optimizes as a whole. Called with a batch it returns another."""
 
     verbs: tuple[Verb, ...]
+    step: str = ""
 
     def then(self, other: Query) -> Query:
         return Query((*self.verbs, *other.verbs))
@@ -99,15 +117,17 @@ class Query:
         return frame
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises polars.exceptions.PolarsError, or what a function inside of an expression raises."""
-        return to_batch(self.lazy(to_frame(batch).lazy()).collect(), self.passed_on(batch.schema))
+        """Raises polars.exceptions.PolarsError, or what a function inside of an expression raises; TableError where a
+        column is missing, or is no list."""
+        like = self.passed_on(batch.schema)  # which also looks for what is wrong with the columns
+        return to_batch(self.lazy(to_frame(batch).lazy()).collect(), like)
 
     def passed_on(self, columns: pa.Schema) -> pa.Schema:
         """The columns of its rows, under their new names, that are those of its input as they were."""
         return _passed_on(self, columns)
 
     def __str__(self) -> str:
-        return ", ".join(verb.text for verb in self.verbs)
+        return ".".join(map(str, self.verbs))
 
 
 @lru_cache(maxsize=256)

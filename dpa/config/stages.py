@@ -62,6 +62,9 @@ OPERATIONS = {
     "map": Operation(frozenset({"schema", "on_error"})),
     "flat_map": Operation(frozenset({"schema", "on_error"})),
     "filter": Operation(frozenset({"on_error"})),
+    **dict.fromkeys(
+        ("with_columns", "select", "drop", "rename", "explode", "unnest"), Operation(frozenset({"on_error"}))
+    ),
     "window": Operation(frozenset({"on_error"})),
     "reduce": Operation(
         _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
@@ -115,6 +118,10 @@ KeyBy: TypeAlias = Annotated[
 ]
 """The columns of a key, or a function of a record that gives it; null: all records have one key."""
 
+
+SomeColumns: TypeAlias = Annotated[Columns, Field(min_length=1)]
+Expressions: TypeAlias = Annotated[Columns | dict[str, str], Field(min_length=1)]
+"""SQL expressions: one, several, or expressions by the name of the column that each makes."""
 
 _OTHER_WORDS = {
     **dict.fromkeys(("outer", "full_outer", "fullouter"), "full"),
@@ -176,7 +183,20 @@ class _Operation(Section):
     flat_map: Executor | None = None
     """Make any number of rows of each row, as `map` does."""
     filter: Executor | None = None
-    """Keep the rows for which a function is true; one of batches is marked `batch_filter`."""
+    """Keep the rows for which a function is true; one of batches is marked `batch_filter`. Or a SQL condition such as
+    `cents > 0`."""
+    with_columns: Expressions | None = None
+    """Add columns, or change them: SQL expressions by the names of columns, or a list as `[cents / 100 AS euros]`."""
+    select: Expressions | None = None
+    """Make rows of these columns alone; otherwise as `with_columns`."""
+    drop: SomeColumns | None = None
+    """Leave out a column, or several."""
+    rename: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    """Give columns other names: the new names by the old ones."""
+    explode: SomeColumns | None = None
+    """Make a row of each element of a list column; of several, whose lists are as long as each other."""
+    unnest: SomeColumns | None = None
+    """Make columns of the fields of a struct column, or several."""
     window: Window | None = None
     """Put each row into windows of its time, which are a part of every key from there on: sections of the step's own,
     `size` alone as a text such as `1m`, or `none`, from where rows are in no windows."""
@@ -197,8 +217,8 @@ class StepConfig(StageConfig, _Operation):
     """A step: what it does to which rows, and how its work is divided and kept even."""
 
     parallelism: Tasks | None = None
-    """Tasks of the step; null: 2 that read, 4 by key, 1 for one key of all records. `map`, `flat_map` and `filter` run
-    in the tasks before them, unless this gives them tasks of their own."""
+    """Tasks of the step; null: 2 that read, 4 by key, 1 for one key of all records. Changes of rows
+    run in the tasks before them, unless this gives them tasks of their own."""
     grouping: Grouping | None = None
     """How senders choose the task of a record; null: `ring`, or `shuffle` where rows have no key."""
     balance: Balance | None = None

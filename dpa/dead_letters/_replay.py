@@ -32,7 +32,7 @@ from dpa.execution.states import ColumnPart, KeyedPart, ObjectPart
 from dpa.executors import BatchReducer, Mapper, Reducer, name_of
 from dpa.local.backend import LocalBackend
 from dpa.logical.step import Keying, Step, StepInput
-from dpa.operators import RowKind, RowOperator
+from dpa.operators import MAKING, RowKind, RowOperator
 from dpa.protocol.graph import Tolerated
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.routing.hashing import hash_column
@@ -43,7 +43,7 @@ from dpa.sinks.sink import Sink
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import READING, Letter
 
-_ON_ROWS = ("map", "flat_map", "filter", "key_by", "map_batch")
+_ON_ROWS = (*(kind.value for kind in (*MAKING, RowKind.FILTER, RowKind.KEY)), "map_batch")
 """Methods whose letters have the row that they were given; those of others have a key and a value."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 from dpa._util.declared import Declared, schema_named, type_names
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
-from dpa.config import ExecutorConfig, JobFile, StepConfig
+from dpa.config import MADE_IN_PYTHON, ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig, TopConfig
 from dpa.driver._loading import loaded
 from dpa.driver._windows import in_windows
@@ -19,9 +20,9 @@ from dpa.errors import ConfigError
 from dpa.execution.receivers import KINDS, receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
-from dpa.executors import AnyMapper, BatchMapper, Mapper, as_mapper, as_process, as_reducer, name_of
+from dpa.executors import AnyMapper, BatchMapper, Mapper, SelfNamed, as_mapper, as_process, as_reducer, name_of
 from dpa.logical.step import Keying, Step, StepInput, in_order
-from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
+from dpa.operators import ON_COLUMNS, JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency
 from dpa.protocol.wire.addresses import RESERVED
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
@@ -29,6 +30,9 @@ from dpa.routing.keys import names_of
 
 _READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
 """Tasks of a step that does not say: one that reads or changes rows, one by key, one for one key of all records."""
+
+_EXECUTOR = re.compile(rf"{MADE_IN_PYTHON}|\s*[\w.]+:[\w.]+\s*$")
+"""What names a function; any other text of a filter is a condition."""
 
 _OF_TASKS = ("grouping", "balance", "limits", "testing")
 """Keys of a step that say something of its tasks."""
@@ -93,8 +97,29 @@ class _Builder:
             written_as=self._file.at,
         )
 
-    def _row_operator(self, word: str, section: ExecutorConfig) -> RowOperator:
+    def _on_columns(self, kind: RowKind, path: str, section: Any) -> RowOperator:
+        found = self._objects.get(path)
+        if found is None:
+            given = [section.use] if isinstance(section, ExecutorConfig) else section
+            named = given if isinstance(given, dict) else {}
+            for text in (*given, *named.values()):
+                if text.startswith(MADE_IN_PYTHON):
+                    loaded(self._file, path, ExecutorConfig(use=text))
+            from dpa.columns.verbs import query_of  # polars, which no driver of other jobs needs
+
+            with self._file.blaming(path, ConfigError):
+                found = query_of(kind.value, () if named else given, named)
+        return RowOperator(kind, replace(found, step=self._name), on_batches=True)
+
+    def _is_condition(self, path: str, section: ExecutorConfig) -> bool:
+        if path in self._objects:
+            return isinstance(self._objects[path], SelfNamed)
+        return not section.args and _EXECUTOR.match(section.use) is None
+
+    def _row_operator(self, word: str, section: Any) -> RowOperator:
         path, kind = self._at(word), RowKind(word)
+        if kind in ON_COLUMNS or (kind is RowKind.FILTER and self._is_condition(path, section)):
+            return self._on_columns(kind, path, section)
         makes_rows = kind in (RowKind.MAP, RowKind.FLAT_MAP)
 
         def operator(made: Any) -> RowOperator:

@@ -23,7 +23,7 @@ from dpa.driver.inputs import Inputs, OpenedInput, blaming
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 from dpa.logical.compilation import Compilation
-from dpa.operators import RowKind
+from dpa.operators import RowKind, RowOperator
 from dpa.sources.feed import Feed
 from dpa.sources.files import FileTable
 from dpa.sources.splits import MemorySplit, Split
@@ -233,13 +233,17 @@ class Looking:
             rows = given.feed.known_rows()
             for fused, _, _ in self._compilation.edges(given.name):
                 operators = [(step, each) for step in fused for each in step.receiver.operators]
-                if rows is None or not all(
-                    each.kind is RowKind.MAP and not each.on_batches and step.on_error == "fail"
-                    for step, each in operators
-                ):
+                if rows is None or not all(_gives_each(each) and step.on_error == "fail" for step, each in operators):
                     return None
                 total += rows
         return None if self._by_key else total
+
+
+def _gives_each(operator: RowOperator) -> bool:
+    """Whether it makes one row of each."""
+    if operator.query is None:
+        return operator.kind is RowKind.MAP and not operator.on_batches
+    return operator.kind not in (RowKind.FILTER, RowKind.EXPLODE)
 
 
 class _Input:

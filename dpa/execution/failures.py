@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from dpa.errors import ExecutorError
-from dpa.executors import name_of
+from dpa.executors import called, name_of
 from dpa.sources.records import Unread
 from dpa.tolerance import READING, UNREAD, ErrorCount, Letter, Origin, Tolerance
 
@@ -49,7 +49,7 @@ def executor_error(
     executor: object, method: str, on: str, error: BaseException, row: int | None = None
 ) -> UserCodeError:
     what, trace = _what(error), _trace(error)
-    message = f"{name_of(executor)}.{method} failed on {on}: {what}"
+    message = f"{called(executor, method)} failed on {on}: {what}"
     made = UserCodeError(message if trace == what else f"{message}\n{trace}")
     made.executor, made.method, made.on, made.error, made.row = executor, method, on, error, row
     return made
@@ -70,7 +70,8 @@ def tolerated(
     if tolerance is None:
         raise executor_error(executor, method, on, error) from None
     name, what = name_of(executor), type(error).__name__
-    count = ErrorCount(tolerance.step, what, tolerance.keeps, 1, f"{name}.{method} failed on {on}: {_what(error)}")
+    example = f"{called(executor, method)} failed on {on}: {_what(error)}"
+    count = ErrorCount(tolerance.step, what, tolerance.keeps, 1, example)
     letter = None
     if tolerance.keeps:
         letter = Letter(
@@ -126,7 +127,7 @@ def bisected(
 
 
 def at(executor: object, method: str, on: str) -> str:
-    return f"{name_of(executor)}.{method}, on {on}"
+    return f"{called(executor, method)}, on {on}"
 
 
 def shown(value: Any) -> str:
@@ -139,7 +140,7 @@ def _what(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """Without the frames of this package."""
+    """Without the frames of this package, and of polars between it and a function of the user's."""
     frames = traceback.TracebackException.from_exception(error)
     frames.stack = traceback.StackSummary.from_list([frame for frame in frames.stack if not _is_ours(frame.filename)])
     return "".join(frames.format()).rstrip()
@@ -162,7 +163,8 @@ def pickled(value: Any) -> bytes | None:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename.replace("\\", "/").rpartition("/dpa/execution/")[1] != ""
+    path = filename.replace("\\", "/")
+    return any(package in path for package in ("/dpa/execution/", "/dpa/columns/", "/site-packages/polars/"))
 
 
 def described(describe: Describe) -> Callable[[Callable[P, T]], Callable[P, T]]:

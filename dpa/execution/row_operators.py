@@ -3,10 +3,11 @@ once, whatever their number. A batch function sees each batch as it comes."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,9 +16,12 @@ from dpa.errors import DpaError, ExecutorError
 from dpa.execution._held import Unheld, to_show
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, described, executor_error, shown, tolerated
 from dpa.execution.rows import Rows, batch_of, origin_of, records_of, require_record
-from dpa.executors import Record, name_of
+from dpa.executors import Record, called
 from dpa.operators import RowKind, RowOperator
 from dpa.tolerance import Origin
+
+if TYPE_CHECKING:
+    from dpa.columns.query import Query
 
 Clock = Callable[[], float]
 
@@ -30,6 +34,11 @@ class Chunk:
     batch: pa.RecordBatch
     read: int
     origin: Origin
+
+    def part(self, start: int, stop: int, read: int) -> Chunk:
+        """Some of its rows."""
+        origin = self.origin.part(start, stop - start, self.batch.num_rows)
+        return Chunk(self.batch.slice(start, stop - start), read, origin)
 
 
 @dataclass(frozen=True)
@@ -53,14 +62,20 @@ def chunks_of(rows: Rows, most: int, origin: Origin | None = None) -> Iterator[C
 def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
     """At least one chunk for those that read rows. Raises ExecutorError where a function raises or returns what it must
     not."""
-    for on_batches, run in groupby(operators, lambda operator: operator.on_batches):
-        if on_batches:
+    for (on_batches, is_query, _), run in groupby(operators, _way):
+        if is_query:
+            chunks = _on_columns(tuple(run), chunks, limits.rows)
+        elif on_batches:
             for operator in run:
                 chunks = _on_batches(operator, chunks, limits.rows)
         else:
             for part in _up_to_declared(run):
                 chunks = _on_records(part, chunks, limits)
     return chunks
+
+
+def _way(operator: RowOperator) -> tuple[bool, bool, bool]:
+    return operator.on_batches, operator.query is not None, operator.tolerance is not None
 
 
 def _up_to_declared(run: Iterable[RowOperator]) -> Iterator[tuple[RowOperator, ...]]:
@@ -74,6 +89,41 @@ def _up_to_declared(run: Iterable[RowOperator]) -> Iterator[tuple[RowOperator, .
             part = []
     if part:
         yield tuple(part)
+
+
+@functools.lru_cache(maxsize=256)
+def fused(queries: tuple[Query, ...]) -> Query:
+    """One query of several in a row, the same one each time, as it knows what it has found out of its columns."""
+    return functools.reduce(lambda first, then: first.then(then), queries)
+
+
+def _on_columns(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
+    """All as one query. Where it fails they run one by one, which shows the one that fails."""
+    if len(operators) == 1:
+        yield from _on_batches(operators[0], chunks, most)
+        return
+    query = fused(tuple(filter(None, (operator.query for operator in operators))))
+    whole = replace(operators[-1], function=query, tolerance=None)
+    waiting: list[Chunk] = []
+    for each in chunks:
+        waiting.append(each)
+        while waiting:
+            chunk = waiting.pop()
+            rows = chunk.batch.num_rows
+            try:
+                made = iter([Chunk(part, 0, chunk.origin) for part in _cut(call_on_batch(whole, chunk.batch), most)])
+            except UserCodeError:
+                if rows > 1 and operators[0].tolerance is not None:
+                    # Polars computes no column that nobody takes, so it depends on the row alone whether it fails.
+                    waiting += [chunk.part(rows // 2, rows, read=0), chunk.part(0, rows // 2, read=chunk.read)]
+                    continue
+                made = iter([replace(chunk, read=0)])
+                for operator in operators:
+                    made = _on_batches(operator, made, most)
+            read = chunk.read
+            for part in made:
+                yield replace(part, read=read)
+                read = 0
 
 
 def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
@@ -119,7 +169,7 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
     rows, method = batch.num_rows, operator.kind.value
     try:
         found = operator.function(batch)
-        if operator.kind is RowKind.FILTER:
+        if operator.kind is RowKind.FILTER and operator.query is None:
             return pa.Table.from_batches([batch]).filter(_mask(found))
     except ExecutorError:
         raise
@@ -162,7 +212,7 @@ def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], lim
 
 
 def _method(operator: RowOperator) -> str:
-    return f"{name_of(operator)}.{operator.kind.value}"
+    return called(operator, operator.kind.value)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from dpa._util.inference import no_rows
 from dpa.config import ExecutorConfig
 from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.execution.arrivals import Aligned, Input, require_one_key, united
+from dpa.execution.failures import UserCodeError
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver
 from dpa.execution.row_operators import call_on_batch
@@ -26,6 +27,9 @@ from dpa.logical.step import Keying, Step, StepInput
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.routing.keys import names_of
 from dpa.windows.options import END, START
+
+_PLAN = ("Resolved plan", "This error", "\t")
+"""Beginnings of the parts of polars' errors that show its plan."""
 
 _STEP_SECONDS = 0.25
 """Seconds after which functions of a record hand over the records that they have made."""
@@ -74,7 +78,7 @@ class Columns:
         for step in self._steps:
             self._check_unions(step)
             self._check_sides(step)
-            self._check_time(step)
+            self._check_operators(step)
             for feed in step.feeds if step.is_stage else ():
                 known = self._taken(step, feed)
                 if known is not None:
@@ -194,14 +198,16 @@ class Columns:
         else:
             yield from chain.from_iterable(map(self._hiding, hidden))
 
-    def _check_time(self, step: Step) -> None:
-        for feed in step.feeds if step.word == "window" else ():
+    def _check_operators(self, step: Step) -> None:
+        """What works on columns of which it names some, or on their types."""
+        operators = [each for each in step.receiver.operators if each.kind is RowKind.WINDOW or each.query]
+        for feed in step.feeds if operators else ():
             known = self._taken(step, feed) if self._are_known([feed]) else None
-            for operator in step.receiver.operators if known is not None else ():
+            for operator in operators if known is not None else ():
                 try:
                     call_on_batch(operator, no_rows(known))
                 except ExecutorError as error:
-                    raise ConfigError(str(error), step.at("window")) from None
+                    raise ConfigError(_without_place(error), step.at(step.word)) from None
 
     def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
         rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
@@ -223,6 +229,14 @@ class Columns:
             require_one_key(keys)
         except ConfigError as error:
             raise ConfigError(error.message, step.at(_written_as("key", step, step.feeds[-1]))) from None
+
+
+def _without_place(error: ExecutorError) -> str:
+    """Of an expression, what is wrong and what would be right, without the plan that polars had made so far."""
+    if not isinstance(error, UserCodeError):
+        return str(error)
+    parts = str(error.error).strip().split("\n\n")
+    return f"{name_of(error.executor)}: {'; '.join(part for part in parts if not part.startswith(_PLAN))}"
 
 
 def _names_sides(step: Step) -> bool:

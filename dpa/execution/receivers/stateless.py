@@ -17,12 +17,15 @@ from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.execution.windowing import Assign
-from dpa.executors import name_of
+from dpa.executors import called, name_of
 from dpa.operators import MAKING, RowOperator
 from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
 from dpa.tolerance import Origin, Tolerance
+
+_SHOWN = 80
+"""Most characters of expressions in plans and pictures."""
 
 _ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
 """A block is one quantum, small enough to hand over whole."""
@@ -64,6 +67,9 @@ class StatelessReceiver(Receiver):
             return "union"
         if self._assign is not None:
             return self._assign.windows.describe()
+        if self.executor.query is not None:
+            text = name_of(self.executor)
+            return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         return f"{self.executor.kind.value} {name_of(self.executor).rpartition('.')[2]}"
 
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
@@ -75,7 +81,7 @@ class StatelessReceiver(Receiver):
             schema = pa.schema([(name, pa.null()) for name in schema.names])  # they go by types that are not known
         found = NOTHING_KNOWN if schema is None else Known(schema, extent)
         for operator in self.operators:
-            found = as_declared(found, operator.declared, f"{name_of(operator)}.{operator.kind.value}")
+            found = as_declared(found, operator.declared, called(operator, operator.kind.value))
         return found
 
     def own_store(self) -> States[Any]:

@@ -192,7 +192,8 @@ ERRORS = {
     ),
     "nothing": (
         step("parallelism: 3"),
-        "4: stages.counts: give one of read, map, flat_map, filter, window, reduce, process, join, top_k",
+        "4: stages.counts: give one of read, map, flat_map, filter, with_columns, select, drop, rename, explode, "
+        "unnest, window, reduce, process, join, top_k",
     ),
     "an input that nobody takes": (
         step(COUNT) + "  more: {read: {format: records, records: [1]}}\n",

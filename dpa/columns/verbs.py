@@ -1,0 +1,73 @@
+"""Verbs on columns, made of what users write: expressions of polars, SQL texts, names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from dpa.columns._rowwise import check_rowwise, has_rows
+from dpa.columns._text import expression_of
+from dpa.columns.query import Query, Sql, Verb
+from dpa.errors import ConfigError
+
+_OF_NAMES = ("drop", "explode", "unnest")
+
+
+def query_of(word: str, given: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> Query:
+    """A query of one verb.
+
+    Args:
+        word: one of those of `Verb`.
+        given: of `filter`, `with_columns` and `select` expressions or SQL texts; of others names of columns.
+        named: of `with_columns` and `select` expressions by the names of what they make; of `rename` new names by old.
+
+    Raises:
+        ConfigError: something else is given, or none, or an expression that cannot be one of a row.
+    """
+    named = named or {}
+    if word == "rename":
+        return Query((_rename(given, named),))
+    if word in _OF_NAMES:
+        names = tuple(given)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"`{word}` needs names of columns, and this is {_listed(given)}")
+        return Query((Verb(word, columns=names, text=", ".join(names)),))
+    if not given and not named:
+        raise ConfigError(f"`{word}` needs an expression")
+    expressions = [_expression(word, each) for each in given]
+    expressions += [_aliased(_expression(word, each), name) for name, each in named.items()]
+    if word == "select" and not any(isinstance(each, Sql) or has_rows(each) for each in expressions):
+        raise ConfigError("`select` needs a column, as a value alone is no row: use `with_columns` before")
+    texts = [*map(str, given), *(f"{name} = {each}" for name, each in named.items())]
+    return Query((Verb(word, tuple(expressions), text=", ".join(texts)),))
+
+
+def _rename(given: Sequence[Any], named: Mapping[str, Any]) -> Verb:
+    if given or not named or not all(isinstance(name, str) for pair in named.items() for name in pair):
+        raise ConfigError(f"`rename` needs new names by old ones, as {{'old': 'new'}}, and this is {_listed(given)}")
+    return Verb(
+        "rename", columns=(*named,), new=(*named.values(),), text=", ".join(f"{old} = {named[old]}" for old in named)
+    )
+
+
+def _expression(word: str, given: Any) -> pl.Expr | Sql:
+    if isinstance(given, str):
+        return expression_of(given)
+    if not isinstance(given, pl.Expr):
+        raise ConfigError(f"`{word}` needs expressions of polars or SQL texts, and this is {_listed([given])}")
+    try:
+        check_rowwise(given)
+    except pl.exceptions.PolarsError as error:
+        raise ConfigError(f"{given} cannot be sent to tasks: {error}") from None
+    return given
+
+
+def _aliased(expression: pl.Expr | Sql, name: str) -> pl.Expr | Sql:
+    return replace(expression, name=name) if isinstance(expression, Sql) else expression.alias(name)
+
+
+def _listed(given: Sequence[Any]) -> str:
+    return ", ".join(map(repr, given)) or "none"
