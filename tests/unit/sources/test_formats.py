@@ -11,6 +11,7 @@ import pytest
 
 from dpa import Flow
 from dpa.aggregates import Count
+from dpa.config import parse
 from dpa.config.inputs import InputConfig
 from dpa.errors import ConfigError, TableError
 from dpa.sources.formats import format_found, format_of
@@ -59,6 +60,22 @@ def test_csv_of_no_named_format_has_a_header_and_types_unless_options_say_otherw
     assert InputConfig(path="a.csv").options == {"header": "true", "inferSchema": "true"}
     assert InputConfig(path="a.csv", options={"Header": False}).options == {"inferSchema": "true", "Header": "false"}
     assert InputConfig(path="a.csv", format="csv").options == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"path": "a.csv"},
+        {"path": "a.csv", "in_place": True, "columns": {"word": "string"}},
+        {"path": "a.feather", "allow_missing_columns": True},
+        {"path": "words"},
+    ],
+)
+def test_a_resolved_job_reads_the_same_input(given: dict[str, Any]) -> None:
+    config = parse({"input": given, "reducer": "count"}).config
+    assert parse(config.resolved()).config.input == config.input
+    stages = parse({"stages": {"rows": {"read": given}}}).config
+    assert parse(stages.resolved()).config.stages["rows"].read == config.input
 
 
 def test_an_input_without_path_and_format_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Files of one input whose columns differ: they go together by name, each column as the widest type."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -16,6 +17,7 @@ from dpa import Flow
 from dpa.aggregates import Sum
 from dpa.columns.arrow import held, to_batch
 from dpa.errors import ConfigError, TableError
+from dpa.report import show_plan
 from dpa.sources.files import FileTable, file_table
 from dpa.sources.ipc import ipc_file
 from dpa.sources.parquet import parquet_table
@@ -189,7 +191,9 @@ def test_a_split_that_is_widened_is_read_on_from_any_row(files: Any) -> None:
     assert [value for batch in FirstRows(split, 3).batches(2) for value in batch["n"].to_pylist()] == [0, 1, 2]
 
 
-def test_a_flow_adds_up_a_column_of_two_widths_and_its_plan_says_so(tmp_path: Path) -> None:
+def test_a_flow_adds_up_a_column_of_two_widths_and_its_plan_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pq.write_table(pa.table({"word": ["a", "b"], "n": of([1, 2], pa.int32())}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"n": [2**40], "word": of(["a"], pa.large_string())}), tmp_path / "2.parquet")
     flow = Flow("widened")
@@ -198,6 +202,8 @@ def test_a_flow_adds_up_a_column_of_two_widths_and_its_plan_says_so(tmp_path: Pa
     assert sorted((row["word"], row["n"]) for row in found) == [("a", 2**40 + 1), ("b", 2)]
     source, _ = flow.forecast().stages
     assert source.widened == ("word to large_string", "n to int64")
+    show_plan(flow.forecast(), sys.stdout)
+    assert "files differ: word to large_string, n to int64" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_flow_reads_null_for_missing_columns_if_it_says_so(tmp_path: Path) -> None:
