@@ -35,6 +35,9 @@ _OTHER = {"result": "reference", "reference": "result"}
 _FEW = 2_000
 """Most rows left of a table that are each compared with every one of the other."""
 
+_UNUSED = "\0"
+"""How no name of a column ends."""
+
 _LONGEST_ROW = 400
 """Characters of a row that a sentence shows."""
 
@@ -51,7 +54,9 @@ class Comparison:
     differences: tuple[str, ...] = ()
 
 
-def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float = 0.0) -> Comparison:
+def compare(
+    result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float | Mapping[str, float] = 0.0
+) -> Comparison:
     """Compare two tables that should have the same columns and rows, in any order.
 
     Null equals null, also as a key, and NaN equals NaN. The width of integers, the order of columns and the layout of
@@ -60,13 +65,16 @@ def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: floa
     Args:
         key: the column that rows are matched by, or the columns of a composite key. `()`: no key; then rows are paired
             off as `_Bags` does, which also names its limit.
-        tolerance: the greatest relative difference of two equal numbers, |a - b| / max(|a|, |b|).
+        tolerance: the greatest relative difference of two equal numbers, |a - b| / max(|a|, |b|); or of those of
+            columns by name, 0 for others.
     """
+    of_columns = tolerance if isinstance(tolerance, Mapping) else dict.fromkeys(result.column_names, tolerance)
+    tolerances = {name: of_columns.get(name, 0.0) for name in result.column_names}
     differences = _about_columns(result, reference, key)
     if not differences:
         try:
             keyed = bool(names_of(key))
-            rows = _Matching(result, reference, key, tolerance) if keyed else _Bags(result, reference, tolerance)
+            rows = _Matching(result, reference, key, tolerances) if keyed else _Bags(result, reference, tolerances)
             differences = rows.differences(_SHOWN)
         except IncomparableError as error:
             differences = [str(error)]
@@ -76,10 +84,10 @@ def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: floa
 class _Matching:
     """The rows of two tables matched by key, a composite one as a struct."""
 
-    def __init__(self, result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float) -> None:
+    def __init__(self, result: pa.Table, reference: pa.Table, key: KeyName, tolerances: Mapping[str, float]) -> None:
         self._tables = {"result": result, "reference": reference}
         self._key = key
-        self._tolerance = tolerance
+        self._tolerances = tolerances
         names = names_of(key)
         columns = [aligned(name, series_of(result, name), series_of(reference, name)) for name in names]
         here, there = (
@@ -94,7 +102,7 @@ class _Matching:
         pairs = found.filter(once)
         self._values = [name for name in result.column_names if name not in names]
         values = {name: {side: series_of(table, name) for side, table in self._tables.items()} for name in self._values}
-        unequal = pairs.filter(~_are_equal(values, pairs, tolerance))
+        unequal = pairs.filter(~_are_equal(values, pairs, tolerances))
         self._odd = pl.concat([found.filter(~once), unequal]).sort("key", nulls_last=False)
 
     def differences(self, shown: int) -> list[str]:
@@ -116,7 +124,7 @@ class _Matching:
         ]
         for name in self._values if not sentences else ():
             rows = [table.slice(found[side], 1) for side, table in self._tables.items()]
-            if not equal(name, series_of(rows[0], name), series_of(rows[1], name), self._tolerance)[0]:
+            if not equal(name, series_of(rows[0], name), series_of(rows[1], name), self._tolerances[name])[0]:
                 sentences.append(difference(subject, name, *(row[name][0].as_py() for row in rows)))
         return sentences
 
@@ -140,9 +148,9 @@ class _Bags:
     choice of pairs might match more.
     """
 
-    def __init__(self, result: pa.Table, reference: pa.Table, tolerance: float) -> None:
+    def __init__(self, result: pa.Table, reference: pa.Table, tolerances: Mapping[str, float]) -> None:
         self._tables = {"result": result, "reference": reference}
-        self._tolerance = tolerance
+        self._tolerances = tolerances
         self._columns = {
             name: dict(zip(_SIDES, aligned(name, series_of(result, name), series_of(reference, name)), strict=True))
             for name in result.column_names
@@ -150,7 +158,7 @@ class _Bags:
         kinds = {name: sides["result"].dtype for name, sides in self._columns.items()}
         self._exact = [name for name, kind in kinds.items() if not (kind.is_float() or kind.is_nested())]
         self._frames = {side: self._frame(side) for side in _SIDES}
-        no_numbers = [name for name in self._exact if not (tolerance and kinds[name].is_numeric())]
+        no_numbers = [name for name in self._exact if not (tolerances[name] and kinds[name].is_numeric())]
         rows = {side: frame["row"] for side, frame in self._frames.items()}
         # The exact columns come first, as sentences name rows by them. A missing row shifts the pairs of its identity,
         # which all columns mend. A number near another identity's is found by the columns that are no numbers.
@@ -175,9 +183,9 @@ class _Bags:
     def _frame(self, side: str) -> pl.DataFrame:
         """A table's columns in their form for sorting and joining, and floating ones also as they are."""
         columns = {name: sides[side] for name, sides in self._columns.items()}
-        digits = digits_of(self._tolerance)
+        digits = {name: digits_of(self._tolerances[name]) for name in columns}
         forms = [
-            steady(pl.col(name), column.dtype, self._columns[name][_OTHER[side]].dtype, digits).alias(_form(name))
+            steady(pl.col(name), column.dtype, self._columns[name][_OTHER[side]].dtype, digits[name]).alias(_form(name))
             for name, column in columns.items()
         ]
         floats = [pl.col(name).alias(f"~{name}") for name, column in columns.items() if column.dtype.is_float()]
@@ -187,10 +195,10 @@ class _Bags:
         """Of rows joined by identity and number, those that are alone or not equal."""
         forms = [_form(name) for name in identity]
         here, there = (_numbered(frame[rows[side]], forms, side) for side, frame in self._frames.items())
-        pairs = here.join(there, on=[*forms, "number"], how="full", nulls_equal=True, coalesce=True)
+        pairs = here.join(there, on=[*forms, "number"], how="full", nulls_equal=True, coalesce=True, suffix=_UNUSED)
         alone = pairs.filter(pl.any_horizontal(pl.col(*_SIDES).is_null()))
         both = pairs.drop_nulls(_SIDES)
-        return pl.concat([alone, both.filter(~_are_equal(self._columns, both, self._tolerance))])
+        return pl.concat([alone, both.filter(~_are_equal(self._columns, both, self._tolerances))])
 
     def _tried(self, rows: dict[str, pl.Series]) -> dict[str, pl.Series]:
         """Pair each row with the first that is equal, if few are left; returns the others."""
@@ -211,7 +219,7 @@ class _Bags:
         for name, sides in self._columns.items():
             values, value = sides[other].gather(rows), sides[side].gather([row]).new_from_index(0, len(rows))
             here, there = (values, value) if other == "result" else (value, values)
-            rows = rows.filter(equal(name, here, there, self._tolerance))
+            rows = rows.filter(equal(name, here, there, self._tolerances[name]))
         return rows
 
     def _apart(self, left: pl.DataFrame) -> pl.DataFrame:
@@ -245,8 +253,8 @@ class _Bags:
                 series_of(self._tables[side].slice(row, 1), name)
                 for side, row in zip(_SIDES, (here, there), strict=True)
             )
-            if not equal(name, one, other, self._tolerance)[0]:
-                sentences.append(difference(subject, *divergence(name, one, other, self._tolerance)))
+            if not equal(name, one, other, self._tolerances[name])[0]:
+                sentences.append(difference(subject, *divergence(name, one, other, self._tolerances[name])))
         return sentences
 
     def _about_alone(self, side: str, row: int) -> str:
@@ -286,11 +294,13 @@ def _columns(names: Sequence[str]) -> str:
     return f"column{'s' if len(names) > 1 else ''} {', '.join(repr(name) for name in names)}"
 
 
-def _are_equal(columns: Mapping[str, Mapping[str, pl.Series]], pairs: pl.DataFrame, tolerance: float) -> pl.Series:
+def _are_equal(
+    columns: Mapping[str, Mapping[str, pl.Series]], pairs: pl.DataFrame, tolerances: Mapping[str, float]
+) -> pl.Series:
     same = pl.repeat(True, len(pairs), dtype=pl.Boolean, eager=True)
     for name, sides in columns.items():
         one, other = (sides[side].gather(pairs[side]) for side in _SIDES)
-        same &= equal(name, one, other, tolerance)
+        same &= equal(name, one, other, tolerances[name])
     return same
 
 
