@@ -176,7 +176,8 @@ class Stream(Looks):
 
     def reference(self, sql: str | None = None, **options: Any) -> Stream:
         """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
-        reads it. `options` are the other keys of the section `reference` of a job file. Once a step."""
+        reads it, or is `auto`: the query that the steps say. `options` are the other keys of the section `reference` of
+        a job file. Once a step."""
         self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
         return self
 

@@ -121,12 +121,13 @@ class ReferenceConfig(Section):
 
     sql: str | None = None
     """Query over the view `input`, or with `stages` over a view for each step that reads; its columns must be named as
-    the result's."""
+    the result's. `auto`: the query that the steps themselves say, where none of them calls Python."""
     function: str | None = None
     """`module:name` of a function from DataFrame to DataFrame, instead of `sql`; several inputs are keyword
     arguments."""
     tolerance: float = Field(default=0.0, ge=0)
-    """Greatest relative difference of numbers that count as equal; 0: exact."""
+    """Greatest relative difference of numbers that count as equal; 0: exact, but with `sql: auto` 1e-9 for
+    floating-point numbers."""
     baseline: bool = True
     """Whether to compute the skew S of Spark's hash partitioning on the same records."""
     at_end: bool = True
@@ -137,6 +138,10 @@ class ReferenceConfig(Section):
     def has_query(self) -> bool:
         """Whether there is a query, or a function, to compute rows with."""
         return bool(self.sql or self.function)
+
+    @property
+    def is_auto(self) -> bool:
+        return self.sql == "auto"
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ReferenceConfig:

@@ -140,5 +140,5 @@ class StageConfig(Section):
     """Partial results of a `reduce` or `top_k` while the job runs; null: there are none."""
     testing: Annotated[SlowTasks, Plain(SlowTasks)] = SlowTasks()
     """Tasks that are slow on purpose."""
-    reference: ReferenceConfig | None = None
-    """What the result is checked against; null: it is not checked."""
+    reference: Annotated[ReferenceConfig, text_for("sql", ReferenceConfig)] | None = None
+    """What the result is checked against; a text is the `sql`; null: it is not checked."""

@@ -21,13 +21,15 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.driver._graph_walk import Walk
-from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
+from dpa.driver.inputs import Inputs, OpenedInput, blaming, lazy_session
 from dpa.driver.placing import PlacementForecast, Placing
+from dpa.driver.reference import translated
 from dpa.driver.spec import JobSpec
 from dpa.driver.summary import hot_keys
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.keys import by_position, cast, encode
+from dpa.logical.columns import Columns
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
 from dpa.protocol.wire.nodes import BackendNode
@@ -225,7 +227,19 @@ def forecast_of(
         EdgeForecast(edge.source, edge.target, done, records)
         for edge, done, records in zip(compiled.graph.edges, operators, walk.records, strict=True)
     )
-    return Forecast(spec.config.resolved(), tuple(stages), edges, placement)
+    return Forecast(_with_queries(spec, compilation.columns), tuple(stages), edges, placement)
+
+
+def _with_queries(spec: JobSpec, columns: Columns) -> dict[str, Any]:
+    """The resolved configuration, with the queries of Spark's that `sql: auto` stands for."""
+    config = spec.config.resolved()
+    for step in spec.results:
+        asked = step.config.reference
+        if asked is not None and asked.is_auto:
+            with blaming(spec.file, f"{step.at('reference')}.sql"):
+                sql, _ = translated(step, spec.steps, columns)
+            config.get("stages", {}).get(step.name, config)["reference"]["sql"] = sql
+    return config
 
 
 def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageForecast:

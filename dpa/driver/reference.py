@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pickle import loads
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from dpa.driver._loading import reference_of
 from dpa.driver.inputs import OpenedInput, blaming
 from dpa.driver.spec import JobSpec
 from dpa.errors import JobFailedError, TableError
+from dpa.logical.columns import Columns
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
 from dpa.protocol.plan import RunOutcome
@@ -57,7 +59,7 @@ class Reference:
         ConfigError if the query is wrong, or has no column for the key."""
         if self._asked is not None and self._asked.sql:
             with blaming(self._spec.file, f"{self._key}.sql"):
-                check_reference(self._spark(), self._frames(), self._asked.sql, self.step.key)
+                check_reference(self._spark(), self._frames(), self._query[0], self.step.key)
 
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user
@@ -85,14 +87,29 @@ class Reference:
         assert self._asked is not None
         function = reference_of(self._spec.file, self._key, self._asked, list(frames))
         stage_dir = self._spec.config.spark.stage_dir
-        return compute(self._spark(), frames, self._asked.sql, function, stage_dir=stage_dir)
+        sql = self._query[0] if self._asked.sql else None
+        return compute(self._spark(), frames, sql, function, stage_dir=stage_dir)
+
+    @cached_property
+    def _query(self) -> tuple[str, float | Mapping[str, float]]:
+        """The query, and by how much numbers may be off, of all columns or of some."""
+        assert self._asked is not None
+        if not self._asked.is_auto:
+            return self._asked.sql or "", self._asked.tolerance
+        columns = self._spec.compilation({name: found.schema for name, found in self._opened.items()}).columns
+        sql, off = translated(self.step, self._spec.steps, columns)
+        return sql, {
+            name: max(off.get(name, 0.0), self._asked.tolerance) for name in columns.empty(self.step.name).names
+        }
 
     def _compared(self, own: pa.Table, expected: pa.Table) -> ReferenceReport:
         from dpa.spark.comparison import compare
 
         assert self._asked is not None
-        found = compare(own, expected, self.step.key, self._asked.tolerance)
-        return ReferenceReport(True, found.matches, found.rows, found.differences)
+        sql, tolerance = self._query
+        found = compare(own, expected, self.step.key, tolerance)
+        asked = (f"Spark was asked: {sql}",) if self._asked.is_auto and not found.matches else ()
+        return ReferenceReport(True, found.matches, found.rows, (*found.differences, *asked))
 
     def spark_skew(self, outcome: RunOutcome) -> float | None:
         """The skew of a Spark shuffle of the same records to one partition a task. None if it is not asked for, or
@@ -121,6 +138,15 @@ class Reference:
             yield
         except TableError as error:
             raise JobFailedError(f"{self._key}: {error}") from None
+
+
+def translated(step: Step, steps: Sequence[Step], columns: Columns) -> tuple[str, dict[str, float]]:
+    """What `sql: auto` stands for: Spark's query for the rows of a step, and by how much numbers of its columns may be
+    off, relatively. TableError if a step on the way has no counterpart in Spark."""
+    from dpa.driver._translated_flow import TranslatedFlow
+
+    made = TranslatedFlow(steps, columns)
+    return made.query(step.name), made.tolerances(step.name)
 
 
 _ROWS = 65_536

@@ -273,8 +273,8 @@ ERRORS = {
         step("from: lines\nkey_by: word\njoin: lines"),
         '7: stages.counts.join: Input should be a mapping of keys (how, key_by, value, with), not "lines"',
     ),
-    "a query as a text": (
-        step(COUNT + "\nreference: SELECT 1"),
+    "a query as a list": (
+        step(COUNT + "\nreference: [SELECT 1]"),
         "8: stages.counts.reference: Input should be a mapping of keys (at_end, baseline, function, sql, tolerance)",
     ),
     "a ranking by what rows are grouped by": (

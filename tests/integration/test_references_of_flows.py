@@ -1,0 +1,114 @@
+"""`reference: auto`: Spark computes what the steps of a flow say, and the results are the same."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from dpa import Flow, Job, batch_filter, sliding, tumbling
+from dpa.aggregates import Count
+from dpa.errors import ConfigError
+from dpa.testing import LocalBackend
+
+NAN = float("nan")
+
+ORDERS = pa.table(
+    {
+        "customer": ["a", "b", None, "a", "c", "d", "b", "a"],
+        "cents": [100, 250, 300, None, -5, 0, 250, 7],
+        "weight": [1.5, NAN, 0.0, -0.0, None, 2.5, 1e300, 0.1],
+        "at": [dt.datetime(2024, 1, 1, 10, 7 * minute) for minute in range(8)],
+    }
+)
+CUSTOMERS = pa.table({"customer": ["a", "b", "c", None, "x"], "cents": [1, 2, 3, 4, 5], "country": list("DEFDE")})
+
+
+def checked(flow: Flow):
+    result = flow.run(backend=LocalBackend())
+    assert result.report.reference.checked
+    return result
+
+
+@pytest.mark.parametrize("reducer", ["count", "sum", "mean", "min", "max"])
+@pytest.mark.parametrize("key", ["customer", ("customer", "cents"), None])
+def test_ready_made_reducers_are_checked(spark, reducer, key) -> None:
+    flow = Flow()
+    section = {"use": reducer, **({} if reducer == "count" else {"args": {"column": "weight"}})}
+    keys = key if isinstance(key, tuple) else (key,)
+    flow.read(ORDERS).key_by(*keys, value=["weight"]).reduce(section).reference("auto")
+    checked(flow)
+
+
+@pytest.mark.parametrize("reducer", ["distinct", {"use": "top_k", "args": {"k": 2}}])
+def test_reducers_of_one_value_are_checked(spark, reducer) -> None:
+    flow = Flow()
+    flow.read(ORDERS).key_by("customer", value="cents").reduce(reducer).reference("auto")
+    checked(flow)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_joins_are_checked(spark, how) -> None:
+    flow = Flow()
+    orders, customers = flow.read(ORDERS, name="orders"), flow.read(CUSTOMERS, name="customers")
+    orders.key_by("customer").join(customers.key_by("customer"), how).reference("auto")
+    checked(flow)
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_first_rows_are_checked_with_their_ties(spark, descending) -> None:
+    flow = Flow()
+    read = flow.read(ORDERS)
+    read.key_by("customer").top_k(2, by="weight", descending=descending, name="of_each").reference("auto")
+    read.top_k(5, by="cents", descending=descending).reference("auto")
+    checked(flow)
+
+
+def test_unions_of_rows_that_lack_columns_are_checked(spark) -> None:
+    flow = Flow()
+    orders, customers = flow.read(ORDERS, name="orders"), flow.read(CUSTOMERS, name="customers")
+    both = orders.union(customers, allow_missing_columns=True).reference("auto")
+    both.key_by("customer").reduce("count").reference("auto")
+    checked(flow)
+
+
+@pytest.mark.parametrize("every", [None, "10m"])
+def test_windows_are_checked(spark, every) -> None:
+    flow = Flow()
+    rows = flow.read(ORDERS, time="at").window(tumbling("25m") if every is None else sliding("25m", every=every))
+    rows.key_by("customer", value=["cents"]).reduce({"use": "sum", "args": {"column": "cents"}}).reference("auto")
+    checked(flow)
+
+
+def test_what_calls_python_is_refused_with_its_step(spark) -> None:
+    @batch_filter
+    def some(batch):
+        return pa.array([True] * batch.num_rows)
+
+    flow = Flow()
+    flow.read(ORDERS).filter(some, name="some").key_by("customer").reduce("count").reference("auto")
+    with pytest.raises(ConfigError, match=r"stages.reduce.reference.sql: the step 'some': calls .*some, and Spark do"):
+        flow.validate()
+
+
+def test_a_wrong_result_is_found_and_the_query_is_shown(spark, monkeypatch) -> None:
+    monkeypatch.setattr(Count, "finish", lambda self, states: pa.record_batch({"count": pc.add(states["count"], 1)}))
+    flow = Flow()
+    flow.read(ORDERS, parallelism=2).key_by("customer").reduce("count", parallelism=2).reference("auto")
+    result = flow.run(backend=LocalBackend(), check=False)
+    differences = result.report.reference.differences
+    assert "customer 'a': count is 4, but 3 in the reference" in differences
+    assert differences[-1].startswith("Spark was asked: WITH `reduce` AS (\n  SELECT `customer`, count(*) AS `count`")
+
+
+def test_a_job_on_ray_is_checked(ray, spark, tmp_path) -> None:
+    (tmp_path / "visits.csv").write_text(
+        "page,seconds\n" + "".join(f"p{each % 7},{each % 13}\n" for each in range(999))
+    )
+    (tmp_path / "job.yaml").write_text(
+        "input: {path: visits.csv, select: [page, int(seconds) AS seconds]}\n"
+        "key: page\nreducer: {use: max, args: {column: seconds}}\nreference: auto\n"
+    )
+    job = Job.from_file(tmp_path / "job.yaml")
+    assert "max(`seconds`)" in job.forecast().config["reference"]["sql"]
+    assert job.run().report.reference.matches
