@@ -37,6 +37,10 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _as_columns(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 def text_for(key: str, section: type[Section]) -> BeforeValidator:
     """Takes a text in place of a section, for the value of this key."""
 
@@ -58,6 +62,9 @@ class OneOf:
 
 SparkText = Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | bool | int | float)]
 """A value of one of Spark's options, which are all texts."""
+
+Columns: TypeAlias = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
+"""Names of columns; a text is one."""
 
 Schema: TypeAlias = Annotated[dict[str, str], BeforeValidator(type_names, json_schema_input_type=dict[str, str])]
 """Columns, each with the name of its Arrow type."""

@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
-from dpa.config._section import OneOf, Section, text_for
+from dpa.config._section import Columns, OneOf, Section, text_for
 from dpa.execution.publishing import Publishes
 from dpa.sinks.encodings import COMPRESSED
 from dpa.sinks.formats import FORMATS
 from dpa.sources.formats import format_of
-
-OneOrMore: TypeAlias = Annotated[
-    list[str],
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else given, json_schema_input_type=str | list[str]),
-]
 
 
 class PublishConfig(Section):
@@ -42,7 +37,7 @@ class OutputConfig(Section):
     and the command prints its first rows."""
     format: Annotated[str, OneOf(FORMATS)] = "parquet"
     """What is written there; if it is not given, what the path's ending says, such as `.csv` or `.jsonl.gz`."""
-    partition_by: OneOrMore = []
+    partition_by: Columns = []
     """Of files: columns whose values become names of directories, as `country=DE`, in place of columns in the files. A
     text is one."""
     single_file: bool = False

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 from dpa.aggregates import READY_MADE
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
-from dpa.config._section import Schema, Section, in_json, text_for
+from dpa.config._section import Columns, Schema, Section, in_json, text_for
 from dpa.config._sinks import ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.config.variants import BALANCE, GROUPING, Plain
@@ -82,10 +82,6 @@ def _found(module: str, name: str) -> object:
     return reduce(lambda found, part: getattr(found, part, None), name.split("."), sys.modules.get(module))
 
 
-def _as_columns(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 def as_key(value: Any) -> KeyName:
     """A key column's name, or the names of several: a list of one is that name; null means one key of all rows."""
     if value is None or value == ():
@@ -100,7 +96,6 @@ def as_key(value: Any) -> KeyName:
 
 
 Executor: TypeAlias = Annotated[ExecutorConfig, text_for("use", ExecutorConfig)]
-Columns: TypeAlias = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
 KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
 
 

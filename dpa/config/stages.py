@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dpa.config._section import Section, in_json
+from dpa.config._section import Columns, Section, in_json
 from dpa.config._sinks import Output
 from dpa.config._stage import (
     Balance,
-    Columns,
     Executor,
     ExecutorConfig,
     Grouping,
