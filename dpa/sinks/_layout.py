@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,16 +20,9 @@ _BATCH_ROWS = 65_536
 """Rows that are in memory together while one file is made of many."""
 
 
-class Parts(NamedTuple):
-    """What a task has staged, where the names of its files are not all that a reader needs.
-
-    Attributes:
-        names: of its files.
-        columns: those of its rows, serialized.
-    """
-
-    names: tuple[str, ...]
-    columns: bytes
+Parts: TypeAlias = tuple[tuple[str, ...], bytes]
+"""What a task has staged, where the names of its files are not all that a reader needs: these names, and the columns of
+its rows, serialized. Checkpoints hold no classes of sinks."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class FileLayout:
             written.append(f"{folder}/{name}{self.ending}".lstrip("/"))
             with files.within(folder), files.writing(written[-1]) as stream, self._writing(stream, some.schema) as add:
                 add(some)
-        return written[0] if self.knows_columns else Parts((*written,), rows.schema.serialize().to_pybytes())
+        return written[0] if self.knows_columns else ((*written,), rows.schema.serialize().to_pybytes())
 
     def join(self, shares: Files, staged: Sequence[str], files: Files, name: str) -> list[str | Parts]:
         """Write the rows that tasks have staged to one file; returns what a task would that had staged it."""
@@ -87,7 +80,7 @@ class FileLayout:
                 for file in _opened(shares, share):
                     for batch in pq.ParquetFile(file).iter_batches(_BATCH_ROWS):
                         add(together([columns.empty_table(), pa.Table.from_batches([batch])]))
-        return [whole if self.knows_columns else Parts((whole,), columns.serialize().to_pybytes())]
+        return [whole if self.knows_columns else ((whole,), columns.serialize().to_pybytes())]
 
     def _writing(self, stream: Any, columns: pa.Schema) -> Any:
         return self.encoding.writing(stream, columns, self.compression or self.encoding.compressions[0])
@@ -106,12 +99,12 @@ def _opened(files: Files, name: str) -> Iterator[Any]:
 
 def names_in(staged: Iterable[str | Parts]) -> list[str]:
     """The names of all files."""
-    return [name for each in staged for name in ([each] if isinstance(each, str) else each.names)]
+    return [name for each in staged for name in ([each] if isinstance(each, str) else each[0])]
 
 
 def columns_in(staged: Iterable[str | Parts], before: str | None = None) -> str | None:
     """The columns of a result as text, where its files do not say all of them, and of what was there `before`."""
-    packed = {each.columns for each in staged if not isinstance(each, str)}
+    packed = {each[1] for each in staged if not isinstance(each, str)}
     if not packed:
         return before
     known = [] if before is None else [_unpacked(before)]

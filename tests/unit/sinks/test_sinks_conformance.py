@@ -17,6 +17,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from dpa import results
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
+from dpa.protocol.checkpoint_format import read, written
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._layout import PLAIN, FileLayout
 from dpa.sinks.delta import Delta
@@ -253,6 +254,14 @@ def test_what_is_staged_can_be_read_back_or_the_sink_says_that_it_cannot(case: C
     else:
         assert rows(case.sink.read(staged)) == rows(ALL)
     case.sink.abort()
+
+
+def test_what_is_staged_may_be_kept_in_a_checkpoint_until_it_is_committed(case: Case) -> None:
+    case.sink.begin()
+    [staged] = read(written(case.staged()), "a checkpoint")
+    case.sink.commit(staged, 1, 0.5)
+    case.sink.abort()
+    assert case.sink.place is None or rows(case.found()) == rows(ALL)
 
 
 def test_columns_without_rows_are_a_result(case: Case) -> None:
