@@ -93,7 +93,7 @@ class Verb:
                 close = difflib.get_close_matches(name, schema.names(), n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
                 raise TableError(f"there is no column {name!r} among {', '.join(schema.names())}{hint}")
-            if self.word == "explode" and not schema[name].is_nested():
+            if self.word == "explode" and not isinstance(schema[name], pl.List | pl.Array):
                 raise TableError(f"the column {name!r} is {schema[name]}, and `explode` needs lists")
 
 

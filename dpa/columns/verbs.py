@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,7 +42,11 @@ def query_of(word: str, given: Sequence[Any] = (), named: Mapping[str, Any] | No
     expressions += [_aliased(_expression(word, each), name) for name, each in named.items()]
     if word == "select" and not any(isinstance(each, Sql) or has_rows(each) for each in expressions):
         raise ConfigError("`select` needs a column, as a value alone is no row: use `with_columns` before")
-    texts = [*map(str, given), *(f"{name} = {each}" for name, each in named.items())]
+    plain = [each for each in expressions if not isinstance(each, Sql)]
+    if len(plain) < len(expressions) and any(each.meta.has_multiple_outputs() for each in plain):
+        what = "SQL whose types are looked up, such as `date_trunc`, cannot stand beside a selector of columns"
+        raise ConfigError(f"{what}: make two steps of `{word}`")
+    texts = [*map(_text, given), *(f"{name} = {_text(each)}" for name, each in named.items())]
     return Query((Verb(word, tuple(expressions), text=", ".join(texts)),))
 
 
@@ -63,6 +68,11 @@ def _expression(word: str, given: Any) -> pl.Expr | Sql:
     except pl.exceptions.PolarsError as error:
         raise ConfigError(f"{given} cannot be sent to tasks: {error}") from None
     return given
+
+
+def _text(given: Any) -> str:
+    """As polars writes it, without the types of literals."""
+    return re.sub(r"\bdyn (int|float): ", "", str(given))
 
 
 def _aliased(expression: pl.Expr | Sql, name: str) -> pl.Expr | Sql:

@@ -110,6 +110,9 @@ def _on_columns(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], mos
         while waiting:
             chunk = waiting.pop()
             rows = chunk.batch.num_rows
+            if not rows:
+                yield chunk
+                continue
             try:
                 made = iter([Chunk(part, 0, chunk.origin) for part in _cut(call_on_batch(whole, chunk.batch), most)])
             except UserCodeError:
