@@ -45,6 +45,9 @@ def every(row: dict[str, Any]) -> bool:
     return len(row) > 0
 
 
+TRUNCATES = not pl.__version__.startswith("2.0.")
+"""Whether SQL of polars has `date_trunc`, which needs the types of columns."""
+
 Change = Callable[[Stream], Stream]
 
 
@@ -99,7 +102,7 @@ class Drawn:
             found += [(pl.col(decimal) / 2, f"{decimal} / 2"), (pl.col(decimal).abs(), f"abs({decimal})")]
         if moment:
             found += [(pl.col(moment).dt.year(), f"year({moment})"), (pl.col(moment).dt.offset_by("1h"), None)]
-            found += [(pl.col(moment).dt.truncate("1mo"), f"date_trunc('month', {moment})")]
+            found += [(pl.col(moment).dt.truncate("1mo"), f"date_trunc('month', {moment})" if TRUNCATES else None)]
         if listed and self.frame.schema[listed] == pl.List(pl.Int64):
             found += [(pl.col(listed).list.len(), None), (pl.col(listed).list.eval(pl.element() * 2), None)]
         if flag:

@@ -159,7 +159,7 @@ ACCEPTED = [
     tags.list.unique().list.sort(),
     tags.list.set_union(pl.concat_list(a)),
     tags.list.contains(a),
-    tags.list.gather([0], null_on_oob=True),
+    tags.list.get(0, null_on_oob=True),
     pair.arr.sum(),
     pair.arr.to_list().list.reverse(),
     place.struct.field("lat") * 2,

@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from random_columns import TRUNCATES
 
 from dpa.columns._text import expression_of
 from dpa.columns.query import Sql
@@ -54,6 +55,7 @@ def test_a_text_that_looks_at_other_rows_is_refused_with_the_text(text: str) -> 
     assert "other rows" in str(error.value) and str(error.value).endswith(f"\n    {text}")
 
 
+@pytest.mark.skipif(not TRUNCATES, reason="polars has no `date_trunc`")
 def test_what_needs_types_is_looked_at_as_well() -> None:
     assert expression_of("date_trunc('day', d) AS day") == Sql("date_trunc('day', d)", "day")
     with pytest.raises(ConfigError, match="`max` in"):
