@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.dom.minidom import parseString
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -65,6 +66,10 @@ STEPS: dict[str, Callable[[Stream], Stream]] = {
     "filter": lambda rows: rows.filter(lambda row: row["cents"] > 5),
     "batches": lambda rows: rows.map(batch_mapper(lambda batch: batch.select(["cents"]))),
     "mask": lambda rows: rows.filter(batch_filter(lambda batch: [True] * batch.num_rows)),
+    "expressions": lambda rows: (
+        rows.filter(pl.col("cents") > 5).with_columns(euros=pl.col("cents") / 100).drop("cents")
+    ),
+    "SQL texts": lambda rows: rows.filter("cents > 5").select("customer", "cents * 2 AS twice"),
     "tasks of its own": lambda rows: rows.map(lambda row: row, parallelism=3).filter(lambda row: True, parallelism=2),
     "union": lambda rows: rows.union(rows.flow.read([{"customer": 9, "cents": 1}], name="more")),
     "reduce": lambda rows: rows.key_by("customer").reduce(Sum("cents")),
@@ -158,6 +163,15 @@ def test_rows_are_counted_from_footers(files: Path) -> None:
 def test_a_filter_is_counted_by_reading(files: Path) -> None:
     rows = Flow().read(files / "*.parquet").filter(lambda row: row["row"] % 2)
     assert rows.count() == ROWS / 2
+
+
+def test_expressions_are_counted_and_planned(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Flow().read(files / "*.parquet").with_columns(half=pl.col("row") / 2)
+    assert rows.count() == ROWS
+    few = rows.filter(pl.col("half") < 50)
+    assert few.count() == 100 and few.schema.field("half").type == pa.float64()
+    few.explain()
+    assert "filter" in capsys.readouterr().out
 
 
 def test_the_cost_of_counting_by_key_is_said(files: Path) -> None:
