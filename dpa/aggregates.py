@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from dpa._util.inference import no_rows
 from dpa._util.words import converted
 from dpa.errors import ConfigError
-from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact
+from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact, quotient
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 class Count(BatchReducer):
     """The number of records of each key, as the column `count`."""
 
-    @property
-    def partials(self) -> tuple[pl.Expr, ...]:
+    def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:
         import polars as pl
 
         return (pl.len().cast(pl.Int64).alias("count"),)
@@ -134,16 +134,11 @@ class Mean(_OfOneColumn):
         if pa.types.is_null(total.type):
             mean = total
         elif pa.types.is_decimal(total.type):
-            mean = self._of_decimals(total, count)
+            kind = _decimal(total.type, more_digits=4, more_scale=4)
+            mean = quotient(total, count, kind, f"a mean of {self.column!r}")
         else:
             mean = pc.divide(total.cast(pa.float64()), count.cast(pa.float64(), safe=False))
         return pa.record_batch({self.column: mean})
-
-    def _of_decimals(self, total: pa.Array, count: pa.Array) -> pa.Array:
-        """Sums divided by counts. Arrow truncates a quotient at 20 digits beyond the dividend's scale, of 76 in all."""
-        kind = _decimal(total.type, more_digits=4, more_scale=4)
-        quotient = pc.divide(total.cast(pa.decimal256(56, total.type.scale)), count.cast(pa.decimal256(19)))
-        return exact(pc.round(quotient, kind.scale, "half_towards_infinity"), kind, f"a mean of {self.column!r}")
 
 
 def _widened(values: pa.Array) -> pa.Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -169,6 +169,13 @@ def exact(numbers: pa.Array, kind: pa.DataType, what: str) -> pa.Array:
         raise OverflowError(f"overflow: {what} does not fit in {kind}") from None
 
 
+def quotient(total: pa.Array, count: pa.Array, kind: pa.DataType, what: str) -> pa.Array:
+    """Sums of decimals divided by counts, rounded half up to `kind`. Arrow truncates a quotient at 20 digits beyond the
+    dividend's scale, of 76 in all. Raises OverflowError where one does not fit."""
+    found = pc.divide(total.cast(pa.decimal256(56, total.type.scale)), count.cast(pa.decimal256(19)))
+    return exact(pc.round(found, kind.scale, "half_towards_infinity"), kind, what)
+
+
 class BatchReducer(ABC):
     """Folds the values of many keys at once, on grouped Arrow columns. The runtime owns keys and states.
 
@@ -182,6 +189,11 @@ class BatchReducer(ABC):
         columns, these are given with type null."""
         return ()
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names of the result columns, where these are the same whatever the values; else none, as by default."""
+        return ()
+
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
         """Check the columns of the values, before a job without a mapper starts; nothing by default.
 
@@ -189,10 +201,9 @@ class BatchReducer(ABC):
             ConfigError: the reducer cannot work on such values. The message continues the reducer's name.
         """
 
-    @property
-    def partials(self) -> tuple[pl.Expr, ...]:
-        """Polars expressions over the value columns, one for each column of a state, that compute what `reduce` does
-        for a group. A task that reads files then reduces in the query that reads them. None by default."""
+    def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:
+        """Polars expressions over rows with these columns, one for each column of a state, that compute what `reduce`
+        does for a group. A task that reads files then reduces in the query that reads them. None by default."""
         return ()
 
     @abstractmethod

@@ -131,7 +131,7 @@ class MapTask:
     def has_partials(self) -> bool:
         """Whether a query may end in states of its records: see `folded`."""
         as_they_are = self.mapper is None and self.key_function is None and not self.inputs
-        return self.combine and as_they_are and self.receiver.windowing is None and bool(self.receiver.partials)
+        return self.combine and as_they_are and self.receiver.windowing is None and self.receiver.has_partials
 
     def folded(self, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
         """The states of the keys of rows, which are read and grouped by one query; `schema` as of `to_batch`."""
@@ -142,7 +142,7 @@ class MapTask:
         names = {
             f"{_KEY}{place}": name for place, name in enumerate(names_of(self.key))
         }  # as states are named by users
-        parts = (pl.len().alias(_WEIGHT), *self.receiver.partials)
+        parts = (pl.len().alias(_WEIGHT), *self.receiver.partials(rows.collect_schema()))
         if names:
             found = rows.group_by(pl.col(name).alias(key) for key, name in names.items()).agg(*parts)
         else:

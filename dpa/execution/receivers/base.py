@@ -196,7 +196,10 @@ class Receiver(ABC):
         """An empty store without windows; `store_of` returns one with windows."""
 
     @property
-    def partials(self) -> tuple[pl.Expr, ...]:
+    def has_partials(self) -> bool:
+        return False
+
+    def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:
         """As of a batch reducer; none of others."""
         return ()
 

@@ -55,6 +55,11 @@ class BatchReceiver(Receiver):
     def expected_seconds(self) -> float | None:
         return _KERNEL_SECONDS if type(self.executor) in READY_MADE.values() else None
 
+    def does(self, by: str) -> str:
+        if not self.executor.results:
+            return super().does(by)
+        return f"agg {', '.join(self.executor.results)} {f'by {by}' if by else 'of all records'}"
+
     def check_values(self, values: pa.Schema) -> None:
         self.executor.check_values(values)
 
@@ -67,7 +72,9 @@ class BatchReceiver(Receiver):
         except (DpaError, *USER_ERRORS):
             found, extent = pa.record_batch({}), Extent.SOME
         is_own = type(self.executor) not in READY_MADE.values()
-        if is_own and extent is Extent.NAMES:  # its types go by others that are not known
+        if self.executor.results and extent is not Extent.ALL:
+            found, extent = pa.record_batch({name: pa.nulls(0) for name in self.executor.results}), Extent.NAMES
+        elif is_own and extent is Extent.NAMES:  # its types go by others that are not known
             found = pa.record_batch({name: pa.nulls(0) for name in found.schema.names})
         elif not is_own and self.has_row_a_key:  # its columns do not go by others
             extent = max(extent, Extent.NAMES)
@@ -79,8 +86,11 @@ class BatchReceiver(Receiver):
         return BatchStates(self)
 
     @property
-    def partials(self) -> tuple[pl.Expr, ...]:
-        return self.executor.partials
+    def has_partials(self) -> bool:
+        return type(self.executor).partials is not BatchReducer.partials
+
+    def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:
+        return self.executor.partials(values)
 
     def merged(self, groups: Groups) -> pa.RecordBatch:
         return columns(self.executor, "merge", groups, len(groups))

@@ -1,0 +1,101 @@
+"""SQL texts as expressions of aggregates: what polars' SQL knows, and some aggregates of Spark's that it does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import polars as pl
+
+from dpa.columns.aggregation import Aggregation
+from dpa.columns.taking_apart import with_columns_replaced
+from dpa.errors import ConfigError
+
+
+def _some(values: pl.Expr, found: pl.Expr) -> pl.Expr:
+    return pl.when(values.count() > 0).then(found)
+
+
+_ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
+    "approx_count_distinct": lambda values: values.drop_nulls().approx_n_unique(),
+    "bool_and": lambda values: _some(values, values.all()),
+    "bool_or": lambda values: _some(values, values.any()),
+    "every": lambda values: _some(values, values.all()),
+}
+_TWO: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "max_by": lambda values, by: values.max_by(by),
+    "min_by": lambda values, by: values.min_by(by),
+}
+_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
+
+
+def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr | str]) -> Aggregation:
+    """Of expressions and SQL texts. One without a name has that which polars gives its column. Raises ConfigError."""
+    found, texts = dict[str, pl.Expr](), dict[str, str]()
+    for keyword, given in [*((None, each) for each in unnamed), *named.items()]:
+        if not isinstance(given, pl.Expr | str):
+            raise ConfigError(f"an aggregate is a polars expression or a SQL text, not {given!r}", keyword)
+        try:
+            expression = aggregate_of(given) if isinstance(given, str) else given
+        except ConfigError as error:
+            raise ConfigError(f"`{given}`: {error.message}", keyword) from None
+        name = expression.meta.output_name(raise_if_undetermined=False) if keyword is None else keyword
+        if name is None:
+            raise ConfigError(f"`{given}` has no name: give it one, as total={given}")
+        if name in found:
+            raise ConfigError(f"there are two aggregates named {name!r}: name one by a keyword or `alias`")
+        found[name] = expression
+        if isinstance(given, str):
+            texts[name] = given
+    return Aggregation(found, texts)
+
+
+def aggregate_of(text: str) -> pl.Expr:
+    """Raises ConfigError if the text is no SQL expression that polars knows."""
+    made: dict[str, pl.Expr] = {}
+    tokens = _TOKEN.findall(text)
+    found = "".join(_rewritten(tokens, made))
+    try:
+        expression = pl.sql_expr(found)
+    except (pl.exceptions.PolarsError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise ConfigError(f"this is no SQL that polars knows: {why}") from None
+    return with_columns_replaced(expression, made) if made else expression
+
+
+def _rewritten(tokens: list[str], made: dict[str, pl.Expr]) -> Iterator[str]:
+    """The text with a column, which `made` gets, in place of each aggregate that polars' SQL lacks."""
+    place = 0
+    while place < len(tokens):
+        word, opens = tokens[place].lower(), _next(tokens, place + 1)
+        if (word not in _ONE and word not in _TWO) or opens >= len(tokens) or tokens[opens] != "(":
+            yield tokens[place]
+            place += 1
+            continue
+        arguments, place = _arguments(tokens, opens)
+        values = [aggregate_of(argument) for argument in arguments]
+        wanted = 1 if word in _ONE else 2
+        if len(values) != wanted:
+            raise ConfigError(f"`{word}` takes {wanted} argument{'s' * (wanted > 1)}, not {len(values)}")
+        name = f"dpa.aggregate.{len(made)}"
+        made[name] = _ONE[word](*values) if word in _ONE else _TWO[word](*values)
+        yield f'"{name}"'
+
+
+def _next(tokens: list[str], place: int) -> int:
+    return place + 1 if place < len(tokens) and tokens[place].isspace() else place
+
+
+def _arguments(tokens: list[str], opens: int) -> tuple[list[str], int]:
+    """The arguments in parentheses, of which the first stands at `opens`, and the place after them."""
+    found, depth = [""], 0
+    for place in range(opens, len(tokens)):
+        token = tokens[place]
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if depth == 0:
+            return [each for each in found if each.strip()], place + 1
+        if depth == 1 and token == ",":
+            found.append("")
+        elif place > opens:
+            found[-1] += token
+    raise ConfigError("a parenthesis is not closed")

@@ -1,0 +1,202 @@
+"""Several aggregates of a key in one step: a batch reducer put together of parts.
+
+An expression such as `pl.col("a").sum() / pl.len()` is taken apart: each aggregate in it becomes a part with a state,
+and what stands around them is computed of their results in the end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from dpa._util.inference import no_rows
+from dpa.columns.arrow import to_batch, to_frame
+from dpa.columns.parts import MOST_VALUES, Aggregate
+from dpa.columns.taking_apart import taken_apart
+from dpa.errors import ConfigError
+from dpa.executors import BatchReducer, Groups
+
+_GROUP = "dpa group"
+"""The column of the positions of groups; longer where values have such a column."""
+
+
+_TOO_LARGE = re.compile(r"from `(?:i128|i64|decimal\[38,\d+\])` to `(i64|i8|decimal.*?)` failed|decimal addition")
+"""How polars says that a sum does not fit in the type that it should have."""
+
+
+class Aggregation(BatchReducer):
+    """Expressions of aggregates, by the names of the result columns. States have a column for each aggregate, so two
+    expressions with the same one share it.
+
+    Attributes:
+        expressions: as they are given.
+        texts: those that were given as SQL texts.
+        written: for messages, each as its user has written it.
+    """
+
+    def __init__(self, expressions: Mapping[str, pl.Expr], texts: Mapping[str, str] | None = None) -> None:
+        """Raises ConfigError where an expression is not one of aggregates, or has one that there is not."""
+        if not expressions:
+            raise ConfigError("name an aggregate at least, such as n=pl.len()")
+        self.expressions = dict(expressions)
+        self.texts = dict(texts or {})
+        self.written = {name: str(expression) for name, expression in expressions.items()} | self.texts
+        self._parts: dict[str, Aggregate] = {}
+        self._first_in: dict[str, str] = {}
+        self._finals: dict[str, pl.Expr] = {}
+        self._made: dict[tuple[Any, ...], list[pl.Expr]] = {}
+        for name, expression in expressions.items():
+            with self._naming(name):
+                self._finals[name] = taken_apart(expression, self._parts)
+            self._first_in |= {label: name for label in self._parts if label not in self._first_in}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Aggregation, (self.expressions, self.texts)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in self._parts.values() for name in part.of.meta.root_names()))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return tuple(self.expressions)
+
+    def partials(self, values: pl.Schema) -> list[pl.Expr]:
+        """The states of groups of rows with these columns, for `group_by(...).agg(...)`.
+
+        Raises:
+            ConfigError: a column is missing, or has a type of which there is no such aggregate.
+        """
+        return self._once("partials", values, self._partials)
+
+    def merging(self, states: pl.Schema) -> list[pl.Expr]:
+        """The states of groups of states, for `group_by(...).agg(...)`."""
+        return self._once(
+            "merging",
+            states,
+            lambda kinds: [part.merge(pl.col(label), kinds[label]).alias(label) for label, part in self._parts.items()],
+        )
+
+    def final(self, states: pl.Schema) -> list[pl.Expr]:
+        """The results of the aggregates, row by row, each named as its state."""
+        return self._once(
+            "final",
+            states,
+            lambda kinds: [part.final(pl.col(label), kinds[label]).alias(label) for label, part in self._parts.items()],
+        )
+
+    def check_values(self, values: pa.Schema) -> None:
+        self.result_of(to_frame(no_rows(values)).schema)
+
+    def result_of(self, values: pl.Schema) -> pl.Schema:
+        """The result columns of rows with these. Raises ConfigError as `partials`, or where a type does not fit."""
+        states = pl.DataFrame(schema=values).group_by(pl.lit(0)).agg(self.partials(values))
+        aggregated = states.select(self.final(states.schema))
+        found = {}
+        for name, expression in self._finals.items():
+            with self._naming(name):
+                [found[name]] = aggregated.select(expression).dtypes
+        return pl.Schema(found)
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        frame = to_frame(groups.values)
+        states = self.partials(frame.schema)
+        like = [
+            groups.values.schema.field(part.of.meta.root_names()[0]).with_name(label)
+            for label, part in self._parts.items()
+            if part.of.meta.is_column()
+        ]
+        return self._grouped(groups, frame, states, pa.schema(like))
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        frame = to_frame(groups.values)
+        return self._grouped(groups, frame, self.merging(frame.schema), groups.values.schema)
+
+    def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
+        frame = to_frame(states)
+        found = frame.select(self.final(frame.schema)).select(
+            expression.alias(name) for name, expression in self._finals.items()
+        )
+        like = [
+            states.schema.field(expression.meta.root_names()[0]).with_name(name)
+            for name, expression in self._finals.items()
+            if expression.meta.is_column()
+        ]
+        return to_batch(found, pa.schema(like))
+
+    def _grouped(self, groups: Groups, frame: pl.DataFrame, states: list[pl.Expr], like: pa.Schema) -> pa.RecordBatch:
+        name = _GROUP
+        while name in frame.columns:
+            name += "_"
+        ids = pl.DataFrame({name: pl.Series(groups.ids, dtype=pl.Int32)})
+        rows = ids.hstack(frame) if frame.width else ids
+        try:
+            found = rows.group_by(name).agg(states)
+        except pl.exceptions.PolarsError as error:
+            raise self._overflow(error, rows, name, states) from None
+        self._check_bounds(found)
+        return to_batch(found.sort(name).drop(name), like)
+
+    def _overflow(self, error: Exception, rows: pl.DataFrame, group: str, states: Sequence[pl.Expr]) -> Exception:
+        """What polars raises of all states as an error of the sum that is too large, if it is of one."""
+        for label, state in zip(self._parts, states, strict=True):
+            try:
+                rows.group_by(group).agg(state)
+            except pl.exceptions.PolarsError as own:
+                if found := _TOO_LARGE.search(str(own)):
+                    kind = {"i64": "int64", "i8": "38 digits", None: "38 digits"}.get(found[1], found[1])
+                    return OverflowError(f"overflow: {label} does not fit in {kind}")
+        return error
+
+    def _check_bounds(self, states: pl.DataFrame) -> None:
+        for label, part in self._parts.items():
+            if part.lists and (states[label].list.len() > MOST_VALUES).any():
+                raise ValueError(
+                    f"{label} lists more than {MOST_VALUES:,} values of a key: use `approx_n_unique`, or keep fewer"
+                )
+
+    def _partials(self, values: pl.Schema) -> list[pl.Expr]:
+        rows, found = pl.DataFrame(schema=values), []
+        for label, part in self._parts.items():
+            with self._naming(self._first_in[label], values):
+                [kind] = rows.select(part.of).dtypes
+                found.append(part.partial(part.of, kind).alias(label))
+                rows.group_by(pl.lit(0)).agg(found[-1])
+        return found
+
+    def _once(self, what: str, schema: pl.Schema, make: Any) -> list[pl.Expr]:
+        key = (what, *schema.items())
+        if key not in self._made:
+            self._made[key] = make(schema)
+        return self._made[key]
+
+    @contextmanager
+    def _naming(self, name: str, columns: pl.Schema | None = None) -> Iterator[None]:
+        """A block in which errors are of one expression, of rows with these columns."""
+        at = f"`{self.written[name]}`"
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{at}: {error.message}", name) from None
+        except pl.exceptions.ColumnNotFoundError as error:
+            raise ConfigError(f"{at}: {_missing(str(error), columns)}", name) from None
+        except pl.exceptions.PolarsError as error:
+            what = str(error).partition("\n")[0]
+            raise ConfigError(f"{at}: {what}", name) from None
+
+
+def _missing(error: str, columns: pl.Schema | None) -> str:
+    """An error of polars that no column has a name, with the names that there are."""
+    names = [] if columns is None else columns.names()
+    found = re.search(r'"(.*?)"', error)
+    name = found[1] if found else error
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    there_are = f"the columns of the values are {', '.join(names)}" if names else "there are no values"
+    return f"there is no column {name!r}; {there_are}{hint}"
