@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpa._looks import Looks
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
+from dpa.config.stages import OF_KEYED
 from dpa.errors import ConfigError
 from dpa.windows.options import Windows
 
@@ -236,6 +237,31 @@ class KeyedRows:
                 `schema`, as for `map`, where key columns may be left out.
         """
         return self._add("reduce", reducer, name, options)
+
+    def agg(self, *aggregates: Any, name: str | None = None, **named: Any) -> Stream:
+        """Aggregate the values of each key: a row of key and result columns for each.
+
+        Args:
+            aggregates: polars expressions of aggregates, such as `pl.col("euros").sum()`, or SQL texts; the result
+                column has the name that polars gives it, as `euros`.
+            name: of the step, by default `agg`.
+            named: the same under names of their own, as `total=pl.col("euros").sum()`; beside other keys of the step,
+                as for `reduce`.
+
+        Raises:
+            ConfigError: an expression is not one of aggregates that there are.
+        """
+        import polars as pl
+
+        from dpa.columns.aggregate_texts import aggregation_of
+
+        options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
+        made = aggregation_of(aggregates, {key: each for key, each in named.items() if key not in options})
+        written = {key: each if key in made.texts else MADE_IN_PYTHON + each for key, each in made.written.items()}
+        rows = self._made(name, "agg", options, {"agg": written})
+        if len(made.texts) < len(written):
+            self.flow._objects[f"stages.{rows.step}.agg"] = made
+        return rows
 
     def process(self, process: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Process the values of each key in order, one task a key: the rows that a `dpa.Process` emits. Otherwise as

@@ -3,7 +3,7 @@
 from dpa.config._files import JobFile, load, parse, parse_written
 from dpa.config._schema import JobConfig, NodeConfig, PlacementConfig, json_schema
 from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
-from dpa.config._stage import MADE_IN_PYTHON, AggregationConfig, ExecutorConfig
+from dpa.config._stage import MADE_IN_PYTHON, AggregationConfig, ExecutorConfig, ReducerConfig
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig
 
@@ -18,6 +18,7 @@ __all__ = [
     "OutputConfig",
     "PlacementConfig",
     "PublishConfig",
+    "ReducerConfig",
     "ReferenceConfig",
     "StepConfig",
     "json_schema",

@@ -192,12 +192,13 @@ _AT_TOP = {"from": "input", **{name: key for key, name in IN_STAGES.items()}}
 
 
 def as_steps(job: JobConfig) -> dict[str, StepConfig]:
+    assert job.reducer is not None
     same = {field.alias or name: getattr(job, name) for name, field in StageConfig.model_fields.items()}
     read = {"read": job.input, "sample": same.pop("sample"), "parallelism": job.parallelism.mappers}
     reduced = {
+        **job.reducer.as_step,
         "from": [MAPPER],
         "key_by": job.key,
-        "reduce": job.reducer,
         "parallelism": job.parallelism.reducers,
         "grouping": job.grouping,
         "balance": job.balance,
@@ -210,6 +211,8 @@ def as_steps(job: JobConfig) -> dict[str, StepConfig]:
 def written_as(key: str) -> str:
     """The key path at which such a job has a key of a step."""
     first, dot, rest = key.partition(".")
+    if first == "agg":
+        return f"reducer.{key}"
     return _AT_TOP.get(first, first) + dot + rest
 
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import MaxErrors, OneOf, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig
-from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, StageConfig, Tasks
+from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, Reducing, StageConfig, Tasks
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
@@ -158,7 +158,7 @@ class _MapReduce(Section):
     """Where the records come from; only a job built in Python with a table of its own may leave it out."""
     mapper: Executor | None = None
     """Makes (key, value) pairs of records; null: `key` and `value` name input columns."""
-    reducer: Executor | None = None
+    reducer: Reducing | None = None
     """Folds the values of a key; only a job built in Python may leave it out."""
     key: KeyColumns = "key"
     """Name of the key column in the input (without a mapper), in what a batch mapper returns, and in the result; a

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import reduce
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.aggregates import READY_MADE
 from dpa.balance.elastic import ElasticOptions
@@ -43,7 +43,7 @@ class ExecutorConfig(Section):
     """A mapper or reducer named in a job file."""
 
     use: str
-    """`module:Name` of a class or function; of a reducer also the name of a ready-made one, such as `count`."""
+    """`module:Name` of a class or function; in a `reduce` also the name of a ready-made reducer, such as `count`."""
     args: dict[str, Any] = {}
     """Keyword arguments of the class."""
 
@@ -74,6 +74,41 @@ class ExecutorConfig(Section):
         return cls(use=f"{MADE_IN_PYTHON}{name_of(given)}")
 
 
+Aggregates: TypeAlias = Annotated[dict[str, str], Field(min_length=1)]
+"""Expressions of aggregates, by the names of the columns that they make."""
+
+
+class ReducerConfig(Section):
+    """What a job of one mapper and one reducer makes of the values of a key."""
+
+    use: str | None = None
+    """`module:Name` of a class or function, or the name of a ready-made reducer, such as `count`; null: `agg` is
+    given."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of the class."""
+    agg: Aggregates | None = None
+    """In place of `use`: [aggregates](flows.md#aggregates) as SQL texts, by the names of the result columns."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ReducerConfig:
+        if (self.use is None) == (self.agg is None):
+            raise ValueError("give `use` or `agg`, one of both")
+        if self.agg is not None and self.args:
+            raise ValueError("`args` are of a class that `use` names: leave them out")
+        return self
+
+    @property
+    def as_step(self) -> dict[str, Any]:
+        """What a step has in its place."""
+        if self.use is None:
+            return {"agg": self.agg}
+        return {"reduce": ExecutorConfig(use=self.use, args=self.args)}
+
+
+def _as_reducer(value: Any) -> Any:
+    return {"use": value.use, "args": value.args} if isinstance(value, ExecutorConfig) else value
+
+
 def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
@@ -96,6 +131,7 @@ def as_key(value: Any) -> KeyName:
 
 
 Executor: TypeAlias = Annotated[ExecutorConfig, text_for("use", ExecutorConfig)]
+Reducing: TypeAlias = Annotated[ReducerConfig, BeforeValidator(_as_reducer), text_for("use", ReducerConfig)]
 KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
 
 
@@ -132,7 +168,7 @@ class StageConfig(Section):
     elastic: Annotated[ElasticOptions, Plain(ElasticOptions)] | None = None
     """Let the number of tasks follow the load; null: it stays."""
     aggregation: AggregationConfig | None = None
-    """Partial results of a `reduce` or `top_k` while the job runs; null: there are none."""
+    """Partial results of a `reduce`, `agg` or `top_k` while the job runs; null: there are none."""
     testing: Annotated[SlowTasks, Plain(SlowTasks)] = SlowTasks()
     """Tasks that are slow on purpose."""
     reference: Annotated[ReferenceConfig, text_for("sql", ReferenceConfig)] | None = None

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from dpa.config._section import Columns, Section, in_json
 from dpa.config._sinks import Output
 from dpa.config._stage import (
+    Aggregates,
     Balance,
     Executor,
     ExecutorConfig,
@@ -66,6 +67,11 @@ OPERATIONS = {
     ),
     "window": Operation(frozenset({"on_error"})),
     "reduce": Operation(
+        _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
+        needs_key=True,
+        publishes=frozenset({"table", "changes"}),
+    ),
+    "agg": Operation(
         _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
         needs_key=True,
         publishes=frozenset({"table", "changes"}),
@@ -200,10 +206,13 @@ class _Operation(Section):
     """Put each row into windows of its time, which are a part of every key from there on: sections of the step's own,
     `size` alone as a text such as `1m`, or `none`, from where rows are in no windows."""
     key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
-    """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, or a function of a record as
-    `{use: "module:name"}`; null: all records have one key."""
+    """What `reduce`, `agg`, `process`, `join` and `top_k` group records by: a column, several, or a function of a
+    record as `{use: "module:name"}`; null: all records have one key."""
     reduce: Executor | None = None
     """Fold the values of each key by a reducer."""
+    agg: Aggregates | None = None
+    """Aggregates of the rows of each key, as SQL texts by the names of the result columns:
+    `{n: "count(*)", total: "sum(euros)"}`."""
     process: Executor | None = None
     """Keep a state for each key and emit rows, by a `dpa.Process`."""
     join: JoinConfig | None = None
@@ -307,3 +316,10 @@ class StepConfig(StageConfig, _Operation):
         sides = (self.from_ or [], self.join.with_ if self.join else [])
         one = "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"
         yield self.allow_missing_columns and max(map(len, sides)) < 2, one
+
+
+OF_KEYED = {field.alias or name for name, field in StepConfig.model_fields.items()} - {
+    *_Operation.model_fields,
+    "value",
+}
+"""The keys that a step by key may have, beside those that say what it does to which rows."""

@@ -16,6 +16,7 @@ from typing import Any
 from dpa._secrets import without_secrets
 from dpa.aggregates import READY_MADE
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
+from dpa.errors import ConfigError
 from dpa.execution.failures import USER_ERRORS
 from dpa.sinks.memory import Callback
 from dpa.sinks.sink import Sink
@@ -146,12 +147,18 @@ def _registered(file: JobFile, key: str, name: str, group: str) -> Any:
         raise file.error(key, f"{name!r} ({found[name].value}) cannot be imported: {error!r}") from None
 
 
+def require_in_file(text: str) -> None:
+    """Raises ConfigError where a text stands for an object."""
+    if text.startswith(MADE_IN_PYTHON):
+        what = f"{text.removeprefix(MADE_IN_PYTHON)} was an object of the program that made this job"
+        raise ConfigError(f"{what}, which no file can name: write `package.module:Name` of a class or function")
+
+
 def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | None = None) -> Any:
     """The object that the section at a key path names, called with its `args` if it is a class. A name without a module
     is one of the entry points of `group`. ConfigError if it cannot be found or made."""
-    if executor.use.startswith(MADE_IN_PYTHON):
-        what = f"{executor.use.removeprefix(MADE_IN_PYTHON)} was an object of the program that made this job"
-        raise file.error(section, f"{what}, which no file can name: write `package.module:Name` of a class or function")
+    with file.blaming(section, ConfigError):
+        require_in_file(executor.use)
     if section.rpartition(".")[2] in ("reducer", "reduce") and ":" not in executor.use:
         if executor.use not in READY_MADE:
             known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"

@@ -14,13 +14,23 @@ from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig, TopConfig
-from dpa.driver._loading import loaded
+from dpa.driver._loading import loaded, require_in_file
 from dpa.driver._windows import in_windows
 from dpa.errors import ConfigError
 from dpa.execution.receivers import KINDS, receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
-from dpa.executors import AnyMapper, BatchMapper, Mapper, SelfNamed, as_mapper, as_process, as_reducer, name_of
+from dpa.executors import (
+    AnyMapper,
+    AnyReducer,
+    BatchMapper,
+    Mapper,
+    SelfNamed,
+    as_mapper,
+    as_process,
+    as_reducer,
+    name_of,
+)
 from dpa.logical.step import Keying, Step, StepInput, in_order
 from dpa.operators import ON_COLUMNS, JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency
@@ -141,6 +151,19 @@ class _Builder:
     def _reduce(self, section: ExecutorConfig) -> Any:
         return fitting(self._file, self._objects, self._at("reduce"), section, as_reducer)
 
+    def _agg(self, section: Mapping[str, str]) -> AnyReducer:
+        from dpa.columns.aggregate_texts import aggregation_of
+
+        if self._at("agg") in self._objects:
+            return as_reducer(self._objects[self._at("agg")])
+        for name, text in section.items():
+            with self._file.blaming(self._at(f"agg.{name}"), ConfigError):
+                require_in_file(text)
+        try:
+            return aggregation_of((), section)
+        except ConfigError as error:
+            raise self._error(f"agg.{error.key}" if error.key else "agg", error.message) from None
+
     def _process(self, section: ExecutorConfig) -> Any:
         return fitting(self._file, self._objects, self._at("process"), section, as_process)
 
@@ -170,13 +193,15 @@ class _Builder:
 
     def _feeds(self, receiver: Receiver) -> tuple[StepInput, ...]:
         config = self._config
-        keying = Keying()
+        keying, values, mapper = Keying(), config.value, self._mapper()
+        if values is None and config.agg is not None and mapper is None:
+            values = list(receiver.reads)
         if isinstance(config.key_by, ExecutorConfig):
-            keying = Keying(_FUNCTION_KEY, _values(config.value), self._row_operator("key_by", config.key_by))
+            keying = Keying(_FUNCTION_KEY, _values(values), self._row_operator("key_by", config.key_by))
         elif receiver.keeps_states:
             own = names_of(config.key_by) if receiver.has_sides else ()  # which a join's rows have anyway
-            values = None if config.value is None else [name for name in config.value if name not in own]
-            keying = Keying(config.key_by, _values(values), mapper=self._mapper())
+            values = None if values is None else [name for name in values if name not in own]
+            keying = Keying(config.key_by, _values(values), mapper=mapper)
         feeds = [StepInput(name, keying) for name in config.from_ or []]
         if config.join is not None:
             on = receiver.executor.on[1]
@@ -211,6 +236,7 @@ class _Builder:
 
 _MAKERS: dict[str, Callable[[_Builder, Any], Any]] = {
     "reduce": _Builder._reduce,
+    "agg": _Builder._agg,
     "process": _Builder._process,
     "join": _Builder._join,
     "top_k": _Builder._top,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpa._util.words import plural
-from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
+from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReducerConfig, ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.driver._directories import check_place, check_prefix
 from dpa.driver._loading import actors_path, reference_of
@@ -313,6 +313,7 @@ def _faults_of_publishing(step: Step) -> Iterator[tuple[object, str]]:
 def _naming(file: JobFile, objects: Objects) -> JobFile:
     """The file, naming the objects given for its input, mapper and reducer where it has none."""
     known = {name: ExecutorConfig.of(objects[name]) for name in ("mapper", "reducer") if name in objects}
-    named = {**known, **({"input": InputConfig(format="given")} if "input" in objects else {})}
+    reducer = {name: ReducerConfig(use=of.use, args=of.args) for name, of in known.items() if name == "reducer"}
+    named = {**known, **reducer, **({"input": InputConfig(format="given")} if "input" in objects else {})}
     named = {name: section for name, section in named.items() if getattr(file.config, name) is None}
     return replace(file, config=file.config.model_copy(update=named)) if named else file

@@ -210,6 +210,11 @@ class Columns:
                     raise ConfigError(_without_place(error), step.at(step.word)) from None
 
     def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
+        if step.config.agg is not None and step.config.value is None and feed.keying.mapper is None:
+            try:
+                step.receiver.check_values(known)
+            except ConfigError as error:
+                raise ConfigError(error.message, step.at(f"agg.{error.key}")) from None
         rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
         try:
             check_columns(self.map_task(step, feed), known, rows)

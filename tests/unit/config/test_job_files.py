@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpa.config import ExecutorConfig, JobFile, json_schema, load, parse
+from dpa.config import ExecutorConfig, JobFile, ReducerConfig, json_schema, load, parse
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 
@@ -122,11 +122,12 @@ def test_a_key_that_names_no_columns_is_refused(job_file, said: str, message: st
     [
         ("mapper: jobs.wordcount:words", ExecutorConfig(use="jobs.wordcount:words")),
         ("mapper: {use: a:B, args: {n: 3}}", ExecutorConfig(use="a:B", args={"n": 3})),
-        ("reducer: count", ExecutorConfig(use="count")),
-        ("reducer: {use: sum, args: {column: x}}", ExecutorConfig(use="sum", args={"column": "x"})),
+        ("reducer: count", ReducerConfig(use="count")),
+        ("reducer: {use: sum, args: {column: x}}", ReducerConfig(use="sum", args={"column": "x"})),
+        ("reducer: {agg: {n: count(*)}}", ReducerConfig(agg={"n": "count(*)"})),
     ],
 )
-def test_an_executor_is_a_name_or_a_name_with_arguments(job_file, said: str, meant: ExecutorConfig) -> None:
+def test_an_executor_is_a_name_or_a_name_with_arguments(job_file, said: str, meant: object) -> None:
     assert getattr(job_file(said).config, said.partition(":")[0]) == meant
 
 
@@ -286,7 +287,10 @@ ERRORS = [
         "input:\n  format: sql\n  query: q\n  views:\n    t: {format: csv, pth: x}\n",
         "job.yaml:5: input.views.t.pth: unknown key; did you mean 'path'? (known here: format, options, path)",
     ),
-    ("reducer:\n  usee: count\n", "job.yaml:2: reducer.usee: unknown key; did you mean 'use'? (known here: args, use)"),
+    (
+        "reducer:\n  usee: count\n",
+        "job.yaml:2: reducer.usee: unknown key; did you mean 'use'? (known here: agg, args, use)",
+    ),
     ("limits: {batch_records: 5, in_flight_records: 4}", "job.yaml:1: limits: batch_records (5) must not exceed"),
     ("limits: {queue_seconds: 0}", "job.yaml:1: limits.queue_seconds: Input should be greater than 0"),
     ("limits: {queue_seconds: .inf}", "job.yaml:1: limits.queue_seconds: Input should be a finite number"),
@@ -305,7 +309,9 @@ ERRORS = [
     ),
     ("parallelism:\n  mappers: '2'\n", 'job.yaml:2: parallelism.mappers: Input should be a valid integer, not "2"'),
     ("balance: 5\n", "job.yaml:1: balance: Input should be a text or a mapping of keys, not 5"),
-    ("reducer: 5\n", "job.yaml:1: reducer: Input should be a text or a mapping of keys (args, use), not 5"),
+    ("reducer: 5\n", "job.yaml:1: reducer: Input should be a text or a mapping of keys (agg, args, use), not 5"),
+    ("reducer: {}\n", "job.yaml:1: reducer: give `use` or `agg`, one of both"),
+    ("reducer: {use: count, agg: {n: a}}\n", "job.yaml:1: reducer: give `use` or `agg`, one of both"),
     ("spark: {conf: 5}\n", "job.yaml:1: spark.conf: Input should be a mapping of keys, not 5"),
     ("combiner: 1\n", "job.yaml:1: combiner: Input should be a valid boolean, not 1"),
     ("name: a b\n", "job.yaml:1: name: the name of a job has ASCII letters, digits"),

@@ -193,7 +193,7 @@ ERRORS = {
     "nothing": (
         step("parallelism: 3"),
         "4: stages.counts: give one of read, map, flat_map, filter, with_columns, select, drop, rename, explode, "
-        "unnest, window, reduce, process, join, top_k",
+        "unnest, window, reduce, agg, process, join, top_k",
     ),
     "an input that nobody takes": (
         step(COUNT) + "  more: {read: {format: records, records: [1]}}\n",
@@ -295,7 +295,7 @@ ERRORS = {
     ),
     "an unknown key of a step": (
         step(COUNT + "\nparalelism: 3"),
-        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: aggregation, allow_mi",
+        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: agg, aggregation, a",
     ),
     "an unknown key of an input": (
         "  more:\n    read: {format: records, recrods: []}\n",

@@ -1,0 +1,301 @@
+"""`agg` as a step of flows and jobs: whatever becomes of its states, the rows are those of polars."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa import Flow, Job, results, session, tumbling
+from dpa.checkpoints import CheckpointStore
+from dpa.columns.aggregation import Aggregation
+from dpa.columns.arrow import to_batch
+from dpa.config import load
+from dpa.errors import ConfigError, JobFailedError
+from dpa.execution.block import Block
+from dpa.execution.receivers import receiver_of
+from dpa.execution.spill.bounded import BoundedStates
+from dpa.execution.spill.room import Room
+from dpa.routing.table import RoutingTable
+from dpa.testing import LocalBackend, run_local
+
+TENTH = LocalBackend(row_seconds=0.1)
+"""Ten rows a second: so much is due in a few hundred rows."""
+
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+ORDERS = pl.DataFrame(
+    {
+        "country": [["DE", "FR", "DE", "ES", None][number * number % 7 % 5] for number in range(400)],
+        "euros": [None if number % 7 == 0 else number % 100 / 4 for number in range(400)],
+        "cents": [number * 17 % 900 for number in range(400)],
+        "customer": [f"c{number * number % 23}" for number in range(400)],
+        "at": [number * 31 % 400 for number in range(400)],
+    }
+)
+EUROS, CENTS, CUSTOMER = pl.col("euros"), pl.col("cents"), pl.col("customer")
+
+AGGREGATES = {
+    "n": pl.len(),
+    "total": CENTS.sum(),
+    "best": EUROS.max(),
+    "buyers": CUSTOMER.n_unique(),
+    "share": CENTS.filter(EUROS > 10).sum().fill_null(0) / pl.len(),
+    "last": CUSTOMER.max_by("at"),
+    "spread": EUROS.var(),
+}
+TEXTS = {
+    "n": "count(*)",
+    "total": "sum(cents)",
+    "best": "max(euros)",
+    "buyers": "count(distinct customer)",
+    "share": "coalesce(sum(cents) FILTER (WHERE euros > 10), 0) / count(*)",
+    "last": "max_by(customer, at)",
+    "spread": "var(euros)",
+}
+
+
+def wanted(rows: pl.DataFrame = ORDERS, key: str = "country") -> dict[Any, dict[str, Any]]:
+    found = rows.group_by(key).agg(each.alias(name) for name, each in AGGREGATES.items())
+    return {row.pop(key): pytest.approx(row) for row in found.to_dicts()}
+
+
+def by_key(table: pa.Table, key: str = "country") -> dict[Any, dict[str, Any]]:
+    rows = {row.pop(key): row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows
+    return rows
+
+
+def flow(**options: Any) -> Flow:
+    made = Flow("orders")
+    made.read(ORDERS, name="orders").key_by("country").agg(**AGGREGATES, name="by_country", **options)
+    return made
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"combiner": True},
+        {"consistency": "migrate"},
+        {"balance": "none", "grouping": "shuffle"},
+        {"grouping": "w_choices"},
+        {"combiner": True, "grouping": "two_random"},
+    ],
+    ids=str,
+)
+def test_keys_move_and_are_split_and_the_rows_are_those_of_polars(options: dict[str, Any]) -> None:
+    assert by_key(run_local(flow(**options))["by_country"]) == wanted()
+    assert by_key(flow(**options).run(backend=LocalBackend()).table()) == wanted()
+
+
+def test_sql_texts_of_a_job_file_mean_the_same(tmp_path: Path) -> None:
+    pq.write_table(ORDERS.to_arrow(), tmp_path / "orders.parquet", row_group_size=90)
+    aggregates = "".join(f"\n    {name}: '{text}'" for name, text in TEXTS.items())
+    job = f"input: {{format: parquet, path: {tmp_path}/orders.parquet}}\nkey: country\nreducer:\n  agg:{aggregates}\n"
+    (tmp_path / "job.yaml").write_text(job)
+    assert by_key(Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend()).table()) == wanted()
+    step = f"by_country:\n  from: orders\n  key_by: country\n  agg:{aggregates}\n"
+    stages = f"orders:\n  read: {{format: parquet, path: {tmp_path}/orders.parquet}}\n{step}"
+    indented = "".join(f"  {line}\n" for line in stages.splitlines())
+    (tmp_path / "flow.yaml").write_text(f"stages:\n{indented}")
+    made = Job.from_file(tmp_path / "flow.yaml", ["stages.by_country.combiner=true"])
+    assert by_key(made.run(backend=LocalBackend()).table()) == wanted()
+    assert load(tmp_path / "flow.yaml").stages["by_country"].agg == TEXTS
+
+
+def pairs(row: dict[str, Any]) -> Any:
+    yield row["country"], {"seconds": row["cents"], "who": row["customer"]}
+
+
+def test_a_record_mapper_gives_the_columns_or_one_named_value() -> None:
+    job = Job(input=ORDERS, mapper=pairs, key="country", reducer={"agg": {"n": "count(*)", "most": "max(seconds)"}})
+    expected = ORDERS.group_by("country").agg(n=pl.len(), most=CENTS.max())
+    assert by_key(job.run(backend=LocalBackend()).table()) == by_key(expected.to_arrow())
+    numbers = Job(
+        input=ORDERS, mapper=lambda row: [(row["country"], row["cents"])], key="country",
+        reducer={"agg": {"n": "count(*)", "most": "max(value)"}},
+    )  # fmt: skip
+    assert by_key(numbers.run(backend=LocalBackend()).table()) == by_key(expected.to_arrow())
+    wrong = Job(input=ORDERS, mapper=pairs, key="country", reducer={"agg": {"most": "max(second)"}})
+    with pytest.raises(JobFailedError, match="no column 'second'; the columns of the values are seconds, who; did you"):
+        wrong.run(backend=LocalBackend())
+
+
+def timed() -> pl.DataFrame:
+    return ORDERS.with_columns(
+        time=pl.Series([BEGAN + timedelta(seconds=second // 2 + second // 100 * 60) for second in range(400)])
+    )
+
+
+@pytest.mark.parametrize("consistency", ["merge", "migrate"])
+def test_windows_have_aggregates_of_their_own(tmp_path: Path, consistency: str) -> None:
+    made, rows = Flow("orders"), timed()
+    read = made.read(rows, name="orders", time={"column": "time", "out_of_order": 0}).window(tumbling("10s"))
+    counts = read.key_by("country").agg(**AGGREGATES, name="counts", consistency=consistency)
+    counts.write(tmp_path / "out", publish="final")
+    made.run(backend=TENTH)
+    found = results(tmp_path / "out")
+    assert found.epoch > 5
+    start = pl.col("time").dt.truncate("10s").alias("window_start")
+    expected = rows.group_by("country", start).agg(each.alias(name) for name, each in AGGREGATES.items()).to_dicts()
+    by_window = {(row.pop("country"), row.pop("window_start")): pytest.approx(row) for row in expected}
+    closed = found.table.drop_columns(["window_end"]).to_pylist()
+    assert {(row.pop("country"), row.pop("window_start")): row for row in closed} == by_window
+    assert found.table.num_rows == len(by_window)
+
+
+def test_sessions_have_aggregates_of_their_own() -> None:
+    made, rows = Flow("orders"), timed()
+    read = made.read(rows, name="orders", time={"column": "time", "out_of_order": 0}).window(session("30s"))
+    read.key_by("country").agg(n=pl.len(), total=CENTS.sum(), spread=EUROS.var(), name="sessions")
+    found = made.run(backend=LocalBackend()).table()
+    assert sum(found["n"].to_pylist()) == 400 and sum(found["total"].to_pylist()) == ORDERS["cents"].sum()
+    assert Counter(found["country"].to_pylist()).most_common(1)[0][1] == 4, "a minute lies between hundreds of rows"
+
+
+@pytest.mark.parametrize("mode", ["table", "changes"])
+def test_results_are_published_by_epoch(mode: str, tmp_path: Path) -> None:
+    made = Flow("orders")
+    counts = made.read(ORDERS, name="orders").key_by("country").agg(**AGGREGATES)
+    counts.write(tmp_path / "out", publish={"mode": mode, "every": 1})
+    assert by_key(made.run(backend=TENTH).table()) == wanted()
+    found = results(tmp_path / "out")
+    assert found.epoch > 10
+    if mode == "changes":
+        assert Counter(found.table["change"].to_pylist())["insert"] == len(wanted())
+    else:
+        assert by_key(found.table) == wanted()
+
+
+def test_states_that_do_not_fit_in_memory_are_spilled(tmp_path: Path) -> None:
+    rows = to_batch(ORDERS, pa.schema([]))
+    stores = [BoundedStates(receiver_of(Aggregation(AGGREGATES)), Room(500, path=str(tmp_path))) for _ in range(2)]
+    for number in range(10):
+        batch = rows.slice(number * 40, 40)
+        stores[number % 2].reduce(Block.of(batch.column("country"), batch.drop_columns(["country"]), 0))
+    assert all(store.spilled for store in stores)
+    of_the_second = RoutingTable.unsplit(1, np.array([5], dtype=np.uint32), np.array([1], dtype=np.int32), 2, 0)
+    for interval in stores[0].pieces(of_the_second, 0, 2):
+        for states in stores[0].pack(of_the_second, 0, interval).values():
+            stores[1].merge(states)
+    assert by_key(stores[1].finish("country").table) == wanted()
+
+
+FAILS = {"at": 300}
+
+
+def until(row: dict[str, Any]) -> dict[str, Any]:
+    if row["place"] >= FAILS["at"]:
+        raise ValueError("not this one")
+    return row
+
+
+def test_a_job_is_resumed_from_its_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(ORDERS.with_row_index("place").to_arrow(), tmp_path / "in.parquet", row_group_size=50)
+
+    def made() -> Flow:
+        saved = {"path": str(tmp_path / "saved"), "every": 3, "keep": 2}
+        flow = Flow("orders", checkpoint=saved)
+        read = flow.read({"format": "parquet", "path": str(tmp_path / "in.parquet")}, name="orders")
+        read.map(until).key_by("country").agg(**AGGREGATES).write(tmp_path / "out")
+        return flow
+
+    failed = made().run(backend=TENTH, check=False)
+    assert failed.report.status == "failed" and "not this one" in (failed.report.error or "")
+    store = CheckpointStore.open(str(tmp_path / "saved"))
+    newest = store.chain(next(iter(store.jobs()))).newest()
+    assert newest is not None and newest.records > 100
+    monkeypatch.setitem(FAILS, "at", 400)
+    assert by_key(made().run(backend=TENTH, resume=str(tmp_path / "saved")).table()) == wanted()
+
+
+@pytest.mark.parametrize("combiner", [False, True])
+def test_records_on_which_an_expression_raises_become_dead_letters(tmp_path: Path, combiner: bool) -> None:
+    rows = [{"key": "a", "n": "1"}, {"key": "a", "n": "many"}, {"key": "b", "n": "3"}, {"key": "b", "n": "4"}]
+    made = Flow("orders", on_error="dead_letter", dead_letters=str(tmp_path / "dead"))
+    read = made.read(rows, name="rows")
+    read.key_by("key").agg(total=pl.col("n").cast(pl.Int64).sum(), n=pl.len(), combiner=combiner)
+    result = made.run(backend=LocalBackend())
+    assert by_key(result.table(), "key") == {"a": {"total": 1, "n": 1}, "b": {"total": 7, "n": 2}}
+    [letter] = pq.read_table(tmp_path / "dead").to_pylist()
+    assert letter["step"] == "agg" and "many" in letter["record"] and "conversion" in letter["message"]
+    with pytest.raises(JobFailedError, match="conversion from `str` to `i64` failed in column 'n'"):
+        failing = Flow("orders")
+        failing.read(rows).key_by("key").agg(total=pl.col("n").cast(pl.Int64).sum())
+        failing.run(backend=LocalBackend())
+
+
+def test_a_sum_that_does_not_fit_fails_the_job() -> None:
+    made = Flow("orders")
+    made.read([{"key": 1, "n": 2**62}] * 2).key_by("key").agg(total="sum(n)")
+    with pytest.raises(JobFailedError, match=r"overflow: sum\(n\) does not fit in int64"):
+        made.run(backend=LocalBackend())
+
+
+def test_columns_and_types_are_known_before_there_are_rows() -> None:
+    made = Flow("orders")
+    read = made.read([], name="orders", schema={"country": "string", "euros": "double", "day": "date32[day]"})
+    counts = read.key_by("country").agg(n=pl.len(), best=EUROS.max(), day=pl.col("day").max(), days="array_agg(day)")
+    counts.key_by("day").agg(n=pl.col("n").sum(), name="by_day")
+    counts.key_by(None).agg(pl.col("best").mean(), name="one")
+    found = made.run(backend=LocalBackend())
+    kinds = {name: found.table(name).schema for name in ("by_day", "one")}
+    assert str(kinds["by_day"]).split() == ["day:", "date32[day]", "n:", "int64"]
+    assert str(kinds["one"]).split() == ["best:", "double"]
+
+
+def test_only_the_columns_that_aggregates_need_are_sent() -> None:
+    made = flow()
+    [step] = [step for step in made.job().spec.steps if step.name == "by_country"]
+    assert step.feeds[0].keying.values == ("cents", "euros", "customer", "at")
+    assert step.does == "agg n, total, best, buyers, share, last, spread by country"
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "missing": ({"x": pl.col("euro").sum()}, r"by_country\.agg\.x: `.*`: there is no column .*euros'\?"),
+    "type": ({"n": "count(*)", "x": "sum(customer)"}, r"agg\.x: `sum\(customer\)`: needs numbers, .* is String"),
+    "around": ({"x": "sum(cents) + customer"}, "x: `sum.*names the column 'customer' outside of an aggregate"),
+    "rows": ({"x": "cents + 1"}, "x: `cents . 1`: names the column 'cents' outside of an aggregate"),
+    "window": ({"x": pl.col("cents").diff().sum()}, "x: .*looks at other rows"),
+    "order": ({"x": pl.col("cents").first()}, "x: .*depends on the order in which rows come"),
+    "syntax": ({"x": "sum(cents"}, r"x: `sum\(cents`"),
+    "key": ({"country": "count(*)"}, "gives a column 'country', which is the key column"),
+    "nothing": ({}, "name an aggregate at least"),
+    "number": ({"x": 3}, "an aggregate is a polars expression or a SQL text, not 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("aggregates", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused_with_step_text_and_columns(aggregates: dict[str, Any], message: str) -> None:
+    made = Flow("orders")
+    with pytest.raises(ConfigError, match=message):
+        made.read(ORDERS, name="orders").key_by("country").agg(**aggregates, name="by_country")
+        made.validate()
+
+
+def test_an_error_of_a_job_file_has_its_line(tmp_path: Path) -> None:
+    text = "input: {format: given}\nkey: country\nreducer:\n  agg:\n    n: count(*)\n    x: sum(customer)\n"
+    (tmp_path / "job.yaml").write_text(text.replace("customer", "shift(customer)"))
+    with pytest.raises(ConfigError, match=r"job\.yaml:6: reducer\.agg\.x: `sum\(shift\(customer\)\)`"):
+        Job.from_file(tmp_path / "job.yaml").check()
+
+
+def test_expressions_of_python_have_no_text_that_another_program_could_run(tmp_path: Path) -> None:
+    written = flow().job().config.resolved()["stages"]["by_country"]["agg"]
+    assert written["n"] == "made in Python: len()"
+    (tmp_path / "job.yaml").write_text(
+        "input: {format: records, records: [{country: DE}]}\nkey: country\nreducer: {agg: {n: 'made in Python: len()'}}"
+    )
+    with pytest.raises(ConfigError, match=r"reducer\.agg\.n: len\(\) was an object of the program that made this job"):
+        Job.from_file(tmp_path / "job.yaml").check()
+    texts = Flow("texts")
+    texts.read(ORDERS).key_by("country").agg(**TEXTS)
+    assert texts.job().config.resolved()["stages"]["agg"]["agg"] == TEXTS
