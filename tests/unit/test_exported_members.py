@@ -66,6 +66,7 @@ EXPORTED = {
         "OutputConfig",
         "PlacementConfig",
         "PublishConfig",
+        "ReducerConfig",
         "ReferenceConfig",
         "StepConfig",
         "json_schema",
