@@ -253,7 +253,7 @@ class KeyedRows:
         """
         import polars as pl
 
-        from dpa.columns.aggregate_texts import aggregation_of
+        from dpa.columns.aggregation import aggregation_of
 
         options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
         made = aggregation_of(aggregates, {key: each for key, each in named.items() if key not in options})

@@ -16,9 +16,10 @@ import polars as pl
 import pyarrow as pa
 
 from dpa._util.inference import no_rows
+from dpa.columns._aggregate_texts import aggregate_of
+from dpa.columns._parts import MOST_VALUES, Aggregate
+from dpa.columns._taking_apart import taken_apart
 from dpa.columns.arrow import to_batch, to_frame
-from dpa.columns.parts import MOST_VALUES, Aggregate
-from dpa.columns.taking_apart import taken_apart
 from dpa.errors import ConfigError
 from dpa.executors import BatchReducer, Groups
 
@@ -189,6 +190,27 @@ class Aggregation(BatchReducer):
         except pl.exceptions.PolarsError as error:
             what = str(error).partition("\n")[0]
             raise ConfigError(f"{at}: {what}", name) from None
+
+
+def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr | str]) -> Aggregation:
+    """Of expressions and SQL texts. One without a name has that which polars gives its column. Raises ConfigError."""
+    found, texts = dict[str, pl.Expr](), dict[str, str]()
+    for keyword, given in [*((None, each) for each in unnamed), *named.items()]:
+        if not isinstance(given, pl.Expr | str):
+            raise ConfigError(f"an aggregate is a polars expression or a SQL text, not {given!r}", keyword)
+        try:
+            expression = aggregate_of(given) if isinstance(given, str) else given
+        except ConfigError as error:
+            raise ConfigError(f"`{given}`: {error.message}", keyword) from None
+        name = expression.meta.output_name(raise_if_undetermined=False) if keyword is None else keyword
+        if name is None:
+            raise ConfigError(f"`{given}` has no name: give it one, as total={given}")
+        if name in found:
+            raise ConfigError(f"there are two aggregates named {name!r}: name one by a keyword or `alias`")
+        found[name] = expression
+        if isinstance(given, str):
+            texts[name] = given
+    return Aggregation(found, texts)
 
 
 def _missing(error: str, columns: pl.Schema | None) -> str:

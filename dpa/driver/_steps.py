@@ -152,7 +152,7 @@ class _Builder:
         return fitting(self._file, self._objects, self._at("reduce"), section, as_reducer)
 
     def _agg(self, section: Mapping[str, str]) -> AnyReducer:
-        from dpa.columns.aggregate_texts import aggregation_of
+        from dpa.columns.aggregation import aggregation_of
 
         if self._at("agg") in self._objects:
             return as_reducer(self._objects[self._at("agg")])

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from dpa.columns import parts
+from dpa.columns import _parts as parts
+from dpa.columns._parts import Aggregate
 from dpa.columns._rowwise import check_rowwise
-from dpa.columns.parts import Aggregate
 from dpa.errors import ConfigError
 
 Node: TypeAlias = Any

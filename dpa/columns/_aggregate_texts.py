@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 
 import polars as pl
 
-from dpa.columns.aggregation import Aggregation
-from dpa.columns.taking_apart import with_columns_replaced
+from dpa.columns._taking_apart import with_columns_replaced
 from dpa.errors import ConfigError
 
 
@@ -27,27 +26,6 @@ _TWO: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "min_by": lambda values, by: values.min_by(by),
 }
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
-
-
-def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr | str]) -> Aggregation:
-    """Of expressions and SQL texts. One without a name has that which polars gives its column. Raises ConfigError."""
-    found, texts = dict[str, pl.Expr](), dict[str, str]()
-    for keyword, given in [*((None, each) for each in unnamed), *named.items()]:
-        if not isinstance(given, pl.Expr | str):
-            raise ConfigError(f"an aggregate is a polars expression or a SQL text, not {given!r}", keyword)
-        try:
-            expression = aggregate_of(given) if isinstance(given, str) else given
-        except ConfigError as error:
-            raise ConfigError(f"`{given}`: {error.message}", keyword) from None
-        name = expression.meta.output_name(raise_if_undetermined=False) if keyword is None else keyword
-        if name is None:
-            raise ConfigError(f"`{given}` has no name: give it one, as total={given}")
-        if name in found:
-            raise ConfigError(f"there are two aggregates named {name!r}: name one by a keyword or `alias`")
-        found[name] = expression
-        if isinstance(given, str):
-            texts[name] = given
-    return Aggregation(found, texts)
 
 
 def aggregate_of(text: str) -> pl.Expr:

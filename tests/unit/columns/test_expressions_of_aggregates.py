@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.columns import parts
-from dpa.columns.aggregate_texts import aggregate_of, aggregation_of
-from dpa.columns.aggregation import Aggregation
+from dpa.columns import _parts as parts
+from dpa.columns._aggregate_texts import aggregate_of
+from dpa.columns.aggregation import Aggregation, aggregation_of
 from dpa.columns.arrow import to_batch
 from dpa.errors import ConfigError
 from dpa.executors import Groups

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from dpa.columns import sketches
+from dpa.columns import _sketches as sketches
 from dpa.errors import ConfigError
 from dpa.executors import quotient
 
