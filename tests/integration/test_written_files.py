@@ -71,6 +71,33 @@ def test_spark_reads_infinite_numbers_of_csv(spark: SparkSession, tmp_path: Path
     assert [row.x for row in reader.csv(str(tmp_path / "out")).orderBy("n").collect()] == numbers
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda each: each.name)
+def test_spark_reads_partitions_by_odd_values(spark: SparkSession, tmp_path: Path, encoding: object) -> None:
+    odd = [
+        "a/b",
+        "x=y",
+        "ü ö",
+        "50%",
+        "a:b",
+        "q'\"",
+        "*?[x]{}",
+        "\n\x01",
+        "007",
+        ".",
+        "..",
+        "#^\\",
+        "a+b&c",
+        "null",
+        None,
+    ]
+    days = [dt.date(2026, 1, 31) if at % 2 else None for at in range(len(odd))]
+    rows = pa.table({"n": range(len(odd)), "k/1": odd, "day": days})
+    write(tmp_path / "out", FileLayout(encoding, partition_by=("k/1", "day")), rows)
+    frame = spark.read.schema("n long, `k/1` string, day date").format(encoding.name)
+    found = frame.option("header", True).load(str(tmp_path / "out")).select("n", "k/1", "day").orderBy("n").collect()
+    assert [tuple(row) for row in found] == [tuple(row.values()) for row in rows.to_pylist()]
+
+
 def test_jobs_on_ray_write_files_that_spark_has_checked(ray: None, spark: SparkSession, tmp_path: Path) -> None:
     words = [{"word": f"w{at % 7}", "at": at} for at in range(700)]
     layouts = {
