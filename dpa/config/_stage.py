@@ -9,7 +9,7 @@ import inspect
 import sys
 from dataclasses import fields, is_dataclass
 from functools import reduce
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -149,6 +149,9 @@ class AggregationConfig(Section):
 StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
 
 
+Combiner: TypeAlias = Literal["auto"] | bool
+
+
 class StageConfig(Section):
     """The keys that a job of one mapper and one reducer shares with a step."""
 
@@ -160,9 +163,10 @@ class StageConfig(Section):
     schema_: Schema | None = Field(default=None, alias="schema")
     """Columns of the result, or of a step's rows, with their Arrow types: rows are checked against them, and an empty
     result has them. Key columns may be left out; null: those that the rows show."""
-    combiner: bool = False
+    combiner: Combiner = "auto"
     """Whether senders fold equal keys of a batch before they send it, as those of a `top_k` always do; needs a reducer
-    that can merge."""
+    that can merge. `auto`: reducers of columns with `partials`, such as `count`, as long as that leaves less than half
+    of the records."""
     consistency: Consistency = "merge"
     """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
     elastic: Annotated[ElasticOptions, Plain(ElasticOptions)] | None = None

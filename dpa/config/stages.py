@@ -294,7 +294,7 @@ class StepConfig(StageConfig, _Operation):
             "key_by": self.names_key,
             "value": self.value is not None,
             "schema": self.schema_ is not None,
-            "combiner": self.combiner,
+            "combiner": self.combiner is True,
             "consistency": self.consistency == "migrate",
             "aggregation": self.aggregation is not None,
             "sample": self.sample is not None,

@@ -22,6 +22,7 @@ from dpa.driver._graph_walk import Walk
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec
 from dpa.execution.block import Block
+from dpa.execution.combining import FEW_RECORDS
 from dpa.logical.compilation import Compilation
 from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
@@ -158,7 +159,8 @@ class _Sampling:
             ]
             step = steps_of[stage.name]
             if stage.name in wanted:
-                batch = step.flow.batch_records if step.combine else None
+                is_few = step.combine == "auto" and sum(self._rows.values()) < FEW_RECORDS
+                batch = step.flow.batch_records if step.combine and not is_few else None
                 self.found[stage.name] = self._planned(stage, reached, batch)
             elif not step.receiver.keeps_states:
                 walk.pass_on(stage.name, [block for _, block in reached])

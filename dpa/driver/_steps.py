@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from dpa._util.declared import Declared, schema_named, type_names
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
-from dpa.config import MADE_IN_PYTHON, ExecutorConfig, JobFile, StepConfig
+from dpa.config import MADE_IN_PYTHON, Combiner, ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig, TopConfig
 from dpa.driver._loading import loaded, require_in_file
 from dpa.driver._windows import in_windows
@@ -97,7 +97,7 @@ class _Builder:
             feeds=feeds,
             receiver=receiver,
             word=operation or "from",
-            combine=config.combiner or config.does.combines,
+            combine=config.does.combines or self._combiner(receiver),
             tasks=tasks,
             grouping=grouping,
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
@@ -213,6 +213,15 @@ class _Builder:
         """Whether its rows are a result: the step says so, or no other step takes them."""
         config = self._config
         return config.write is not None or config.reference is not None or self._name not in taken(self._file)
+
+    def _combiner(self, receiver: Receiver) -> Combiner:
+        given = self._config.combiner
+        if given != "auto":
+            return given
+        # a task that is slow on purpose is so for each record: it shall get them
+        return (
+            "auto" if receiver.has_partials and receiver.can_merge and not self._config.testing.slow_factor else False
+        )
 
     def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
         config = self._config

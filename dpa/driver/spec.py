@@ -269,7 +269,7 @@ def _faults(step: Step) -> Faults:
         yield not balance.forwards_eagerly, "balance.forwarding", f"{queued}, but {but} leave it out"
     if not step.can_merge:
         needs = f"{name_of(step.receiver.executor)} {step.receiver.unmergeable}"
-        yield step.combine, "combiner", f"{needs} leave the combiner off"
+        yield step.combine is True, "combiner", f"{needs} leave the combiner off"
         yield grouping.splits_keys, "grouping", f"{several}, but {needs} use `key` or `ring`"
         moved = "a redistributed key has states on several tasks, which are merged at the end"
         mend = f"{moved}, but {needs} set `consistency: migrate`, or the strategy to `none`"

@@ -9,19 +9,37 @@ from functools import reduce
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from dpa.execution.block import Block
+from dpa.execution.keys import encode, key_column
 from dpa.execution.mapping import MapTask
 from dpa.execution.row_operators import Chunk
 from dpa.execution.rows import ScannedRows
+from dpa.executors import Groups
 from dpa.operators import RowOperator
+from dpa.routing.hashing import hash_column
+from dpa.routing.keys import names_of
 from dpa.tolerance import Origin
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from dpa.columns.query import Query
+
+_KEY, _WEIGHT = "\ue000key", "\ue000rows"
+"""Columns of a query. The first letter is of those that Unicode leaves to programs, so no column of a user has it."""
+
+_FOLDED = 1_048_576
+"""Rows whose states a query computes at least, if there are as many: that takes about 0.02 s."""
+
+_LEAST = 65_536
+"""Where fewer rows are asked for, batches are read one after the other: a query begins anew within a row group."""
 
 
 @dataclass(frozen=True)
-class PieceQuery:
+class ScanQuery:
     """What of a task's work one query does.
 
     Attributes:
@@ -35,32 +53,73 @@ class PieceQuery:
     edge: MapTask | None
 
     @staticmethod
-    def of(operators: Sequence[RowOperator], outputs: Sequence[object]) -> PieceQuery | None:
+    def of(operators: Sequence[RowOperator], outputs: Sequence[object]) -> ScanQuery | None:
         """None if there is nothing for it to do."""
         first = list(takewhile(bool, (operator.query for operator in operators)))
         verbs = reduce(lambda left, right: left.then(right), filter(None, first)) if first else None
         match outputs:
-            case [MapTask() as edge] if edge.has_partials and len(first) == len(operators):
-                return PieceQuery(verbs, len(first), edge)
-        return PieceQuery(verbs, len(first), None) if first else None
+            case [MapTask() as edge] if _folds(edge) and len(first) == len(operators):
+                return ScanQuery(verbs, len(first), edge)
+        return ScanQuery(verbs, len(first), None) if first else None
 
-    def collect(self, piece: ScannedRows, most: int) -> Block | list[Chunk]:
+    def wanted(self, at_once: int, left: int) -> int:
+        """How many of `left` rows it reads next, where about `at_once` are asked for; 0: some are read without it."""
+        if self.edge is not None and self.edge.combines(left):
+            return max(at_once, _FOLDED)  # their states are few
+        return at_once if self.verbs is not None and at_once >= _LEAST else 0
+
+    def collect(self, rows: ScannedRows, most: int) -> Block | Iterator[Chunk]:
         """A block of partial states, or chunks of at most `most` rows."""
         from dpa.columns.arrow import to_batch
 
-        frame, same = piece.frame, piece.schema
+        frame, same, origin = rows.frame, rows.schema, rows.origin
+        assert frame is not None
         if self.verbs is not None:
             frame, same = self.verbs.lazy(frame), self.verbs.passed_on(same)
-        if self.edge is not None:
-            return self.edge.folded(frame, same)
-        rows, origin = to_batch(frame.collect(), same), piece.origin
-        read = [origin.rows, *(0 for _ in range(most, rows.num_rows, most))]
-        return [Chunk(rows.slice(number * most, most), new, origin) for number, new in enumerate(read)]
+        if self.edge is not None and self.edge.combines(origin.rows):
+            block = folded(self.edge, frame, same)
+            self.edge.note(block)
+            return block
+        batch = to_batch(frame.collect(), same)
+        read = [origin.rows, *(0 for _ in range(most, batch.num_rows, most))]
+        return (Chunk(batch.slice(number * most, most), new, origin) for number, new in enumerate(read))
 
 
-def by_batches(piece: ScannedRows, most: int) -> Iterator[Chunk]:
+def _folds(edge: MapTask) -> bool:
+    """Whether a query may end in states of an edge's records."""
+    as_they_are = edge.mapper is None and edge.key_function is None and not edge.inputs
+    return bool(edge.combine) and as_they_are and edge.receiver.windowing is None and edge.receiver.has_partials
+
+
+def folded(edge: MapTask, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
+    """The states of the keys of rows, which are read and grouped by one query; `schema` as of `to_batch`."""
+    import polars as pl
+
+    from dpa.columns.arrow import to_batch
+
+    names = {f"{_KEY}{place}": name for place, name in enumerate(names_of(edge.key))}  # states may have their names
+    parts = (pl.len().alias(_WEIGHT), *edge.receiver.partials(rows.collect_schema()))
+    if names:
+        found = rows.group_by(pl.col(name).alias(key) for key, name in names.items()).agg(*parts)
+    else:
+        found = rows.select(*parts).filter(pl.col(_WEIGHT) > 0)
+    typed = [schema.field(name).with_name(key) for key, name in names.items() if name in schema.names]
+    batch = to_batch(found.collect(), pa.schema([*schema, *typed]))
+    column = key_column(batch, next(iter(names)) if isinstance(edge.key, str) else tuple(names))
+    if pa.types.is_struct(column.type):
+        column = pa.StructArray.from_arrays(column.flatten(), names=list(names.values()))
+    keys, codes = encode(column)
+    states = batch.drop_columns([*names, _WEIGHT])
+    if len(keys) < len(codes):  # some are one key here, and several to polars
+        states = edge.receiver.merged(Groups(keys, codes, states))
+    weights = np.bincount(codes, batch.column(_WEIGHT).to_numpy(), len(keys)).astype(np.int64)
+    own = np.arange(len(keys), dtype=np.int32)
+    return Block(keys, hash_column(keys, edge.seed), own, states, weights, combined=True).weighed()
+
+
+def by_batches(rows: ScannedRows, most: int) -> Iterator[Chunk]:
     """The rows of a piece without a query."""
-    first = piece.origin.first
-    for batch in piece.batches(most):
+    first = rows.origin.first
+    for batch in rows.batches(most):
         yield Chunk(batch, batch.num_rows, Origin(first, batch.num_rows))
         first += batch.num_rows

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
-from dpa.execution._queries import PieceQuery, by_batches
+from dpa.execution._queries import ScanQuery, by_batches
 from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted, MapTask
 from dpa.execution.row_operators import Chunk, Limits, apply, chunks_of
@@ -60,9 +61,11 @@ class Emission:
         `origin`: of which rows of a split they were made; None: they are those rows. Raises ExecutorError."""
         edges = self.edges
         limits = Limits(min(edge.batch_records for edge in edges), min(edge.step_seconds for edge in edges), clock)
-        if isinstance(rows, Portions) and self._query is not None and (pieces := rows.pieces()) is not None:
-            for piece in pieces:
-                yield from self._queried(piece, self._query, limits)
+        query = self._query if isinstance(rows, Portions) else None
+        scanned = rows.scanned(query.wanted) if isinstance(rows, Portions) and query is not None else None
+        if query is not None and scanned is not None:
+            for some in scanned:
+                yield from self._queried(some, query, limits)
             return
         if len(self.outputs) == 1 and not self.operators:
             yield from self.outputs[0].steps(rows, clock, origin)
@@ -70,21 +73,22 @@ class Emission:
         yield from self._applied(self.operators, chunks_of(rows, limits.rows, origin), limits)
 
     @cached_property
-    def _query(self) -> PieceQuery | None:
-        return PieceQuery.of(self.operators, self.outputs)
+    def _query(self) -> ScanQuery | None:
+        return ScanQuery.of(self.operators, self.outputs)
 
-    def _queried(self, piece: ScannedRows, query: PieceQuery, limits: Limits) -> Iterator[Emitted]:
-        operators = self.operators
-        try:
-            found = query.collect(piece, limits.rows)
-        except Exception:  # to read and compute the rows by batches names what is wrong and where, or sets it aside
-            chunks = by_batches(piece, limits.rows)
+    def _queried(self, rows: ScannedRows, query: ScanQuery, limits: Limits) -> Iterator[Emitted]:
+        operators, found = self.operators, None
+        if rows.frame is not None:
+            with suppress(Exception):  # to read and compute by batches names what is wrong and where, or sets it aside
+                found = query.collect(rows, limits.rows)
+        if isinstance(found, Block):
+            yield Emitted(((0, found),) if found.rows else (), rows.origin.rows, int(found.mapped().sum()))
+            return
+        if found is None:
+            found = by_batches(rows, limits.rows)
         else:
-            if isinstance(found, Block):
-                yield Emitted(((0, found),) if found.rows else (), piece.origin.rows, int(found.mapped().sum()))
-                return
-            operators, chunks = operators[query.operators :], iter(found)
-        yield from self._applied(operators, chunks, limits)
+            operators = operators[query.operators :]
+        yield from self._applied(operators, found, limits)
 
     def _applied(self, operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Emitted]:
         for chunk in apply(operators, chunks, limits):

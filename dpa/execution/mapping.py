@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,25 +15,19 @@ from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input
 from dpa.execution.block import Block, Values, object_array
+from dpa.execution.combining import Combining
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, described, executor_error, shown, tolerated
-from dpa.execution.keys import column_of, encode, key_column
+from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import Rows, origin_of, records_of
 from dpa.execution.windowing import joined_block, session_block
-from dpa.executors import AnyMapper, BatchMapper, Groups, Mapper, name_of
+from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
 from dpa.operators import RowOperator
-from dpa.routing.hashing import hash_column
 from dpa.routing.keys import KeyName, key_type, names_of
 from dpa.tolerance import Origin, Tolerance
 
-if TYPE_CHECKING:
-    import polars as pl
-
 Made: TypeAlias = "Iterator[tuple[Block | None, int]]"
 """Blocks of records, at least one each, or None, and the rows read for each since the one before."""
-
-_KEY, _WEIGHT = "\ue000key", "\ue000rows"
-"""Columns of a query. The first letter is of those that Unicode leaves to programs, so no column of a user has it."""
 
 _ROWS_AT_ONCE = 4_096
 """Input rows that a per-record mapper asks for at a time."""
@@ -65,7 +59,7 @@ class MapTask:
             one key null.
         values: without a mapper, the input columns that are the value; all but the key if None.
         receiver: what will take the records: decides whether values travel as columns, and combines them.
-        combine: whether to fold equal keys of a block.
+        combine: whether to fold equal keys of a block, or what decides that from block to block.
         seed: of the hash of keys.
         batch_records: most records in a block.
         step_seconds: about how long functions of a record may work before what there is is handed over.
@@ -79,7 +73,7 @@ class MapTask:
     key: KeyName
     values: tuple[str, ...] | None
     receiver: Receiver
-    combine: bool
+    combine: bool | Combining
     seed: int
     batch_records: int
     step_seconds: float
@@ -113,7 +107,7 @@ class MapTask:
     def _sent(self, block: Block) -> Block:
         """Folded if there is a combiner, with its size, and the columns of its rows where these are noted."""
         sent = block
-        if self.combine:
+        if self.combines(block.rows):
             whole = joined_block(block) if self.receiver.takes_apart else block
             codes = np.arange(len(whole.keys), dtype=np.int32)
             try:
@@ -123,47 +117,21 @@ class MapTask:
                     raise
             else:
                 sent = Block(whole.keys, whole.hashes, codes, states, whole.counts(), combined=True)
+        self.note(sent)
         if self.inputs:
             sent = replace(sent, arrived=self._arrived(block))
         return sent.weighed()
 
-    @property
-    def has_partials(self) -> bool:
-        """Whether a query may end in states of its records: see `folded`."""
-        as_they_are = self.mapper is None and self.key_function is None and not self.inputs
-        return self.combine and as_they_are and self.receiver.windowing is None and self.receiver.has_partials
+    def combines(self, rows: int) -> bool:
+        """Whether it folds the next `rows` records."""
+        return self.combine if isinstance(self.combine, bool) else self.combine.pays(rows)
 
-    def folded(self, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
-        """The states of the keys of rows, which are read and grouped by one query; `schema` as of `to_batch`."""
-        import polars as pl
-
-        from dpa.columns.arrow import to_batch
-
-        names = {
-            f"{_KEY}{place}": name for place, name in enumerate(names_of(self.key))
-        }  # as states are named by users
-        parts = (pl.len().alias(_WEIGHT), *self.receiver.partials(rows.collect_schema()))
-        if names:
-            found = rows.group_by(pl.col(name).alias(key) for key, name in names.items()).agg(*parts)
-        else:
-            found = rows.select(*parts).filter(pl.col(_WEIGHT) > 0)
-        like = pa.schema(
-            [*schema, *(schema.field(name).with_name(key) for key, name in names.items() if name in schema.names)]
-        )
-        batch = to_batch(found.collect(), like)
-        column = key_column(batch, next(iter(names)) if isinstance(self.key, str) else tuple(names))
-        if pa.types.is_struct(column.type):
-            column = pa.StructArray.from_arrays(column.flatten(), names=list(names.values()))
-        keys, codes = encode(column)
-        states, weights = (
-            batch.select([name for name in batch.schema.names if name not in (*names, _WEIGHT)]),
-            batch.column(_WEIGHT).to_numpy(),
-        )
-        if len(keys) < len(codes):  # some are one key here, and not to polars
-            states = self.receiver.merged(Groups(keys, codes, states))
-        weights = np.bincount(codes, weights, len(keys)).astype(np.int64)
-        codes = np.arange(len(keys), dtype=np.int32)
-        return Block(keys, hash_column(keys, self.seed), codes, states, weights, combined=True).weighed()
+    def note(self, sent: Block) -> None:
+        """Remember whether it paid to fold."""
+        if not isinstance(self.combine, bool) and sent.combined:
+            self.combine.folded(int(sent.mapped().sum()), sent.rows)
+        elif not isinstance(self.combine, bool):
+            self.combine.sent(sent.rows)
 
     def _arrived(self, block: Block) -> Arrived:
         """The columns of the rows of a block, by the inputs that they came from."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 4_096
 """Rows that are turned into Python objects at a time."""
-
-_PIECE = 1_048_576
-"""Rows for which polars is asked at least: to begin a query takes as long as some ten thousand rows do."""
 
 
 class Rows(Protocol):
@@ -59,23 +57,19 @@ def origin_of(rows: Rows, whole: Origin | None, start: int, number: int) -> Orig
 
 @dataclass(frozen=True)
 class ScannedRows:
-    """Rows of a split that polars reads in one query.
+    """Rows of a split that polars can read.
 
     Attributes:
-        frame: is read when a query of it is collected.
+        frame: is read when a query of it is collected; None: they are to be read by batches.
         schema: its columns.
-        split: whose rows they are.
-        origin: which ones.
+        origin: which rows of the split they are.
+        batches: gives the same rows by batches, as `Portions.batches` does.
     """
 
-    frame: pl.LazyFrame
+    frame: pl.LazyFrame | None
     schema: pa.Schema
-    split: Split
     origin: Origin
-
-    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The same rows, read by batches."""
-        return FirstRows(self.split.after(self.origin.first), self.origin.rows).batches(batch_rows)
+    batches: Callable[[int], Iterator[pa.RecordBatch]]
 
 
 class Portions:
@@ -97,21 +91,17 @@ class Portions:
     def close(self) -> None:
         self._is_closed = True
 
-    @described(lambda local: "its input, which it reads")
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """At most `batch_rows` and `at_once` rows at a time; an empty batch as it is."""
-        for batch in map(known, _read(self._rows, batch_rows)):
-            start = 0
-            while not self._is_closed and (start == 0 or start < batch.num_rows):
-                portion = self._timed(batch.slice(start, self.at_once))
-                yield portion
-                start += max(portion.num_rows, 1)
-            if self._is_closed:
-                return
+        return self._portions(self._rows, batch_rows)
 
-    def pieces(self) -> Iterator[ScannedRows] | None:
-        """The same rows in pieces of at least `_PIECE` rows, which polars reads; None if it would read others, or their
-        time is to be noted."""
+    def scanned(self, wanted: Callable[[int, int], int]) -> Iterator[ScannedRows] | None:
+        """The same rows, if polars would read the same ones and their time need not be noted; else None.
+
+        Args:
+            wanted: of `at_once` and the number of rows that are left, returns how many a query is to read next; 0:
+                some are to be read by batches.
+        """
         if self._time is not None or not isinstance(self._rows, Scannable):
             return None
         try:
@@ -121,15 +111,30 @@ class Portions:
             is_same = scan is not None and scan.frame.collect_schema() == held(scan.schema)
         except Exception:  # what is wrong is named where the rows are read by batches
             return None
-        return self._pieces(self._rows, scan) if scan is not None and is_same else None
+        return self._scanned(self._rows, scan, wanted) if scan is not None and is_same else None
 
-    def _pieces(self, split: Split, scan: Scan) -> Iterator[ScannedRows]:
-        first = 0
-        for frame, rows in scan.pieces(lambda: max(self.at_once, _PIECE)):
+    def _scanned(self, split: Split, scan: Scan, wanted: Callable[[int, int], int]) -> Iterator[ScannedRows]:
+        start = scan.first
+        while scan.parts and not self._is_closed:
+            most, first = wanted(self.at_once, sum(scan.parts)), scan.first
+            rows, scan = scan.begun(most or scan.parts[0])
+            origin = Origin(first - start, rows)
+            frame = scan.frame.slice(first, rows) if most else None
+            yield ScannedRows(frame, scan.schema, origin, partial(self._portions_of, split, origin))
+
+    def _portions_of(self, split: Split, origin: Origin, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return self._portions(FirstRows(split.after(origin.first), origin.rows), batch_rows)
+
+    @described(lambda local: "its input, which it reads")
+    def _portions(self, rows: Rows, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in map(known, _read(rows, batch_rows)):
+            start = 0
+            while not self._is_closed and (start == 0 or start < batch.num_rows):
+                portion = self._timed(batch.slice(start, self.at_once))
+                yield portion
+                start += max(portion.num_rows, 1)
             if self._is_closed:
                 return
-            yield ScannedRows(frame, scan.schema, split, Origin(first, rows))
-            first += rows
 
     def _timed(self, portion: pa.RecordBatch) -> pa.RecordBatch:
         """The rows, with the time column if it is to be added. Notes the greatest time."""

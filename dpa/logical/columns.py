@@ -18,6 +18,7 @@ from dpa._util.inference import no_rows
 from dpa.config import ExecutorConfig
 from dpa.errors import ConfigError, ExecutorError, TableError
 from dpa.execution.arrivals import Aligned, Input, require_one_key, united
+from dpa.execution.combining import Combining
 from dpa.execution.failures import UserCodeError
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.receivers.base import NOTHING_KNOWN, Extent, Known, Receiver
@@ -92,7 +93,7 @@ class Columns:
             key=keying.key,
             values=keying.values,
             receiver=self.receiver(step),
-            combine=step.combine,
+            combine=Combining() if step.combine == "auto" else step.combine,
             seed=step.balance.hash_seed,
             batch_records=step.flow.batch_records,
             step_seconds=_STEP_SECONDS,

@@ -99,7 +99,8 @@ class Compilation:
         found = []
         for fused, taker, feed in self.edges(source):
             words = [*(step.does for step in fused if step.receiver.operators), feed.keying.does]
-            found.append((*filter(None, words), *(("combine",) if taker.combine else ())))
+            combine = {True: "combine", False: "", "auto": "combine if that pays"}[taker.combine]
+            found.append(tuple(filter(None, (*words, combine))))
         return found
 
     def _task(self, step: Step, emission: Emission | None) -> StageTask:

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from dpa._util.declared import Declared
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
-from dpa.config import StepConfig
+from dpa.config import Combiner, StepConfig
 from dpa.errors import ConfigError
 from dpa.execution.publishing import Publishes
 from dpa.execution.receivers.base import Receiver
@@ -71,7 +71,7 @@ class Step:
         receiver: what takes its records.
         declared: of a step that reads, the columns that an input in memory is declared to have, or None.
         word: the key of the job file that names what it does.
-        combine: whether senders fold equal keys of a block first.
+        combine: whether senders fold equal keys of a block first; `auto`: as long as that pays.
         tasks: how many; None: it runs in the tasks before it.
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
@@ -87,7 +87,7 @@ class Step:
     receiver: Receiver = field(default_factory=StatelessReceiver)
     declared: Declared | None = None
     word: str = "read"
-    combine: bool = False
+    combine: Combiner = False
     tasks: int | None = None
     grouping: GroupingOptions = field(default_factory=ShuffleOptions)
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -74,20 +74,16 @@ class Scan:
     first: int
     parts: tuple[int, ...]
 
-    def pieces(self, most: Callable[[], int]) -> Iterator[tuple[pl.LazyFrame, int]]:
-        """Frames of consecutive rows, with their number: whole parts as far as `most` rows reach, which is asked for
-        each, or a part of one with many more."""
-        first, parts = self.first, list(self.parts)
-        while parts:
-            at_once = most()
-            rows = parts.pop(0)
-            if rows > _DIVIDED * at_once:
-                rows, rest = at_once, rows - at_once
-                parts.insert(0, rest)
-            while parts and rows + parts[0] <= at_once:
-                rows += parts.pop(0)
-            yield self.frame.slice(first, rows), rows
-            first += rows
+    def begun(self, most: int) -> tuple[int, Scan]:
+        """How many rows to read first, and the scan of those after them: whole parts as far as `most` rows reach, one
+        at least, or `most` rows of a part with many more."""
+        rows, *parts = self.parts
+        if rows > _DIVIDED * most:
+            parts.insert(0, rows - most)
+            rows = most
+        while parts and rows + parts[0] <= most:
+            rows += parts.pop(0)
+        return rows, replace(self, first=self.first + rows, parts=tuple(parts))
 
 
 @runtime_checkable

@@ -197,6 +197,7 @@ class Receiver(ABC):
 
     @property
     def has_partials(self) -> bool:
+        """Whether a query can give states: whether there are `partials`."""
         return False
 
     def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:

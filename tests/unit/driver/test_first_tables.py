@@ -34,7 +34,9 @@ def planned(
 
 
 def job(**keys: Any) -> Job:
-    return Job(**{"input": WORDS, "key": "word", "reducer": "count", "parallelism": {"reducers": 4}, **keys})
+    return Job(
+        **{"input": WORDS, "key": "word", "reducer": "count", "combiner": False, "parallelism": {"reducers": 4}, **keys}
+    )
 
 
 def in_words(found: Job) -> str:
@@ -86,14 +88,20 @@ def test_no_key_is_split_whose_state_migrates() -> None:
     assert first is not None and not first.table.splits
 
 
-def test_a_combiner_counts_a_key_once_a_block_and_is_not_called() -> None:
-    _, words = planned(job(combiner=True))
+@pytest.mark.parametrize("combiner", [True, "auto"])
+def test_a_combiner_counts_a_key_once_a_block_and_is_not_called(combiner: bool | str) -> None:
+    _, words = planned(job(combiner=combiner))
     assert words[REDUCER].endswith("no hot key split")
+
+
+def test_few_rows_are_not_combined_unless_the_job_says_so() -> None:
+    _, words = planned(job(input=WORDS.slice(0, 4_000), combiner="auto"))
+    assert words[REDUCER].endswith("1 hot key split")
 
 
 def test_a_generated_input_is_sampled_in_several_places() -> None:
     letters = {"format": "generated", "use": "jobs.clicks:Clicks", "rows": 100_000}
-    graph, words = planned(Job(input=letters, key="user", reducer="count", parallelism={"reducers": 4}))
+    graph, words = planned(job(input=letters, key="user"))
     assert graph[REDUCER].first is not None
     assert "1 hot key split" in words[REDUCER]
 

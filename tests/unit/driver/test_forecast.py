@@ -50,7 +50,7 @@ def test_so_is_it_for_a_mapper(words: Path) -> None:
     job = Job(input={"format": "parquet", "path": str(words)}, mapper=by_word, key="word", reducer="count")
     found = job.forecast()
     assert found.stages[1].distinct == 501
-    assert found.edges == (EdgeForecast("mapper", "reducer", ("map by_word",), SAMPLE_ROWS),)
+    assert found.edges == (EdgeForecast("mapper", "reducer", ("map by_word", "combine if that pays"), SAMPLE_ROWS),)
 
 
 def test_parquet_is_validated_without_spark(words: Path) -> None:
@@ -102,7 +102,12 @@ def with_tax(order: dict[str, Any]) -> dict[str, Any]:
 
 def chain() -> Flow:
     flow = Flow("chain")
-    totals = flow.read(orders(), name="orders").flat_map(twice).key_by("customer").reduce("count", name="counts")
+    totals = (
+        flow.read(orders(), name="orders")
+        .flat_map(twice)
+        .key_by("customer")
+        .reduce("count", name="counts", combiner=False)
+    )
     counted = totals.key_by("count").reduce(Sum("customer"), name="by_count")
     counted.key_by(None).reduce(Sum("customer"), name="all")
     return flow

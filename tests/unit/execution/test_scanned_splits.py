@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,9 +17,10 @@ from builders import map_task
 from dpa.aggregates import Count
 from dpa.columns.query import Query, Verb
 from dpa.errors import ExecutorError, TableError
+from dpa.execution import _queries, combining
 from dpa.execution import emission as emission_module
-from dpa.execution import rows
 from dpa.execution.block import Block
+from dpa.execution.combining import Combining
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import Emitted
 from dpa.execution.receivers import receiver_of
@@ -88,7 +90,8 @@ def rows_of(steps: Sequence[Emitted]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_PIECE", 1)
+    monkeypatch.setattr(_queries, "_FOLDED", 1)
+    monkeypatch.setattr(_queries, "_LEAST", 1)
 
 
 @pytest.fixture
@@ -150,6 +153,34 @@ def test_a_query_asks_only_for_the_columns_that_it_needs(tmp_path: Path) -> None
     assert len(list(scanned(Emission((edge,), (DOUBLED,)), split))) == 1
 
 
+def test_few_rows_at_once_are_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_queries, "_LEAST", 4)
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 20, "value": range(20)}), 10)]).splits(100)
+    emission = Emission((map_task(None, Count(), batch_records=100),), (DOUBLED,))
+
+    steps = list(scanned(emission, split, (1, 2, 3, 9)))
+
+    assert [value["value"] for _, value in rows_of(steps)] == [*range(0, 40, 2)]
+    assert [step.read for step in steps][:3] == [1, 2, 3]
+
+
+def test_keys_are_folded_as_long_as_that_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combining, "FEW_RECORDS", 10)
+    keys = [*(number % 3 for number in range(40)), *range(400), *(number % 3 for number in range(60))]
+    [split] = parquet_table([written(tmp_path, pa.table({"key": keys, "value": keys}), 20)]).splits(1000)
+    edge = map_task(None, Count(), values=("value",), combine=Combining(), batch_records=20)
+
+    by_query = list(scanned(Emission((edge,)), split, (20,)))
+    by_batches = list(replace(edge, combine=Combining()).steps(split, time.monotonic))
+
+    assert table_of(by_query, Count(), "key") == table_of(by_batches, Count(), "key")
+    assert sum(step.read for step in by_query) == sum(step.mapped for step in by_query) == len(keys)
+    for steps in (by_query, by_batches):
+        folded = [block.combined for step in steps for _, block in step.blocks]
+        # 40 rows that paid, 20 that did not, 320 that are sent as they are, 20 that are tried again, and the rest
+        assert folded == [True] * 3 + [False] * 16 + [True] + [False] * 5
+
+
 @pytest.mark.usefixtures("queries_only")
 def test_what_is_closed_in_the_middle_continues_where_it_was_left(tmp_path: Path) -> None:
     [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 9, "value": range(9)}), 3)]).splits(100)
@@ -175,7 +206,7 @@ def test_a_value_that_does_not_do_is_named_as_by_batches(tmp_path: Path) -> None
     with pytest.raises(ExecutorError) as by_batches:
         list(emission.steps(split, time.monotonic))
     with pytest.raises(ExecutorError) as by_query:
-        list(scanned(emission, split))
+        list(scanned(emission, split, (9,)))
 
     assert str(by_query.value) == str(by_batches.value)
     assert "no number" in str(by_query.value)
