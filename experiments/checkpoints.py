@@ -205,6 +205,7 @@ class Case:
                 },
                 key="key",
                 reducer=self.reducer,
+                combiner=False,
                 parallelism={"mappers": 1, "reducers": TASKS},
                 **sections,
             )

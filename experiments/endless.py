@@ -134,6 +134,7 @@ def _job(name: str, seed: int, rate: float | None, seconds: float, **sections: A
         mapper={"use": "jobs.wordcount:words"},
         key="word",
         reducer="count",
+        combiner=False,
         parallelism={"mappers": TASKS, "reducers": TASKS},
         until={"seconds": seconds},
         limits={"split_records": SPLIT_ROWS},

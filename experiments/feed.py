@@ -96,6 +96,7 @@ def _counted(text: Path, lines: int, stage_dir: Path | None) -> dict[str, Any]:
         input={"format": "text", "path": str(text)},
         key="value",
         reducer="count",
+        combiner=False,
         parallelism={"mappers": 1, "reducers": 1},
         spark={} if stage_dir is None else {"stage_dir": str(stage_dir)},
     ).run(watch)

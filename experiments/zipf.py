@@ -67,10 +67,10 @@ class ZipfTable:
         return int(self.counts.sum())
 
     def job(self, mappers: int, reducers: int, **sections: Any) -> Job:
-        """A job over this file, by word: it counts, unless `sections` say otherwise."""
+        """A job over this file, by word: it counts every record at a reducer, unless `sections` say otherwise."""
         parallelism = {"mappers": mappers, "reducers": reducers}
-        given = {"key": "word", "value": [], "reducer": "count", "parallelism": parallelism, **sections}
-        return Job(input={"format": "parquet", "path": str(self.path)}, **given)
+        given = {"key": "word", "value": [], "reducer": "count", "combiner": False, "parallelism": parallelism}
+        return Job(input={"format": "parquet", "path": str(self.path)}, **{**given, **sections})
 
     def check(self, system: str, words: Any, numbers: Any, expected: Integers) -> None:
         """Check a result given as Arrow columns: one number for each word that occurs.

@@ -83,6 +83,7 @@ def simulate(case: Case) -> Outcome:
         key="key",
         value=[],
         reducer="count",
+        combiner=False,
         parallelism={"mappers": 1, "reducers": load.begins},
         limits={"split_records": len(due), "queue_seconds": QUEUES[case.queues], "batch_records": _BATCH},
         elastic={"max_tasks": OPTIONS.max_tasks} if case.method in (OURS, OLD) else None,

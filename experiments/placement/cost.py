@@ -49,6 +49,7 @@ class Load:
             mapper="jobs.wordcount:words",
             key="word",
             reducer="count",
+            combiner=False,
             parallelism={"mappers": self.tasks, "reducers": self.tasks},
             balance={"strategy": "none"},
             limits={} if self.batch_records is None else {"batch_records": self.batch_records},

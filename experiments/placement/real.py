@@ -119,6 +119,7 @@ def job_file(rows: int, pace: float | None = None) -> dict[str, Any]:
             "from": f"words_{branch}",
             "key_by": "word",
             "reduce": "count",
+            "combiner": False,
             "parallelism": TASKS,
             "balance": "none",
         }

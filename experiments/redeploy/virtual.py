@@ -122,6 +122,7 @@ def _job(setup: Setup, table: pa.Table) -> Job:
         key="key",
         value=[],
         reducer="count",
+        combiner=False,
         parallelism={"mappers": setup.sources, "reducers": setup.layout.tasks},
         balance="none",
         consistency="migrate",

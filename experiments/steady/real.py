@@ -70,6 +70,7 @@ def run_shared(shared: Shared, source: Mapping[str, Any], records: int, method: 
         key="key",
         value=[],
         reducer=BusyCount(shared.micros) if shared.micros else "count",
+        combiner=False,
         parallelism=shared.parallelism(),
         **METHODS[method],
     )

@@ -101,6 +101,7 @@ def simulate_shared(shared: Shared, records: int, method: str, seed: int) -> Out
         key="key",
         value=[],
         reducer="count",
+        combiner=False,
         parallelism=shared.parallelism(),
         limits={"split_records": -(-records // shared.shape.mappers)},
         **METHODS[method],

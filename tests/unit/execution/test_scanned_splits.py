@@ -25,6 +25,7 @@ from dpa.execution.emission import Emission
 from dpa.execution.mapping import Emitted
 from dpa.execution.receivers import receiver_of
 from dpa.execution.rows import Portions
+from dpa.executors import Groups
 from dpa.operators import RowKind, RowOperator
 from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import NumberedSplit, Split
@@ -210,6 +211,20 @@ def test_a_value_that_does_not_do_is_named_as_by_batches(tmp_path: Path) -> None
 
     assert str(by_query.value) == str(by_batches.value)
     assert "no number" in str(by_query.value)
+
+
+class Twice(Count):
+    """Its values count twice, which the partial expressions of its base do not know."""
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"count": pa.array(2 * groups.sizes(), pa.int64())})
+
+
+def test_a_reducer_that_overrides_reduce_has_no_partials_of_its_base(tmp_path: Path) -> None:
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 3, "value": [1, 2, 3]}))]).splits(100)
+    emission = Emission((map_task(None, Twice(), values=("value",), combine=True),))
+
+    assert table_of(list(scanned(emission, split, (9,))), Twice(), "key") == [{"key": "a", "count": 6, "mapped": 3}]
 
 
 def test_a_file_that_was_replaced_is_an_error(tmp_path: Path) -> None:
