@@ -193,6 +193,7 @@ def same(row):
 
 def test_checkpoints_are_put_back_only_with_what_was_published_since(tmp_path: Path, commands: Commands) -> None:
     places = {"files": {"path": "files"}, "table": {"path": "table", "format": "delta"}}
+    places["lines"] = {"path": "lines", "format": "json", "compression": "gzip"}
     places["parts"] = {"path": "parts", "format": "delta"}
     tenth = Field("tenth", PrimitiveType("long"), metadata={"delta.generationExpression": "number % 10"})
     columns = Schema([Field("number", PrimitiveType("integer")), tenth])
