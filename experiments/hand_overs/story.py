@@ -17,8 +17,8 @@ from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.record_queue import MigratingQueue
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TaskStarted, UserCodeDone

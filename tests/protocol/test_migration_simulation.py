@@ -18,9 +18,8 @@ from dpa.errors import ConfigError
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.rules import State
-from dpa.protocol.task._record_queue import Forwards
 from dpa.protocol.task.hand_over import Giving, Taking
-from dpa.protocol.task.migrating_queue import MigratingQueue
+from dpa.protocol.task.record_queue import Forwards, MigratingQueue
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import RangesExtracted

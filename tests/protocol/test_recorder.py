@@ -23,8 +23,7 @@ from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.history.lean import LARGE, has_lean_form, lean_event
-from dpa.protocol.history.recorder import Recorder
-from dpa.protocol.history.recording import Recording, Replayed
+from dpa.protocol.history.recording import Recorder, Recording, Replayed
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import COORDINATOR, Address

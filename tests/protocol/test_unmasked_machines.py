@@ -21,8 +21,8 @@ from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.rules import State
-from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.operator import OperatorMachine, OperatorState
+from dpa.protocol.task.record_queue import MigratingQueue
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import COORDINATOR, Address

@@ -10,8 +10,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.history.recorder import Recorder
-from dpa.protocol.history.recording import Recording
+from dpa.protocol.history.recording import Recorder, Recording
 from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope

@@ -108,7 +108,6 @@ def has_lean_form(kind: type) -> bool:
 
 
 def lean_part(part: Any) -> object:
-    """The lean form of a part of a machine."""
     return _LEAN.get(type(part), _lean_split)(part)
 
 

@@ -1,4 +1,4 @@
-"""A task's last events as a file: a copy of its machine, and the events after that.
+"""A task's last events, recorded and as a file: a copy of its machine, and the events after that.
 
 The file is a pickle, which runs code when it is read, so a file that another user may have written is refused. It needs
 the dpa that wrote it, but neither Ray, Spark nor the user's modules.
@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import pickle
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +25,7 @@ from dpa._util.version import code_version
 from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
 from dpa.measure.load import KeySample, Load, Offered
-from dpa.protocol.history.lean import has_lean_form, lean_part, outline
+from dpa.protocol.history.lean import has_lean_form, lean_event, lean_part, outline, rows_of
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.envelopes import Envelope
@@ -36,6 +37,12 @@ from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
 _FORMAT = "dpa-events-3"
+
+MAX_EVENTS = 1_000
+"""Events of a segment."""
+
+MAX_ROWS = 1_000_000
+"""Records in the events of a segment. Their keys are kept, and 4 bytes for each."""
 
 _SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, KeySample, TableChange, TaskStats, TaskUse})
 """Immutable types, which a copy of a machine shares with it."""
@@ -185,6 +192,59 @@ def _digest(content: bytes) -> str:
 @cache
 def _stays_outside(kind: type) -> bool:
     return kind in _SHARED or has_lean_form(kind)
+
+
+class Recorder:
+    """Hands events to a machine, and records them until the task fails.
+
+    `handle` is the only way into a machine, so a copy of it and the events since then are enough to replay its run. Two
+    segments are kept: when a third begins, the oldest is dropped. So at least one whole segment is kept, in bounded
+    memory.
+    """
+
+    def __init__(self, machine: Machine, max_events: int = MAX_EVENTS, max_rows: int = MAX_ROWS) -> None:
+        """A segment ends after `max_events` events, or once these have `max_rows` records."""
+        self._machine = machine
+        self._max_events = max_events
+        self._max_rows = max_rows
+        self._segments: deque[Segment] = deque(maxlen=2)
+        self._dropped = 0
+        self._rows = 0
+        self._error: str | None = None
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        if self._error is not None:
+            return self._machine.handle(event, now)
+        try:
+            events = self._current().events
+            lean = lean_event(event)
+        except Exception as error:  # a task goes on without a recording
+            self.end(f"nothing more could be recorded: {error!r}")
+            return self._machine.handle(event, now)
+        self._rows += rows_of(lean)
+        try:
+            instructions = self._machine.handle(event, now)
+        except Exception as error:
+            events.append(Handled(now, lean, raised(error)))
+            self.end(str(error))
+            raise
+        events.append(Handled(now, lean, outcome_of(instructions)))
+        return instructions
+
+    def end(self, error: str) -> None:
+        self._error = self._error or error
+
+    def recording(self) -> Recording:
+        return Recording(self._machine.address, tuple(self._segments), self._dropped + 1, self._error)
+
+    def _current(self) -> Segment:
+        segments = self._segments
+        if not segments or len(segments[-1].events) >= self._max_events or self._rows >= self._max_rows:
+            if len(segments) == segments.maxlen:
+                self._dropped += len(segments[0].events)
+            segments.append(Segment.begin(self._machine))
+            self._rows = 0
+        return segments[-1]
 
 
 class _Copier(pickle.Pickler):

@@ -13,7 +13,7 @@ from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
 from dpa.measure.timing import BusyTime, ServicePace, ServiceTime
-from dpa.protocol.task._record_queue import RecordQueue
+from dpa.protocol.task.record_queue import RecordQueue
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.groupings.base import Signal

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from dpa.errors import ProtocolError
 from dpa.protocol.machine import Machine
 from dpa.protocol.task._load_reporter import LoadReporter
-from dpa.protocol.task._record_queue import Forwards, RecordQueue
 from dpa.protocol.task.hand_over import Giving, GivingState, MigrationOptions, Taking, TakingState
 from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.record_queue import Forwards, RecordQueue
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.migration import Marker, Settled

@@ -15,9 +15,9 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
-from dpa.protocol.task._record_queue import Forwards, RecordQueue
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.record_queue import Forwards, RecordQueue
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import RangesExtracted, StatesInstalled
 from dpa.protocol.wire.instructions import ExtractRanges, InstallStates

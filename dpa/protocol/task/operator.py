@@ -13,13 +13,12 @@ from dpa.errors import ProtocolError
 from dpa.protocol.rules import Rule, State, on, on_each, when
 from dpa.protocol.task._load_reporter import LoadReporter
 from dpa.protocol.task._migration import Forwarding, Migration
-from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.task.credit import ActiveSenders, CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.flow_control import QuantumSizer
 from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.machine import TaskMachine
-from dpa.protocol.task.migrating_queue import MigratingQueue
+from dpa.protocol.task.record_queue import MigratingQueue, RecordQueue
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, SnapshotMarked, Tick, WriteDone

@@ -14,8 +14,8 @@ from typing import ClassVar
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
-from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.record_queue import RecordQueue
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.events import ExtractDone, PublishDone
 from dpa.protocol.wire.instructions import Extract, Publish

@@ -21,8 +21,7 @@ from dpa._util.disk import is_full, why
 from dpa._util.outages import HERE
 from dpa.errors import DpaError
 from dpa.execution.failures import running
-from dpa.protocol.history.recorder import Recorder
-from dpa.protocol.history.recording import Recording
+from dpa.protocol.history.recording import Recorder, Recording
 from dpa.protocol.machine import Machine
 from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.envelopes import Envelope
