@@ -3,14 +3,26 @@ not UTF-8. User code fails on such a row as on any other bad one."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
+from sys import getsizeof
 from typing import Any
 
 import pyarrow as pa
 
 _NONE = (ArithmeticError, LookupError, ValueError)
 """What Arrow raises if Python has no such value; an unknown time zone is a `LookupError`."""
+
+_LOOKED_AT = 32
+"""Of what is in one object as many are looked at, and a quarter of that in each of these; the others are taken to be
+like them."""
+
+_DEPTH = 6
+"""So deep inside another is an object looked at."""
+
+_FLAT = (str, bytes, bytearray, int, float, complex, type(None), type)
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,6 @@ def objects_of(values: pa.RecordBatch | pa.Array) -> list[Any]:
 
 
 def value_of(found: Any) -> Any:
-    """A value of `objects_of`, to show or keep."""
     return found.value if isinstance(found, Unheld) else found
 
 
@@ -85,3 +96,30 @@ def _one(values: pa.RecordBatch | pa.Array, row: int) -> Any:
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         shown = value.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())[0].as_py()
     return Unheld(shown, ValueError(f"Python has no value for the {kind} {shown}: {reason}"))
+
+
+def deep_size(found: Any, most: int = _LOOKED_AT, depth: int = _DEPTH) -> float:
+    """Bytes of an object and of those in it, as `sys.getsizeof` has them. Of an object that does not show what is in
+    it, at least as many as it has when pickled."""
+    own = float(getsizeof(found))
+    if isinstance(found, _FLAT) or not depth:
+        return own
+    if isinstance(found, dict):
+        some = [*chain.from_iterable(islice(found.items(), most))]
+        inside = 2 * len(found)
+    elif isinstance(found, list | tuple):
+        some, inside = [*found[:: len(found) // most + 1]], len(found)
+    elif isinstance(found, set | frozenset):
+        some, inside = [*islice(found, most)], len(found)
+    elif getattr(found, "__dict__", None):
+        some, inside = [vars(found)], 1
+    else:
+        return max(own, _pickled_size(found))
+    return own + inside / max(1, len(some)) * sum(deep_size(item, max(1, most // 4), depth - 1) for item in some)
+
+
+def _pickled_size(found: Any) -> float:
+    try:
+        return float(len(pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)))
+    except Exception:  # a user's class may raise anything
+        return 0.0

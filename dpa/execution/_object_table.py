@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa._util.deep_size import deep_size
 from dpa.errors import ProtocolError
+from dpa.execution._held import deep_size
 from dpa.execution._parts import intervals
 from dpa.execution.block import Block
 from dpa.execution.states import Gone, ObjectPart, Sweep
@@ -233,7 +233,6 @@ class ObjectTable:
         return self._part(np.array(places, dtype=np.intp)) if places else None
 
     def places(self, keys: pa.Array) -> list[int]:
-        """Positions of the keys that it has."""
         return [place for key in to_python(keys) if (place := self._places.get(key)) is not None]
 
     def forget(self, places: Iterable[int]) -> None:

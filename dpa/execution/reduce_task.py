@@ -284,7 +284,6 @@ class ReduceTask:
                 into(part)
 
     def published(self, epoch: int) -> pa.Table:
-        """The rows that an epoch publishes while the stage runs."""
         kept = plain(self._together(self._kept))
         if self._stage.publishes != "table":
             self._kept = []

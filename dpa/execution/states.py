@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.declared import Declared
-from dpa._util.deep_size import deep_size
 from dpa._util.inference import no_rows
 from dpa.errors import ExecutorError
+from dpa.execution._held import deep_size
 from dpa.execution.block import Block, NumberOf
 from dpa.execution.keys import cast, key_columns
 from dpa.execution.rows import concatenated, one_batch
@@ -62,10 +62,10 @@ class StatePart(ABC):
         kind = ObjectPart if isinstance(states, list) else JoinPart if isinstance(states, tuple) else ColumnPart
         return kind(states=states, **fields)
 
-    @classmethod
-    @abstractmethod
-    def joined(cls, parts: Sequence[Any]) -> Any:
+    @staticmethod
+    def joined(parts: Sequence[Any]) -> Any:
         """The states of several parts of this kind."""
+        return type(parts[0].states)(state for part in parts for state in part.states)
 
     @abstractmethod
     def by_number(self, number_of: NumberOf) -> Iterator[tuple[int, StatePart]]:
@@ -85,7 +85,11 @@ class KeyedPart(StatePart):
     def nbytes(self) -> int: ...
 
     @abstractmethod
-    def take(self: K, rows: npt.NDArray[np.intp]) -> K: ...
+    def _states_at(self, rows: npt.NDArray[np.intp]) -> Any: ...
+
+    def take(self: K, rows: npt.NDArray[np.intp]) -> K:
+        keys, hashes = self.keys.take(pa.array(rows)), None if self.hashes is None else self.hashes[rows]
+        return type(self)(keys, self._states_at(rows), self.records[rows], self.mapped[rows], hashes)
 
     def by_number(self: K, number_of: NumberOf) -> Iterator[tuple[int, K]]:
         numbers, of_key = np.unique(number_of(self.keys), return_inverse=True)
@@ -104,12 +108,11 @@ class ColumnPart(KeyedPart):
         hashes = 0 if self.hashes is None else self.hashes.nbytes
         return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes + hashes)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> ColumnPart:
-        index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
-        return ColumnPart(self.keys.take(index), self.states.take(index), self.records[rows], self.mapped[rows], hashes)
+    def _states_at(self, rows: npt.NDArray[np.intp]) -> pa.RecordBatch:
+        return self.states.take(pa.array(rows))
 
-    @classmethod
-    def joined(cls, parts: Sequence[ColumnPart]) -> pa.RecordBatch:
+    @staticmethod
+    def joined(parts: Sequence[ColumnPart]) -> pa.RecordBatch:
         return one_batch([(part.states, len(part.keys)) for part in parts])
 
 
@@ -125,19 +128,12 @@ class ObjectPart(KeyedPart):
         some = self.states[:: max(1, len(self.states) // _SAMPLE)]
         return int(self.keys.nbytes + sum(map(deep_size, some)) * len(self.states) / max(1, len(some)))
 
-    def take(self, rows: npt.NDArray[np.intp]) -> ObjectPart:
-        states = [self.states[row] for row in rows.tolist()]
-        return ObjectPart(
-            self.keys.take(pa.array(rows)), states, self.records[rows], self.mapped[rows], self.hashes[rows]
-        )
+    def _states_at(self, rows: npt.NDArray[np.intp]) -> list[Any]:
+        return [self.states[row] for row in rows.tolist()]
 
     def slice(self, start: int, keys: int) -> ObjectPart:
         of = slice(start, start + keys)
         return ObjectPart(self.keys[of], self.states[of], self.records[of], self.mapped[of], self.hashes[of])
-
-    @classmethod
-    def joined(cls, parts: Sequence[ObjectPart]) -> list[Any]:
-        return [state for part in parts for state in part.states]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +146,6 @@ class JoinPart(StatePart):
         for block in self.states:
             for number, own in block.by_number(number_of):
                 yield number, JoinPart(own.keys, (own,), own.counts(), own.mapped(), own.hashes)
-
-    @classmethod
-    def joined(cls, parts: Sequence[JoinPart]) -> tuple[Block, ...]:
-        return tuple(block for part in parts for block in part.states)
 
 
 @dataclass(frozen=True, eq=False)

@@ -119,7 +119,6 @@ def session_block(column: pa.StructArray, values: Values, seed: int, *, join: bo
 
 
 def joined_block(block: Block) -> Block:
-    """Joins overlapping sessions of a key."""
     sessions, found = joined_sessions(block.keys)
     return replace(block, keys=sessions, hashes=block.hashes[found.first], codes=found.of.astype(np.int32)[block.codes])
 

@@ -142,7 +142,6 @@ class SessionStates(ClosableStates[KeyedPart]):
         return Reduced(share.table, keys, records, mapped)
 
     def _joined(self, parts: Sequence[KeyedPart]) -> KeyedPart:
-        """Merge the states of overlapping sessions."""
         whole = combined(parts)
         sessions, found = joined_sessions(whole.keys)
         several = np.bincount(found.of)[found.of] > 1

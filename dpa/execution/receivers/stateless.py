@@ -58,7 +58,6 @@ class StatelessReceiver(Receiver):
 
     @property
     def _assign(self) -> Assign | None:
-        """Assigns windows, if the executor does that."""
         function = None if self.executor is None else self.executor.function
         return function if isinstance(function, Assign) else None
 

@@ -188,7 +188,6 @@ class WindowStates(ClosableStates[StatePart]):
         return replace(share, table=table, keys=self._whole_keys(share.keys, end))
 
     def _in_window(self, rows: pa.RecordBatch, end: int, at: int) -> pa.RecordBatch:
-        """With the window's columns before the column at a position."""
         columns = list(zip(rows.schema.names, rows.columns, strict=True))
         window = {START: end - self._size_us, END: end}
         for name in window.keys() & set(rows.schema.names):

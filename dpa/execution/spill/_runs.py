@@ -130,7 +130,6 @@ class Runs(Shelf):
         self._count()
 
     def _fold(self) -> None:
-        """Fold all runs into one, range by range."""
         old = Runs(self._receiver, self._room)
         old._segments, self._segments, self._file = self._segments, [], None
 

@@ -100,7 +100,6 @@ class BoundedStates(States[StatePart]):
 
     @property
     def spilled(self) -> int:
-        """Bytes written to disk."""
         return 0 if self._shelf is None else self._shelf.written
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
