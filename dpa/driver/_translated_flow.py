@@ -256,11 +256,13 @@ def _listed(columns: pl.Schema, texts: dict[str, str]) -> Iterator[str]:
 
 
 def _exploded(verb: Verb, rows: str, after: pl.Schema) -> str:
+    """A list that is empty gives no row in polars, and null gives one."""
+    first = quoted(verb.columns[0])
+    filled = f"SELECT * FROM {rows} WHERE {first} IS NULL OR cardinality({first}) > 0"
     if len(verb.columns) == 1:
-        [name] = verb.columns
-        return f"SELECT {', '.join(_listed(after, {name: f'explode_outer({quoted(name)})'}))} FROM {rows}"
-    zipped = f"arrays_zip({', '.join(map(quoted, verb.columns))})"
-    fields = {name: f"`dpa each`.{quoted(name)}" for name in verb.columns}
-    return (
-        f"SELECT {', '.join(_listed(after, fields))} FROM (SELECT *, explode_outer({zipped}) AS `dpa each` FROM {rows})"
+        return f"SELECT {', '.join(_listed(after, {verb.columns[0]: f'explode_outer({first})'}))} FROM ({filled})"
+    zipped = (
+        f"SELECT *, explode_outer(arrays_zip({', '.join(map(quoted, verb.columns))})) AS `dpa each` FROM ({filled})"
     )
+    fields = {name: f"`dpa each`.{quoted(name)}" for name in verb.columns}
+    return f"SELECT {', '.join(_listed(after, fields))} FROM ({zipped})"

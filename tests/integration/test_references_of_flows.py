@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -112,3 +113,32 @@ def test_a_job_on_ray_is_checked(ray, spark, tmp_path) -> None:
     job = Job.from_file(tmp_path / "job.yaml")
     assert "max(`seconds`)" in job.forecast().config["reference"]["sql"]
     assert job.run().report.reference.matches
+
+
+def test_lists_and_structs_are_checked(spark) -> None:
+    rows = pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "tags": [["a", "b"], [], None, ["c", None]],
+            "more": [[1, 2], [], None, [None, 4]],
+            "place": [{"city": "x", "zip": 1}, None, {"city": None, "zip": 3}, {"city": "y", "zip": 4}],
+        }
+    )
+    flow = Flow()
+    read = flow.read(rows)
+    read.explode("tags").unnest("place").select("id", "zip", tag=pl.col("tags").fill_null("none")).reference("auto")
+    read.explode("tags", "more").reference("auto")
+    checked(flow)
+
+
+def test_steps_on_columns_are_checked(spark) -> None:
+    flow = Flow()
+    paid = (
+        flow.read(ORDERS)
+        .filter("cents >= 0")
+        .with_columns(pl.col("at").dt.truncate("15m"), euros=pl.col("cents") / 100, heavy=pl.col("weight") > 1)
+    )
+    named = paid.rename({"weight": "mass"}).drop("at").with_columns("upper(customer) || '!' AS shout")
+    named.key_by("customer", value="euros").reduce({"use": "sum", "args": {"column": "euros"}}).reference("auto")
+    named.reference("auto")
+    checked(flow)
