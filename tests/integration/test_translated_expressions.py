@@ -1,9 +1,11 @@
 """Expressions of polars, as SQL, have the same values in a real Spark."""
 
 import datetime as dt
+import random
 from decimal import Decimal
 
 import polars as pl
+import pytest
 
 from dpa.errors import TableError
 from dpa.spark import compute
@@ -270,3 +272,101 @@ def in_both(spark, expressions: dict[str, pl.Expr]) -> dict[str, str]:
 def test_expressions_have_in_spark_the_values_that_they_have_in_polars(spark) -> None:
     differences = in_both(spark, ALIKE)
     assert not differences, "\n".join(f"{name}: {why}" for name, why in differences.items())
+
+
+def number(draw: random.Random, depth: int) -> pl.Expr:
+    """An expression that is a float, an integer or null; small enough not to overflow."""
+    if not depth:
+        return draw.choice([b, i.cast(pl.Int64), x.clip(-100, 100), y, pl.lit(draw.randint(-3, 3)), pl.lit(0.5)])
+    one, other = (number(draw, depth - 1) for _ in range(2))
+    return draw.choice(
+        [
+            lambda: one + other,
+            lambda: one - other,
+            lambda: one * other,
+            lambda: one / other,
+            lambda: one // pl.lit(draw.choice([2, -3, 0])),
+            lambda: one % pl.lit(draw.choice([2, -3, 5])),
+            one.abs,
+            lambda: -one,
+            one.floor,
+            one.round,
+            lambda: one.fill_null(other),
+            lambda: pl.max_horizontal(one.cast(pl.Float64), other.cast(pl.Float64)),
+            lambda: pl.when(truth(draw, depth - 1)).then(one).otherwise(other),
+            lambda: pl.coalesce(one, other),
+            lambda: string(draw, depth - 1).str.len_chars().cast(pl.Int64),
+            lambda: t.dt.hour().cast(pl.Int64) + day.dt.weekday(),
+            lambda: truth(draw, depth - 1).cast(pl.Int64),
+        ]
+    )()
+
+
+def truth(draw: random.Random, depth: int) -> pl.Expr:
+    if not depth:
+        return draw.choice([p, q, x.is_nan(), s.is_null()])
+    one, other = (number(draw, depth - 1) for _ in range(2))
+    return draw.choice(
+        [
+            lambda: one < other,
+            lambda: one >= other,
+            lambda: one == other,
+            lambda: one.ne_missing(other),
+            lambda: truth(draw, depth - 1) & truth(draw, depth - 1),
+            lambda: truth(draw, depth - 1) | truth(draw, depth - 1),
+            lambda: ~truth(draw, depth - 1),
+            lambda: string(draw, depth - 1).str.contains(draw.choice(["a", "X", "."]), literal=True),
+            lambda: string(draw, depth - 1) > string(draw, depth - 1),
+            lambda: one.is_between(-1, 2),
+            lambda: b.is_in([1, 2, draw.randint(0, 9)]),
+        ]
+    )()
+
+
+def string(draw: random.Random, depth: int) -> pl.Expr:
+    if not depth:
+        return draw.choice([s, z, pl.lit("it's"), b.cast(pl.String)])
+    one, other = (string(draw, depth - 1) for _ in range(2))
+    return draw.choice(
+        [
+            lambda: one + other,
+            lambda: one.str.slice(draw.randint(-2, 2), draw.randint(0, 3)),
+            one.str.strip_chars,
+            lambda: one.str.replace_all("a", draw.choice(["", "bb"]), literal=True),
+            lambda: pl.concat_str(one, other, separator="|", ignore_nulls=True),
+            lambda: pl.when(truth(draw, depth - 1)).then(one).otherwise(other),
+            lambda: pl.coalesce(one, other),
+            lambda: one.str.pad_start(draw.randint(0, 6), "."),
+        ]
+    )()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_expressions_have_the_same_values(spark, seed) -> None:
+    draw = random.Random(seed)
+    kinds = [draw.choice([number, truth, string]) for _ in range(40)]
+    expressions = {f"e{place}": kind(draw, 3).alias(f"e{place}") for place, kind in enumerate(kinds)}
+    made = translation(ROWS.schema).columns(list(expressions.values()))
+    listed = ", ".join(f"{text} AS `{name}`" for name, text in made.items())
+    view = {"input": ROWS.to_arrow(compat_level=pl.CompatLevel.oldest())}
+    other = compute(spark, view, f"SELECT id, {listed} FROM input")
+    compared = compare(ROWS.select("id", *expressions.values()).to_arrow(), other, "id", 1e-14)
+    assert compared.matches, [f"{each}: {found}" for each in compared.differences for found in _named(made, each)]
+
+
+def _named(made: dict[str, str], difference: str) -> list[str]:
+    return [text for name, text in made.items() if f" {name} " in difference]
+
+
+DIFFERENT = {
+    "integers that overflow": (a * 4, "overflow"),
+    "unsigned integers below zero": (u - 10, "4294967287"),
+    "years of two digits": (pl.concat_str("s", pl.lit("-01-01")).str.to_date("%Y-%m-%d", strict=False), "0012-01-01"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_the_differences_that_the_docs_name_are_still_there(spark, name) -> None:
+    expression, why = DIFFERENT[name]
+    found = in_both(spark, {name: expression})
+    assert why in found[name].lower()
