@@ -33,7 +33,8 @@ def folded(values: pl.Expr, fold: Callable[[pl.Series], bytes]) -> pl.Expr:
 def distinct(values: pl.Series) -> bytes:
     found = package().hll_sketch(_LOG2_REGISTERS)
     for value in values.to_list():
-        found.update(value if type(value) in (int, float, str) else repr(value))
+        is_plain = type(value) in (int, float, str) and value != ""  # which the sketch would not count
+        found.update(value if is_plain else repr(value))
     return found.serialize_compact()  # type: ignore[no-any-return]
 
 

@@ -294,6 +294,11 @@ def test_sketches_of_no_values_are_null_and_zero() -> None:
     assert found == {"q": None, "n": 0}
 
 
+def test_an_empty_text_is_a_value_for_sketches_too() -> None:
+    pytest.importorskip("datasketches")
+    assert of(pa.array(["", "a", None]), n=V.approx_n_unique()) == {"n": 3}
+
+
 def test_a_missing_package_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasketches", None)
     with pytest.raises(ConfigError, match=r"dpa\[sketches\]"):
