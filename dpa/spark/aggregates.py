@@ -1,4 +1,4 @@
-"""Aggregates of `agg` in Spark's SQL, as `dpa.columns.parts` has them."""
+"""Aggregates of `agg` in Spark's SQL, with the values that `dpa.columns` gives them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from dpa.spark._translation import Node, Translation, refusal, tree_of
+from dpa.columns.aggregation import Aggregation
+from dpa.spark._translation import Node, Translation, expression_of, refusal, tree_of
 from dpa.spark.expressions import translation
 
 _ESTIMATED = 0.04
@@ -49,7 +50,9 @@ class _Parts:
         """What stands around the aggregates, as SQL with these in it."""
         if isinstance(node, dict) and "Column" in node:
             return self.texts[node["Column"]]
-        raise refusal(node)
+        whole = Aggregation({name: expression_of(each) for name, each in self._nodes.items()})
+        made = translation(whole.result_of(self._values), self.texts)
+        return made.conditions([expression_of(node)])[0]
 
     def replaced(self, node: Any) -> Any:
         rule = _rule(node)
@@ -117,6 +120,8 @@ def _rule(node: Any) -> _Rule | None:
             word, options = next(iter(function.items())) if isinstance(function, dict) else (function, None)
             if word == "Boolean" and isinstance(options, dict):
                 word, options = next(iter(options.items()))
+            if word in _REFUSED:
+                return _refused
             named = _FUNCTIONS.get(word)
             return None if named is None else lambda made, node: named(made, given, options)
     return None
@@ -238,8 +243,10 @@ _AGGREGATES: dict[str, Callable[[Translation, Any], str]] = {
     "Implode": _values,
     "First": _end(last=False),
     "Last": _end(last=True),
-    "Median": _refused,
 }
+
+_REFUSED = {"Quantile", "Mode"}
+"""A quantile's sketch bounds the rank of what it gives, which says nothing of how near its value is to Spark's."""
 
 _FUNCTIONS: dict[str, Callable[[Translation, Any, Any], str]] = {
     "NullCount": lambda made, given, _: (of := _of(made, given[0])).filtered("count(*)", f"{of.text} IS NULL"),
@@ -249,5 +256,4 @@ _FUNCTIONS: dict[str, Callable[[Translation, Any, Any], str]] = {
     "MaxBy": _by(last=True),
     "MinBy": _by(last=False),
     "TopK": _extremes,
-    "Quantile": lambda made, given, _: _refused(made, given[0]),
 }

@@ -142,3 +142,41 @@ def test_steps_on_columns_are_checked(spark) -> None:
     named.key_by("customer", value="euros").reduce({"use": "sum", "args": {"column": "euros"}}).reference("auto")
     named.reference("auto")
     checked(flow)
+
+
+def test_steps_on_columns_and_aggregates_are_checked(spark) -> None:
+    flow = Flow()
+    orders, customers = flow.read(ORDERS, name="orders"), flow.read(CUSTOMERS, name="customers")
+    paid = orders.filter(pl.col("cents") >= 0).with_columns(
+        pl.col("at").dt.truncate("15m"), euros=pl.col("cents") / 100, heavy=pl.col("weight") > 1
+    )
+    named = paid.rename({"weight": "mass"}).drop("at").with_columns("upper(customer) || '!' AS shout")
+    joined = named.key_by("customer").join(customers.key_by("customer"), "left")
+    sums = joined.key_by("country").agg(
+        n=pl.len(),
+        total=pl.col("euros").sum(),
+        mean=pl.col("mass").mean(),
+        buyers=pl.col("customer").n_unique(),
+        last=pl.col("shout").sort_by("cents").last(),
+        share=pl.col("heavy").sum() / pl.len(),
+    )
+    sums.reference("auto")
+    sums.top_k(2, by="total").reference("auto")
+    checked(flow)
+
+
+def test_a_job_file_of_sql_texts_is_checked(spark, tmp_path) -> None:
+    (tmp_path / "orders.csv").write_text(
+        "customer,cents,at\na,100,2024-01-01 10:00:00\nb,-5,2024-01-01 11:00:00\na,7,2024-01-01 11:30:00\n"
+    )
+    (tmp_path / "job.yaml").write_text(
+        """
+stages:
+  orders: {read: {path: orders.csv}}
+  paid: {from: orders, filter: "cents > 0"}
+  euros: {from: paid, with_columns: {euros: "cents / 100.0", hour: "date_trunc('hour', at)"}}
+  sums: {from: euros, key_by: [customer, hour], agg: {n: "count(*)", total: "sum(euros)"}, reference: auto}
+"""
+    )
+    result = Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
+    assert result.report.reference.matches
