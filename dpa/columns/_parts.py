@@ -230,16 +230,11 @@ def at_end(label: str, of: pl.Expr, by: Sequence[pl.Expr], order: Order, *, last
         ordered = structs.sort_by(columns, descending=descending, nulls_last=nulls_last)
         return ordered.last() if last else ordered.first()
 
-    def partial(structs: pl.Expr, kind: pl.DataType) -> pl.Expr:
-        return end(structs.filter(structs.struct.field("by0").is_not_null()) if order.known else structs, kind)
+    def final(state: pl.Expr, kind: pl.DataType) -> pl.Expr:
+        value = state.struct.field("value")
+        return pl.when(state.struct.field("by0").is_not_null()).then(value) if order.known else value
 
-    return Aggregate(
-        label,
-        whole,
-        partial,
-        lambda states, kind: end(states.drop_nulls(), kind),
-        lambda state, kind: state.struct.field("value"),
-    )
+    return Aggregate(label, whole, end, end, final)
 
 
 def values_of(label: str, of: pl.Expr) -> Aggregate:

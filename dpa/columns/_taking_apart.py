@@ -204,7 +204,7 @@ def _of_function(function: Any, inputs: list[Node]) -> Aggregate | None:
         case "ApproxNUnique":
             return parts.about_different(_label("approx_n_unique", of), _row_wise(of))
         case "MaxBy" | "MinBy":
-            order = parts.Order([False], [False], known=True)
+            order = parts.Order([False], [function == "MinBy"], known=True)  # rows without a value never count
             return _at_end("last" if function == "MaxBy" else "first", of, rest, order)
         case {"Mode": _}:
             return parts.commonest(_label("mode", of), _row_wise(of))

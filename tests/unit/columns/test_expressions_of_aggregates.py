@@ -62,7 +62,8 @@ CASES: dict[str, list[tuple[pl.Expr, pl.Expr]]] = {
         (S.sort_by("t").last(), S.sort_by("t", "s").last()),
         (N.sort_by("s", descending=True).last(), N.sort_by("s", "i", descending=[True, False]).last()),
         (F.sort_by("t", nulls_last=True).first(), F.sort_by("t", "f", nulls_last=[True, False]).first()),
-        (S.max_by("t"), S.filter(T.is_not_null()).sort_by(T.drop_nulls(), S.filter(T.is_not_null())).last()),
+        (S.min_by("t"), some(T, pl.struct("t", "s").sort_by("t", "s", nulls_last=True).first().struct.field("s"))),
+        (S.max_by("t"), some(T, pl.struct("t", "s").sort_by("t", "s").last().struct.field("s"))),
     ],
     "around": [
         (N.sum() / pl.len(), some(N, N.sum()) / pl.len()),
