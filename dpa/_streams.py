@@ -152,16 +152,15 @@ class Stream(Looks):
     def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
         """Write the rows to a directory, as Parquet unless its name ends as `.csv` or `.jsonl`; `mode` is `error` or
         `overwrite`, as in a job file, and `options` are the other keys of `output`, such as `publish` or
-        `partition_by`. Once a step."""
+        `partition_by`. Another call adds a place."""
         text = fspath(path) if isinstance(path, PathLike) else path
-        self.flow._give(self.step, {"write": {"path": text, "mode": mode, **options}})
-        return self
+        return self._written({"path": text, "mode": mode, **options})
 
     def results(
         self, callback: Callable[[pa.Table, int], object], *, publish: str = "final", every: float | str = 1.0
     ) -> Stream:
         """Call a function in this process with the rows of each epoch, and its number, while the flow runs; at least
-        once. Once a step, in place of `write`.
+        once. Each `write`, and each function, gets all rows.
 
         Args:
             callback: the function; what it raises fails the flow.
@@ -171,15 +170,25 @@ class Stream(Looks):
         if not isinstance(publish, str):
             raise ConfigError(f"`publish` is 'final', 'changes' or 'table', not {publish!r}; give `every` beside it")
         section = {"use": ExecutorConfig.of(callback).use, "publish": {"mode": publish, "every": every}}
-        self.flow._give(self.step, {"write": section})
-        self.flow._objects[f"stages.{self.step}.write"] = callback
-        return self
+        return self._written(section, callback)
 
     def reference(self, sql: str | None = None, **options: Any) -> Stream:
         """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
         reads it, or is `auto`: the query that the steps say. `options` are the other keys of the section `reference` of
         a job file. Once a step."""
         self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
+        return self
+
+    def _written(self, section: Mapping[str, Any], given: Any = None) -> Stream:
+        """Add an output to those of the step; `given` stands for the function that it names."""
+        step, objects, key = self.flow._stages[self.step], self.flow._objects, f"stages.{self.step}.write"
+        before = step.get("write", [])
+        before = before if isinstance(before, list) else [before]
+        if len(before) == 1 and key in objects:
+            objects[f"{key}.0"] = objects.pop(key)
+        step["write"] = [*before, section] if before else section
+        if given is not None:
+            objects[f"{key}.{len(before)}" if before else key] = given
         return self
 
     def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Stream:

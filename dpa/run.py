@@ -210,7 +210,7 @@ def _detach(job: Job, address: str | None, command: list[str]) -> None:
         right = "--address HOST:PORT, or `ray.address`, on a machine of it"
         raise ConfigError(f"{why}: give {right}")
     for step in job.spec.results:
-        if step.at("write") not in job.spec.outputs:
+        if step.outputs[step.main].is_memory:
             raise job.spec.file.error(step.at("write"), "nobody would see the result of a detached job: name a `path`")
     job.check()
     with ray_session(address):

@@ -23,6 +23,7 @@ from dpa import results
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.outputs import in_memory
 from dpa.errors import TableError
+from dpa.execution.reduce_task import ReduceStage
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER, Publishing
 from dpa.protocol.plan import RunHooks, RunPlan
@@ -164,14 +165,20 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
 
 def _with_epochs(plan: RunPlan, seconds: float | None, directory: str | None) -> RunPlan:
     """The same plan with an epoch every `seconds`, published in a directory; None for either: not."""
-    how = Publishing() if seconds is None else Publishing(seconds)
+    how = (Publishing(), Publishing() if seconds is None else Publishing(seconds))
     stages = tuple(replace(stage, publishing=how) if stage.name == REDUCER else stage for stage in plan.graph.stages)
+    tasks = {
+        name: replace(task, publishes=(None, "table")) if isinstance(task, ReduceStage) else task
+        for name, task in plan.tasks.items()
+    }
     sink = None if directory is None else ResultFiles(directory, "overwrite")
     if sink is not None:
         sink.know(replace(sink.job_context, publishes="table"))
         sink.begin()
-    deliveries = {name: replace(delivery, partial=sink) for name, delivery in plan.deliveries.items()}
-    return replace(plan, graph=replace(plan.graph, stages=stages), deliveries=deliveries)
+    deliveries = {
+        name: replace(to, sinks=(*to.sinks, sink), publishes=(None, "table")) for name, to in plan.deliveries.items()
+    }
+    return replace(plan, graph=replace(plan.graph, stages=stages), tasks=tasks, deliveries=deliveries)
 
 
 def _require_subset(so_far: pa.Table | None, result: pa.Table) -> None:

@@ -137,7 +137,7 @@ def _job(tasks: int) -> _Arriving:
     stages = (
         Stage("read", tasks, StageInput(position=Position(0))),
         Stage("pass", tasks, flow=flow),
-        Stage("sum", tasks, flow=flow, publishing=Publishing(EPOCH_SECONDS)),
+        Stage("sum", tasks, flow=flow, publishing=(Publishing(EPOCH_SECONDS),)),
     )
     passes, sums = StatelessReceiver(), receiver_of(Sum("number"))
     read = MapTask(None, "place", None, passes, False, 0, 1, 1.0)

@@ -86,7 +86,7 @@ def counts_of(plan: RunPlan, directory: str, meanwhile: Callable[[ActorHandle, f
                 meanwhile(launched.coordinator, time.time() - began)
 
         outcome = launched.run(plan, RunHooks(observe, progress))
-    return pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
+    return pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged.values())
 
 
 def counts_with_stops(

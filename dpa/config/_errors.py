@@ -70,7 +70,7 @@ _NO_MAPPING = {"model_type", "model_attributes_type", "dataclass_type", "dict_ty
 
 
 _OF_STAGE = {name: variants.by for name, variants in VARIANTS.items()}
-_OF_JOB = {"mapper": "use", "reducer": "use", **_OF_STAGE}
+_OF_JOB = {"mapper": "use", "reducer": "use", "output": "path", **_OF_STAGE}
 _OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), "write": "path", **_OF_STAGE}
 
 
@@ -88,7 +88,7 @@ def explained(problems: Sequence[Any], document: Mapping[str, Any], origin: str,
     """A line for each key: what several allowed types complain of is one problem."""
     by_key: dict[KeyPath, Any] = {}
     for problem in problems:
-        location = _without_variants(problem["loc"])
+        location = _as_in(document, _without_variants(problem["loc"]))
         # Of several allowed types pydantic reports each, with its name as the last part of the location.
         while len(location) > 1 and location not in places and _CHOICE.fullmatch(str(location[-1])):
             if problem["type"] in _UNKNOWN_KEY:
@@ -109,6 +109,21 @@ def _without_variants(location: Sequence[str | int]) -> KeyPath:
     for part, before in zip(location, (None, *location), strict=False):
         if before not in VARIANTS or part not in VARIANTS[str(before)].classes:
             path.append(part)
+    return tuple(path)
+
+
+def _as_in(document: Any, location: KeyPath) -> KeyPath:
+    """A location without the numbers in lists for which the document has a single thing."""
+    path: list[str | int] = []
+    for part in location:
+        is_there = part in document if isinstance(document, Mapping) else isinstance(document, list | tuple)
+        if isinstance(part, int) and not is_there:
+            continue
+        path.append(part)
+        try:
+            document = document[part]
+        except (LookupError, TypeError):
+            document = None
     return tuple(path)
 
 
@@ -170,7 +185,7 @@ def _of_another_variant(
 def _keys_at(path: Sequence[str | int]) -> list[str]:
     schema = json_schema()
     current: Any = schema
-    for part in path:
+    for part in (each for each in path if isinstance(each, str)):
         current = _resolve(schema, current)
         of_any_name = [current.get("additionalProperties"), *current.get("patternProperties", {}).values()]
         current = current.get("properties", {}).get(part) or next(filter(None, of_any_name), {})

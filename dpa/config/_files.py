@@ -202,7 +202,7 @@ def as_steps(job: JobConfig) -> dict[str, StepConfig]:
         "parallelism": job.parallelism.reducers,
         "grouping": job.grouping,
         "balance": job.balance,
-        "write": job.output if job.output.path or job.output.use else None,
+        "write": None if all(output.is_memory for output in job.output) else job.output,
         **same,
     }
     return {MAPPER: StepConfig.model_validate(read), REDUCER: StepConfig.model_validate(reduced)}

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import MaxErrors, OneOf, Section, SparkText, in_json
-from dpa.config._sinks import Output, OutputConfig
+from dpa.config._sinks import Output, OutputConfig, Outputs
 from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, Reducing, StageConfig, Tasks
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig, StepName
@@ -169,8 +169,8 @@ class _MapReduce(Section):
     """How mappers choose the reducer of a record."""
     balance: Balance = AdaptiveOptions()
     """When keys are redistributed, and how; `none` beside any other grouping than `ring`."""
-    output: OutputConfig = OutputConfig()
-    """Where the result goes."""
+    output: Outputs = Field(default=[OutputConfig()], json_schema_extra={"default": {"path": None}})
+    """Where the result goes; a text is the path. A list: each of these gets it."""
 
 
 class JobConfig(StageConfig, _MapReduce, _AnyJob):

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from annotated_types import Gt
-from pydantic import Field, model_validator
+from annotated_types import Gt, Len
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    model_validator,
+)
 
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
@@ -56,6 +63,11 @@ class OutputConfig(Section):
     properties of its catalog; for Kafka settings of librdkafka, such as `bootstrap.servers`."""
     publish: Annotated[PublishConfig, text_for("mode", PublishConfig)] | None = None
     """Publish while the job runs; null: once, at its end."""
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether rows stay in memory until the end."""
+        return self.path is None and self.use is None and self.publish is None
 
     @model_validator(mode="before")
     @classmethod
@@ -147,3 +159,29 @@ class ReferenceConfig(Section):
 
 Output: TypeAlias = Annotated[OutputConfig, text_for("path", OutputConfig)]
 """A text is the path."""
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _one_in_memory(outputs: list[OutputConfig]) -> list[OutputConfig]:
+    if sum(output.is_memory for output in outputs) > 1:
+        raise ValueError("one output stays in memory: give the others a `path`, or `use`")
+    return outputs
+
+
+def _as_written(outputs: list[OutputConfig], dump: SerializerFunctionWrapHandler) -> Any:
+    """A single one as itself, as most jobs have it."""
+    found = dump(outputs)
+    return found[0] if len(found) == 1 else found
+
+
+Outputs: TypeAlias = Annotated[
+    list[Output],
+    Len(min_length=1),
+    BeforeValidator(_as_list, json_schema_input_type=str | OutputConfig | list[str | OutputConfig]),
+    AfterValidator(_one_in_memory),
+    WrapSerializer(_as_written),
+]
+"""One, or several that each get all rows; at most one of them is in memory."""

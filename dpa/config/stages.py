@@ -7,14 +7,14 @@ fit, and whether the steps that a step names exist, is checked where the graph i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.config._section import Columns, Section, in_json
-from dpa.config._sinks import Output
+from dpa.config._sinks import OutputConfig, Outputs, PublishConfig
 from dpa.config._stage import (
     Aggregates,
     Balance,
@@ -237,8 +237,8 @@ class StepConfig(StageConfig, _Operation):
     on_error: OnError | None = None
     """What becomes of a record on which the step's user code raises, or which it cannot read, as the job's key of this
     name; null: as there."""
-    write: Output | None = None
-    """Where its rows are written; a text is the path."""
+    write: Outputs | None = None
+    """Where its rows are written; a text is the path. A list: each of these gets all rows."""
 
     @model_validator(mode="before")
     @classmethod
@@ -269,6 +269,19 @@ class StepConfig(StageConfig, _Operation):
     def names_key(self) -> bool:
         """Whether `key_by` is given, even as null."""
         return "key_by" in self.model_fields_set
+
+    @property
+    def outputs(self) -> Mapping[str, OutputConfig]:
+        """Where its rows are written, by the key that says so; of `aggregation` maybe nowhere."""
+        written = self.write or []
+        found = {f"write.{number}" if len(written) > 1 else "write": each for number, each in enumerate(written)}
+        if self.aggregation is not None:
+            published = PublishConfig(mode="table", every=self.aggregation.seconds)
+            # Not checked, as without a path nothing is published, though epochs end.
+            found["aggregation"] = OutputConfig.model_construct(
+                path=self.aggregation.path, mode="overwrite", publish=published
+            )
+        return found
 
     def resolved(self) -> dict[str, Any]:
         """The step as a document: with what differs from the defaults, a key that is null, and the name of the
@@ -311,7 +324,7 @@ class StepConfig(StageConfig, _Operation):
             yield is_typed, f"`schema` is for tables and records in memory, and {own}"
         for name, is_unused in unused.items():
             yield is_unused, f"{shown} has no use for `{name}`"
-        nowhere = self.write is not None and self.write.path is None and self.write.use is None
+        nowhere = self.write is not None and len(self.write) == 1 and self.write[0].is_memory
         yield nowhere, "`write` needs a `path`, or `use`; the rows of a result without `write` stay in memory"
         sides = (self.from_ or [], self.join.with_ if self.join else [])
         one = "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"

@@ -204,8 +204,8 @@ class _Result:
     @classmethod
     def of(cls, spec: JobSpec, step: Step, digest: str) -> _Result:
         """Raises ConfigError if the result is no directory of files."""
-        key, output = step.at("write"), step.config.write
-        if output is None or output.path is None or FORMATS[output.format].encoding is None:
+        key, output = step.main, step.outputs[step.main]
+        if output.path is None or FORMATS[output.format].encoding is None:
             raise ConfigError(f"{key}: a replay changes results that are files in a directory, and this is none")
         path = Path(output.path)
         if not (path / "_job.yaml").exists():

@@ -16,6 +16,7 @@ from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
 from dpa._util.owned import users_directory
 from dpa._util.words import plural
+from dpa.config import OutputConfig
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.outputs import Publication
 from dpa.driver.spec import JobSpec
@@ -247,10 +248,18 @@ def _about_step(spec: JobSpec, step: Step) -> Iterator[tuple[str, Any]]:
     yield "parallelism", step.tasks if paced else "tasks of its own" if step.is_stage else "in the tasks before it"
     yield "balance.hash_seed", step.balance.hash_seed
     yield "write", "a result" if step.is_result else "no result"
-    write = step.config.write
-    if write is not None and write.publish is not None:
-        place = write.model_dump(include={"path", "format", "use"}, exclude_none=True)
-        yield "write.publish", {"mode": write.publish.mode, **place}
+    known = [_about_output(output) for key, output in step.config.outputs.items() if key != "aggregation"]
+    if any(known):
+        yield "write.publish", known[0] if len(known) == 1 else known
+    by_rows = [publishes in ("final", "changes") for publishes in step.publishes]
+    if any(by_rows) and not all(by_rows):  # then tasks keep what others have published for good
+        yield "write", "a result, whole"
+
+
+def _about_output(output: OutputConfig) -> dict[str, Any]:
+    if output.publish is None:
+        return {}
+    return {"mode": output.publish.mode, **output.model_dump(include={"path", "format", "use"}, exclude_none=True)}
 
 
 def _about_input(opened: OpenedInput) -> dict[str, Any]:

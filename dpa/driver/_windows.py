@@ -140,9 +140,7 @@ def with_event_time(compiled: Compiled, steps: Sequence[Step], opened: Collectio
         elif windowing is not None or step.receiver.has_timers:
             windows = None if windowing is None else windowing.windows
             lateness, back = (0, 0) if windows is None else (windows.lateness_us, windows.past_end_us)
-            publishes_closed = step.publishes == "final" and step.receiver.emits_when_closed
-            closing = ClosingWindows(lateness, back, publishes_closed=publishes_closed)
-            stages.append(replace(stage, windows=closing))
+            stages.append(replace(stage, windows=ClosingWindows(lateness, back)))
         else:
             stages.append(replace(stage, emits_at_end=step.receiver.keeps_states))
     return Compiled(replace(compiled.graph, stages=tuple(stages)), tasks)

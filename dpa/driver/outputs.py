@@ -1,4 +1,4 @@
-"""Where results, partial results and dead letters go: sinks, the checks of their places, and the words of failures."""
+"""Where results and dead letters go: sinks, the checks of their places, and the words of failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpa._util.as_yaml import as_yaml
 from dpa._util.outages import Outages
-from dpa.config import JobFile, OutputConfig, PublishConfig
+from dpa.config import JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import sink_of
 from dpa.driver.summary import StageOutcome
@@ -90,6 +90,11 @@ class Publication:
         """The sink is of a job of this name, and commits epochs `with_checkpoints`."""
         self.sink.know(SinkContext(job, key, self.publishes, with_checkpoints))
 
+    @property
+    def publishes_once(self) -> bool:
+        """Whether no row of an epoch is published again in a later one."""
+        return self.publishes in ("final", "changes")
+
     def check(self) -> None:
         """ConfigError if rows may not be published there, or the job needs the directory. Nothing is written."""
         if self._path is None or "://" in self._path:
@@ -127,10 +132,10 @@ class Publication:
                 raise self._error(f"{self._path} and {path}, of {key}.path, {relation}; name two directories")
 
     def clear(self) -> None:
-        """Have readers see no partial results of an older run."""
-        assert isinstance(self.sink, ResultFiles)
-        with self._refusing():
-            self.sink.clear()
+        """Have readers see no partial results of an older run, where it is the section `aggregation` that says so."""
+        if isinstance(self.sink, ResultFiles) and self._key.endswith("aggregation.path"):
+            with self._refusing():
+                self.sink.clear()
 
     def __enter__(self) -> Publication:
         """Begin. ConfigError if rows cannot be staged there, or what is there must not be overwritten."""
@@ -247,21 +252,17 @@ def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
 
 
 def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
-    """The sections that say where results, dead letters and partial results go, each with its key path."""
-    for name, step in file.stages.items():
-        if step.write is not None:
-            yield file.at(name, "write"), step.write
+    """The sections that say where results and dead letters go, each with its key path."""
     if file.config.dead_letters is not None:
         yield DEAD_LETTERS, file.config.dead_letters
     for name, step in file.stages.items():
-        if step.aggregation is not None and step.aggregation.path is not None:
-            table = PublishConfig(mode="table", every=step.aggregation.seconds)
-            partial = OutputConfig(path=step.aggregation.path, mode="overwrite", publish=table)
-            yield file.at(name, "aggregation"), partial
+        for key, output in step.outputs.items():
+            if output.path is not None or output.use is not None:
+                yield file.at(name, key), output
 
 
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:
-    return Memory().read([share for part in outcome.outputs[stage] for share in part.staged])
+    return Memory().read([part.staged[0] for part in outcome.outputs[stage] if part.staged])
 
 
 _NUMBERS = ("split", "offset", "rows", "edge", "block", "epoch", "generation")
@@ -295,55 +296,91 @@ def publish(to: Publication, letters: Iterable[Letter]) -> None:
     to.commit(staged)
 
 
-class ResultSink:
-    """A step whose rows are a result. `table`: the complete result, if it stays in memory; `report`: where it is, or
-    will be once it is published."""
+class StepOutputs:
+    """Where the rows of a step go. `table`: the complete result, if it stays in memory; `report`: where the result is,
+    or will be once it is published; `more`: where it is besides."""
 
-    def __init__(self, file: JobFile, step: Step, output: Publication | None, *, is_saved: bool) -> None:
-        """Of `step`, published by `output`, or kept in memory if None; `is_saved`: the job makes checkpoints."""
+    def __init__(self, file: JobFile, step: Step, known: Mapping[str, Publication], *, is_saved: bool) -> None:
+        """`known`: by key path, what publishes them; `is_saved`: the job makes checkpoints."""
         self.step = step
-        self.output = output or Publication.of(file, OutputConfig(), step.name)
-        self.with_checkpoints = is_saved and self._publishes_once and not self.output.sink.in_driver
+        self.outputs: list[Publication | None] = [
+            Publication.of(file, output, step.name) if output.is_memory else known.get(key)
+            for key, output in step.outputs.items()
+        ]
+        self.main = [*step.outputs].index(step.main) if step.is_result else 0
+        self.exact = [
+            is_saved and output is not None and output.publishes_once and not output.sink.in_driver
+            for output in self.outputs
+        ]
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
-        self.report = OutputReport(unpublished=self.output.place)
-        self._staged: list[Any] = []
+        self.reports = [OutputReport(unpublished=None if output is None else output.place) for output in self.outputs]
+        self._staged: list[list[Any]] = []
 
     @property
     def name(self) -> str:
         return self.step.name
 
-    def know(self, job: str) -> None:
-        self.output.know(job, self.step.key, with_checkpoints=self.with_checkpoints)
+    @property
+    def places(self) -> list[Publication]:
+        return [output for output in self.outputs if output is not None]
 
     @property
-    def _publishes_once(self) -> bool:
-        """Whether no row of an epoch is published again in a later one."""
-        return self.output.publishes in ("final", "changes")
+    def with_checkpoints(self) -> list[str]:
+        """The key paths of outputs whose epochs are committed with checkpoints."""
+        return [key for key, is_exact in zip(self.step.outputs, self.exact, strict=True) if is_exact]
+
+    def know(self, job: str) -> None:
+        for output, is_exact in zip(self.outputs, self.exact, strict=True):
+            if output is not None:
+                output.know(job, self.step.key, with_checkpoints=is_exact)
 
     def published(self, stage: Stage) -> Stage:
         """The step's stage, knowing how its rows come to readers."""
-        exact = self.with_checkpoints
-        how = replace(stage.publishing, with_checkpoints=exact, once=self._publishes_once and not exact)
-        return replace(stage, publishing=how)
+        how = [
+            replace(each, with_checkpoints=exact, once=output is not None and output.publishes_once and not exact)
+            for each, exact, output in zip(stage.publishing, self.exact, self.outputs, strict=True)
+        ]
+        return replace(stage, publishing=tuple(how))
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the result, which is complete and not yet published."""
-        shares, place = outcome.outputs[self.name], self.output.place
-        self._staged = [*outcome.staged.get(self.name, ()), *(staged for part in shares for staged in part.staged)]
+        shares = outcome.outputs[self.name]
+        self._staged = [
+            [
+                *outcome.staged.get((self.name, number), ()),
+                *(part.staged[number] for part in shares if number in part.staged),
+            ]
+            for number in range(len(self.outputs))
+        ]
         rows, published = sum(part.rows for part in shares), outcome.snapshot[self.name].aggregation
-        if published is not None and self.output.publishes == "final":  # the shares are what is left
+        first = next((output for output in self.places if output.publishes is not None), None)
+        if published is not None and first is not None and first.publishes == "final":  # the shares are what is left
             rows += published.rows
-        self.report = OutputReport(rows=rows, unpublished=place)
-        self.table = self.read() if place is None else None
+        self.reports = [OutputReport(rows=rows, unpublished=report.unpublished) for report in self.reports]
+        main = self.outputs[self.main]
+        self.table = self.read() if main is not None and main.place is None else None
 
     def read(self) -> pa.Table:
-        return self.output.sink.read(self._staged)
+        main = self.outputs[self.main]
+        assert main is not None
+        return main.sink.read(self._staged[self.main])
 
     def publish(self, outcome: RunOutcome) -> None:
-        files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started, outcome.epoch)
-        self.report = OutputReport(self.output.place, self.report.rows, files)
+        seconds = outcome.times.merged - outcome.times.stream_started
+        for number, output in enumerate(self.outputs):
+            if output is not None:
+                files = output.commit(self._staged[number], seconds, outcome.epoch)
+                self.reports[number] = OutputReport(output.place, self.reports[number].rows, files)
+
+    @property
+    def report(self) -> OutputReport:
+        return self.reports[self.main]
 
     def completed(self, known: StageOutcome) -> StageOutcome:
-        return replace(known, spark_skew=self.spark_skew, reference=self.compared, output=self.report)
+        pairs = zip(self.reports, self.outputs, strict=True)
+        more = tuple(report for report, output in pairs if report is not self.report and output is not None)
+        return replace(
+            known, spark_skew=self.spark_skew, reference=self.compared, output=self.report, more_outputs=more
+        )

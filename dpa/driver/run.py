@@ -94,7 +94,7 @@ class Run:
     def _check(self) -> None:
         if self._saved is not None and self._saved.resumes:
             self._know_job(self._saved.find().job)
-            self._saved.require_known(result.output for result in self._outputs.results)
+            self._saved.require_known(self._outputs.all)
         self._spec.check()
         self._inputs.check()
         self._spec.check_executors()
@@ -106,9 +106,8 @@ class Run:
         with ExitStack() as directories:
             self._claim(directories)
             with ExitStack() as stack:
-                self._outputs.begin_partial(stack)
                 opened, references, tasks = self._load(stack)
-                self._outputs.clear_partial()
+                self._outputs.clear()
                 outcome = self._outcome = self._stream(opened, tasks())
                 self._outputs.take(outcome)
                 self._compare(references, outcome)
@@ -214,12 +213,8 @@ class Run:
         self._progress.leave_phase()
 
     def _publish(self, outcome: RunOutcome) -> None:
-        self._outputs.publish_letters(outcome)
-        for result in self._outputs.results:
-            result.publish(outcome)
-            if result.report.path is not None:
-                name = self._spec.config.name
-                _log.info("%s: published %d rows at %s", name, result.report.rows, result.report.path)
+        for report in self._outputs.publish(outcome):
+            _log.info("%s: published %d rows at %s", self._spec.config.name, report.rows, report.path)
         if self._saved is not None:
             self._saved.done()
 

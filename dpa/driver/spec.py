@@ -19,7 +19,7 @@ from dpa.driver._steps import Objects, steps_of
 from dpa.driver._windows import with_event_time
 from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, outputs_of, written
 from dpa.errors import ConfigError
-from dpa.execution.publishing import CHANGE, EPOCH
+from dpa.execution.publishing import CHANGE, EPOCH, Publishes
 from dpa.executors import name_of
 from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
@@ -99,9 +99,10 @@ class JobSpec:
                 why = f"{ordered} takes the records of a key in the order in which one task emits them"
                 mend = "leave it out, or, where that does not matter, set `parallelism` to 2 or more"
                 raise self.file.error(step.at("elastic"), f"{why}: {mend}")
-            known = made.columns.of(step.name) if step.is_result and step.at("write") in self.outputs else None
-            if known is not None:
-                self.outputs[step.at("write")].expect(known)
+            known = made.columns.of(step.name) if step.is_result else None
+            for key in step.outputs if known is not None else ():
+                if key in self.outputs:
+                    self.outputs[key].expect(known)
         return made
 
     def plan(
@@ -166,7 +167,7 @@ class JobSpec:
                 if is_wrong:
                     raise self.file.error(step.at(key), message)
             if step.config.reference is not None:
-                self._check_is_read(step.at("reference"), step.at("write"), step.config.reference)
+                self._check_is_read(step.at("reference"), step.main, step.config.reference)
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.config.reference, inputs)
 
@@ -189,7 +190,7 @@ class JobSpec:
         for step in self.steps:
             asked = step.config.reference
             yield path is None and asked is not None and not asked.at_end, step.at("reference.at_end"), why
-        publishes = any(step.publishes is not None or step.config.aggregation is not None for step in self.steps)
+        publishes = any(any(step.publishes) for step in self.steps)
         has_epochs = checkpoint or publishes or any(step.receiver.windowing for step in self.steps)
         why = "no epoch ends before the job does: give it `checkpoint`, or `publish` a result"
         yield path is not None and not has_epochs, "epoch_log", why
@@ -248,7 +249,8 @@ class JobSpec:
 def _delivery(step: Step, empty: pa.Schema) -> Delivery:
     asked = step.config.reference
     counted = asked is not None and asked.baseline and asked.at_end
-    return Delivery(sink=Memory() if step.is_result else None, empty=empty, counted=counted)
+    memory = Memory() if step.is_result else None
+    return Delivery((memory, *[None] * (len(step.outputs) - 1)), empty=empty, counted=counted)
 
 
 Faults = Iterator[tuple[object, str, str]]
@@ -281,21 +283,22 @@ def _faults(step: Step) -> Faults:
         least, most = config.elastic.min_tasks, config.elastic.max_tasks
         bounds = f"not between min_tasks ({least}) and max_tasks ({most})"
         yield not least <= tasks <= most, "elastic", f"the stage begins with {plural(tasks, 'task')}, {bounds}"
-    if step.publishes is not None:
-        for is_wrong, message in _faults_of_publishing(step):
-            yield is_wrong, "write.publish", message
-        reference, write = config.reference, config.write
-        is_compared = reference is not None and reference.has_query and step.publishes != "table"
-        is_lost = write is None or write.use is not None or not FORMATS[write.format].reads_back
+    for key, output in config.outputs.items():
+        if output.publish is not None:
+            for is_wrong, message in _faults_of_publishing(step, output.publish.mode):
+                yield is_wrong, f"{key}.publish", message
+    if config.reference is not None and config.reference.has_query:
+        main = step.outputs[step.main]
+        is_compared = main.publish is not None and main.publish.mode != "table"
+        is_lost = main.use is not None or not FORMATS[main.format].reads_back
         lost = "what was published of the result before the end is not read back from there: publish to Parquet"
         yield is_compared and is_lost, "reference", lost
 
 
-def _faults_of_publishing(step: Step) -> Iterator[tuple[object, str]]:
-    word, mode = step.word, step.publishes
-    twice = "`aggregation` and `publish` both say when results are published: leave one out"
-    yield step.config.aggregation is not None, twice
-    publishes = step.config.does.publishes
+def _faults_of_publishing(step: Step, mode: Publishes) -> Iterator[tuple[object, str]]:
+    word, publishes = step.word, step.config.does.publishes
+    several = "of one step the `changes` are published once: publish its `table`, or what is `final`, elsewhere"
+    yield mode == "changes" and step.publishes.count("changes") > 1, several
     is_open = step.receiver.windowing is None and "final" not in publishes
     mend = "leave it out" if word == "join" else "publish its `changes`, or the `table`"
     yield mode == "final" and is_open, f"no row of `{word}` is final before the end, but in windows: {mend}"

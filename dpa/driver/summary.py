@@ -62,6 +62,7 @@ class StageOutcome:
     spark_skew: float | None = None
     reference: ReferenceReport = field(default_factory=ReferenceReport)
     output: OutputReport | None = None
+    more_outputs: tuple[OutputReport, ...] = ()
     first_table: str | None = None
 
 
@@ -94,7 +95,10 @@ def build_report(
     )
     known, used = outcomes or {}, use or {}
     if snapshot is None:  # no task has reported: only where results went, or would have gone, is known
-        stages = [StageReport(name, "operator", reference=of.reference, output=of.output) for name, of in known.items()]
+        stages = [
+            StageReport(name, "operator", reference=of.reference, output=of.output, more_outputs=of.more_outputs)
+            for name, of in known.items()
+        ]
     else:
         stages = [
             stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream, used)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.words import plural
+from dpa.config import OutputConfig
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
@@ -90,8 +91,8 @@ def verified(spec: JobSpec, log: str, first: int | None = None, last: int | None
 
 def _published(step: Step) -> Results | str:
     """What a step has published, or why that is not known."""
-    output = step.config.write
-    if output is None or output.publish is None:
+    output = _by_epoch(step)
+    if output is None:
         return "it is published at the end of the job, and not by epoch"
     if output.path is None:
         return f"nothing can be read back from {output.use!r}"
@@ -99,6 +100,12 @@ def _published(step: Step) -> Results | str:
     if form.epochs is None:
         return f"it is {form.unread} {output.path}, which are not read back"
     return results(output.path, format=output.format, options=output.args)
+
+
+def _by_epoch(step: Step) -> OutputConfig | None:
+    """The first output that is published by epoch, which the log has."""
+    by_epoch = (output for output in step.outputs.values() if output.publish is not None)
+    return next((output for output in by_epoch if output.path is not None or output.use is not None), None)
 
 
 class _Log:
@@ -231,7 +238,8 @@ class _Result:
     def _own(self, until: int) -> pa.Table:
         """The rows that an epoch has published; of changes the newest of each key."""
         rows = self.found
-        if self.step.publishes == "changes":
+        output = _by_epoch(self.step)
+        if output is not None and output.publish is not None and output.publish.mode == "changes":
             taken = np.flatnonzero(rows.table[EPOCH].to_numpy() <= until)
             rows = replace(rows, table=rows.table.take(pa.array(taken)))
             return rows.latest(self.step.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +23,14 @@ whole result so far."""
 
 CHANGE, EPOCH = "change", "epoch"
 """The columns that rows of changes have besides those of the result: `insert` or `update`, and the epoch's number."""
+
+
+@dataclass(frozen=True, eq=False)
+class EmittedRows:
+    """Rows that a task has emitted into its share; `published`: the numbers of the outputs that have them for good."""
+
+    rows: pa.RecordBatch
+    published: frozenset[int] = frozenset()
 
 
 class LastPublished:

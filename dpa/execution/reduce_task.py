@@ -22,7 +22,7 @@ from dpa.execution.block import Block
 from dpa.execution.emission import Emission
 from dpa.execution.failures import UserCodeError
 from dpa.execution.key_stats import KeyStats
-from dpa.execution.publishing import LastPublished, Publishes
+from dpa.execution.publishing import EmittedRows, LastPublished, Publishes
 from dpa.execution.receivers import store_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain, whole_of
@@ -52,7 +52,8 @@ class ReduceStage:
         keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
         letters: what errors of user code are noted in; None: none are tolerated.
         deaths: how records are tolerated that end their process; None: they fail the job.
-        publishes: what is published of it by epoch.
+        publishes: what each of its outputs publishes by epoch; None: nothing before the end. At most one publishes
+            `changes`.
     """
 
     receiver: Receiver
@@ -61,7 +62,7 @@ class ReduceStage:
     keeps_rows: bool = True
     letters: Letters | None = None
     deaths: Tolerance | None = None
-    publishes: Publishes = "table"
+    publishes: tuple[Publishes | None, ...] = ("table",)
 
     @property
     def row_key(self) -> KeyName:
@@ -83,7 +84,7 @@ class Piece:
     parts: dict[int, StatePart]
     interval: Interval
     is_last: bool
-    rows: tuple[pa.RecordBatch, ...] = ()
+    rows: tuple[EmittedRows, ...] = ()
 
 
 class ReduceTask:
@@ -105,12 +106,13 @@ class ReduceTask:
         self._states = store_of(stage.receiver)
         if room is not None and stage.receiver.keeps_states:
             self._states = BoundedStates(stage.receiver, room)
-        self._kept: list[pa.RecordBatch] = []
+        self._kept: list[EmittedRows] = []
         self._emitted = 0
+        self._ended: list[tuple[int, frozenset[int]]] = []
         self._pieces: list[Interval] = []
         self._finished: Reduced | None = None
         self._arrived: dict[Input, pa.Schema] = {}
-        self._published = LastPublished(stage.key) if stage.publishes == "changes" else None
+        self._published = LastPublished(stage.key) if "changes" in stage.publishes else None
         self._closed: int | None = None
         self._first_open: int | None = None
         self._knows_first = False
@@ -181,7 +183,7 @@ class ReduceTask:
         if not rows.num_rows:
             return ()
         if self._stage.keeps_rows:
-            self._kept.append(rows)
+            self._kept.append(EmittedRows(rows))
         if self._stage.emission is None:
             return ()
         steps = self._stage.emission.steps(OneBatch(rows), lambda: 0.0)  # a quantum is short enough for one step
@@ -226,12 +228,13 @@ class ReduceTask:
         if not self._pieces:
             self.most_keys = max(self.most_keys, self._states.size)
             self._pieces = self._states.pieces(table, self._index, most)[::-1]
-        interval, rows = self._pieces.pop(), ()
+        rows: tuple[EmittedRows, ...] = ()
+        interval = self._pieces.pop()
         if not self._pieces and self._index not in table.members:
             rows, self._kept = tuple(self._kept), []
         return Piece(self._packed(table, interval), interval, not self._pieces, rows)
 
-    def add_rows(self, rows: Iterable[pa.RecordBatch]) -> None:
+    def add_rows(self, rows: Iterable[EmittedRows]) -> None:
         """Add the rows that a task which has left had emitted into its share."""
         self._kept += rows
 
@@ -240,12 +243,12 @@ class ReduceTask:
     ) -> TaskSaving:
         """What a checkpoint writes of this task; with `increment`, only the changes since the last checkpoint if these
         are fewer. `dumps` pickles. `guard` is a lock: another thread may write while this one continues."""
-        head = TaskSnapshot(None, tuple(self._kept), dict(self._arrived))
+        head = TaskSnapshot(None, self._batches, dict(self._arrived))
         return TaskSaving(self._states, head, self.snapshot, dumps, guard, increment=increment)
 
     def snapshot(self) -> TaskSnapshot:
         """The caller writes it before the task continues: Python states are not copied."""
-        states, kept, arrived = self._states, tuple(self._kept), dict(self._arrived)
+        states, kept, arrived = self._states, self._batches, dict(self._arrived)
         if not isinstance(states, BoundedStates):
             return TaskSnapshot(states.snapshot(), kept, arrived)
         return TaskSnapshot(states.snapshot(), kept, arrived, states.on_disk(), states.keys_on_disk)
@@ -257,7 +260,7 @@ class ReduceTask:
         for found in snapshots:
             self._arrived = merged((self._arrived, found.arrived))
             if found.rows and (table is None or table.members[next(turn) % len(table.members)] == self._index):
-                self._kept += found.rows
+                self._kept += (EmittedRows(rows, self._published_before) for rows in found.rows)
             for part in found.parts():
                 own: StatePart | None = part
                 if table is not None:
@@ -283,25 +286,45 @@ class ReduceTask:
             if len(part.keys) or part.published is None:
                 into(part)
 
-    def published(self, epoch: int) -> pa.Table:
-        kept = plain(self._together(self._kept))
-        if self._stage.publishes != "table":
-            self._kept = []
-        if self._stage.publishes == "final":
+    @property
+    def _batches(self) -> tuple[pa.RecordBatch, ...]:
+        return tuple(kept.rows for kept in self._kept)
+
+    @property
+    def _published_before(self) -> frozenset[int]:
+        """The outputs that have the rows of a checkpoint for good. Where all outputs are such, there are none."""
+        by_rows = {number for number, how in enumerate(self._stage.publishes) if how in ("final", "changes")}
+        return frozenset(by_rows if len(by_rows) < len(self._stage.publishes) else ())
+
+    def published(self, epoch: int, output: int = 0) -> pa.Table:
+        """The rows of an epoch to publish in an output, while the stage runs."""
+        how = self._stage.publishes[output]
+        kept = plain(self._together([each.rows for each in self._kept if output not in each.published]))
+        if how != "table":
+            noted = (EmittedRows(each.rows, each.published | {output}) for each in self._kept)
+            # Outputs that have all rows in the end never publish one for good, and so keep them here.
+            self._kept = [each for each in noted if len(each.published) < len(self._stage.publishes)]
+        if how == "final":
             return kept
         found = now = self.preview().table
         if kept.num_rows:  # of windows that are closed
             found = pa.concat_tables([kept, now], promote_options="permissive") if now.num_rows else kept
-        if self._published is None:
+        if how != "changes" or self._published is None:
             return found
         changes = self._published.changes(found, epoch)
         self._published.replace(now)
         return changes
 
-    def published_last(self, epoch: int) -> pa.Table:
-        """The rows that the last epoch publishes, after `conform`."""
+    def published_last(self, epoch: int, output: int = 0) -> pa.Table:
+        """The rows of the last epoch to publish in an output, after `conform`."""
         found = self.share.table
-        return found if self._published is None else self._published.changes(found, epoch)
+        if any(output in published for _, published in self._ended):
+            left = [output not in published for _, published in self._ended]
+            mask = np.repeat([*left, True], [*(rows for rows, _ in self._ended), found.num_rows - self._emitted])
+            found = found.filter(pa.array(mask))
+        if self._stage.publishes[output] != "changes" or self._published is None:
+            return found
+        return self._published.changes(found, epoch)
 
     def preview(self) -> Reduced:
         share = self._states.preview(self._stage.row_key)
@@ -329,8 +352,9 @@ class ReduceTask:
             raise
 
     def _with_kept(self, last: pa.Table) -> pa.Table:
-        batches = [*self._kept, *last.to_batches()]
-        self._kept, self._emitted = [], sum(rows.num_rows for rows in self._kept)
+        batches = [*self._batches, *last.to_batches()]
+        self._ended = [(kept.rows.num_rows, kept.published) for kept in self._kept]
+        self._kept, self._emitted = [], sum(rows for rows, _ in self._ended)
         return self._together(batches)
 
     @staticmethod

@@ -322,14 +322,12 @@ class _LocalRun(LocalMachines):
         self.schedule(0.0, COORDINATOR, event)
 
     def commit(self, commit: Commit) -> None:
-        to = self._plan.deliveries.get(commit.stage)
-        if to is not None and to.partial is not None:
-            sink = to.partial
-            if sink.in_driver:
-                self._hooks.commit(commit)
-            else:
-                HERE.bear(lambda: sink.commit(commit.staged, commit.epoch, commit.at))
-        self.schedule(0.0, COORDINATOR, Committed(commit.stage, commit.epoch))
+        sink = self._plan.sink_of(commit)
+        if sink is not None and sink.in_driver:
+            self._hooks.commit(commit)
+        elif sink is not None:
+            HERE.bear(lambda: sink.commit(commit.staged, commit.epoch, commit.at))
+        self.schedule(0.0, COORDINATOR, Committed(commit.stage, commit.epoch, commit.output))
 
     def log_epoch(self, ended: EndedEpoch) -> None:
         if self._log.note(ended):

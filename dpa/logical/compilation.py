@@ -117,10 +117,10 @@ class Compilation:
             receiver,
             key,
             emission,
-            keeps_rows=step.is_result,
+            keeps_rows=bool(step.outputs),
             letters=self._letters,
             deaths=deaths,
-            publishes="table" if step.publishes is None else step.publishes,
+            publishes=step.publishes,
         )
 
     def _deaths(self, step: Step, of_code: Iterable[Tolerance]) -> Tolerance | None:

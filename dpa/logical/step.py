@@ -5,13 +5,14 @@ A step either becomes a stage, with tasks of its own, or is fused into the tasks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from dpa._util.declared import Declared
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
-from dpa.config import Combiner, StepConfig
+from dpa.config import Combiner, OutputConfig, StepConfig
 from dpa.errors import ConfigError
 from dpa.execution.publishing import Publishes
 from dpa.execution.receivers.base import Receiver
@@ -124,18 +125,34 @@ class Step:
         known = self.receiver.expected_seconds
         return None if known is None else known * max(self.config.testing.slow_factor, default=1.0)
 
-    @property
-    def publishes(self) -> Publishes | None:
-        """What its result publishes by epoch; None: nothing, but maybe partial results."""
-        publish = None if self.config.write is None else self.config.write.publish
-        return None if publish is None else publish.mode
+    @cached_property
+    def outputs(self) -> Mapping[str, OutputConfig]:
+        """Where its rows go, by the key path that says so, in the order of their numbers. A result that is written
+        nowhere stays in memory."""
+        found = {self.at(key): output for key, output in self.config.outputs.items()}
+        return {self.at("write"): OutputConfig(), **found} if self.is_result and self.config.write is None else found
 
     @property
-    def publishing(self) -> Publishing:
-        """How often it publishes. What its sink makes of that is not known yet."""
-        if self.config.write is not None and self.config.write.publish is not None:
-            return Publishing(self.config.write.publish.every)
-        return Publishing() if self.config.aggregation is None else Publishing(self.config.aggregation.seconds)
+    def main(self) -> str:
+        """The key path of the output that stands for the result: the one in memory, or else the first."""
+        in_memory = (key for key, output in self.outputs.items() if output.is_memory)
+        return next(in_memory, next(iter(self.outputs)))
+
+    @property
+    def publishes(self) -> tuple[Publishes | None, ...]:
+        """What each of its outputs publishes by epoch; None: nothing before the end."""
+        return tuple(None if output.publish is None else output.publish.mode for output in self.outputs.values())
+
+    @property
+    def publishing(self) -> tuple[Publishing, ...]:
+        """How often each of its outputs is published. What its sink makes of that is not known yet."""
+        closes = self.receiver.emits_when_closed and (self.receiver.windowing is not None or self.receiver.has_timers)
+        return tuple(
+            Publishing()
+            if output.publish is None
+            else Publishing(output.publish.every, closed=closes and output.publish.mode == "final")
+            for output in self.outputs.values()
+        )
 
     @property
     def can_merge(self) -> bool:

@@ -54,14 +54,11 @@ class ClosingWindows:
             they have the time of the window's end, 1 of sessions, whose end does not close them, and the window's size
             where rows have the time of its beginning.
         every: seconds from an epoch that closes windows to the next one.
-        publishes_closed: whether the stage publishes by epoch the rows of closed windows alone: so none of an epoch
-            that closes none.
     """
 
     lateness: int = 0
     back: int = 0
     every: float = 1.0
-    publishes_closed: bool = False
 
 
 def why_fixed(grouping: GroupingOptions, consistency: Consistency, *, can_merge: bool) -> str | None:
@@ -99,18 +96,20 @@ NO_INPUT = StageInput()
 
 @dataclass(frozen=True)
 class Publishing:
-    """How a stage publishes results by epoch.
+    """How an output of a stage is published by epoch.
 
     Attributes:
         every: seconds from results of an epoch to the next; infinite: there are none before the end.
         with_checkpoints: whether they are published with each checkpoint instead, and never without one.
         once: whether they are committed at once though no row is published again in a later epoch: so they are
             published with each checkpoint too, which names them until they are committed.
+        closed: whether they are the rows of closed windows alone: so no epoch is needed before one can be closed.
     """
 
     every: float = math.inf
     with_checkpoints: bool = False
     once: bool = False
+    closed: bool = False
 
     @property
     def is_by_epoch(self) -> bool:
@@ -134,7 +133,7 @@ class Stage:
         balance: when keys are redistributed, and how.
         flow: how far senders may be ahead of it, and how its tasks portion their work.
         expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
-        publishing: how it publishes results by epoch.
+        publishing: how each of its outputs is published by epoch, in the order of their numbers.
         published: rows that were published by the cut with which the job begins.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task.
@@ -157,7 +156,7 @@ class Stage:
     balance: BalanceOptions = field(default_factory=AdaptiveOptions)
     flow: FlowControl = field(default_factory=FlowControl)
     expected_seconds: float | None = None
-    publishing: Publishing = Publishing()
+    publishing: tuple[Publishing, ...] = ()
     published: int = 0
     consistency: Consistency = "merge"
     piece_keys: int = 8_192
@@ -180,10 +179,6 @@ class Stage:
     @property
     def migrates(self) -> bool:
         return self.consistency == "migrate"
-
-    @property
-    def publishes_closed(self) -> bool:
-        return self.windows is not None and self.windows.publishes_closed
 
     @property
     def why_fixed(self) -> str | None:
@@ -353,9 +348,8 @@ class Graph:
     @cached_property
     def is_cut(self) -> bool:
         """Whether its stream is cut into epochs, for checkpoints or for results."""
-        return self.checkpoints is not None or any(
-            stage.publishing.is_by_epoch or stage.publishes_closed for stage in self.stages
-        )
+        outputs = (each for stage in self.stages for each in stage.publishing)
+        return self.checkpoints is not None or any(each.is_by_epoch or each.closed for each in outputs)
 
     def queue_bound(self, name: str) -> int:
         """The most records that all queues of a stage can hold together."""

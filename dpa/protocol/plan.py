@@ -129,13 +129,21 @@ class RunPlan:
 
     def without_user_code(self) -> RunPlan:
         """The same plan for a process that runs no user code, and may not be able to import it."""
-        partial = {name: Delivery(partial=to.partial) for name, to in self.deliveries.items() if to.partial is not None}
-        return replace(self, tasks={}, feeds={}, deliveries=partial, frozen=None)
+        by_epoch = {
+            name: Delivery(to.by_epoch, publishes=to.publishes)
+            for name, to in self.deliveries.items()
+            if to.first is not None
+        }
+        return replace(self, tasks={}, feeds={}, deliveries=by_epoch, frozen=None)
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """Those to which epochs are committed."""
-        return tuple(to.partial for to in self.deliveries.values() if to.partial is not None)
+        return tuple(sink for to in self.deliveries.values() for sink in to.by_epoch if sink is not None)
+
+    def sink_of(self, commit: Commit) -> Sink | None:
+        """The one to which an epoch is committed; None: it is published nowhere."""
+        return self.deliveries[commit.stage].by_epoch[commit.output] if commit.stage in self.deliveries else None
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:
@@ -233,8 +241,8 @@ class Times:
 class RunOutcome:
     """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments,
     what each task used, where tasks are processes, the dead letters, by source what polls of its open input have given,
-    where that was to be kept, by stage what was staged of epochs and is to be committed with the last one, and the
-    number of that."""
+    where that was to be kept, by stage and output what was staged of epochs and is to be committed with the last one,
+    and the number of that."""
 
     outputs: Mapping[str, tuple[TaskOutput, ...]]
     snapshot: Snapshot
@@ -242,5 +250,5 @@ class RunOutcome:
     use: Mapping[Address, TaskUse] = field(default_factory=dict)
     letters: Iterable[Letter] = ()
     given: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
-    staged: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    staged: Mapping[tuple[str, int], tuple[Any, ...]] = field(default_factory=dict)
     epoch: int = 1

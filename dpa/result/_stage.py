@@ -291,6 +291,7 @@ class StageReport:
         event_time: how far it had come when the job ended or failed; None if rows have none.
         reference: the comparison of this stage's result.
         output: where its result is; None if the result of this stage is not wanted.
+        more_outputs: where it is besides.
         first_table: what the first routing table was planned from, or why it was the ring's; None if no plan was asked
             for.
     """
@@ -319,6 +320,7 @@ class StageReport:
     event_time: EventTimeStats | None = None
     reference: ReferenceReport = ReferenceReport()
     output: OutputReport | None = None
+    more_outputs: tuple[OutputReport, ...] = ()
     first_table: str | None = None
 
     @property

@@ -118,8 +118,8 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
     if stage.event_time is not None and stage.event_time.closed is not None:
         reached = "" if stage.event_time.watermark is None else f"event time {instant(stage.event_time.watermark)}"
         yield Fact("windows", f"closed up to {instant(stage.event_time.closed)}", reached)
-    if stage.output is not None:
-        yield from _result(stage.output, status)
+    for output in filter(None, (stage.output, *stage.more_outputs)):
+        yield from _result(output, status)
     if stage.reference.checked:
         yield compared(stage.reference)
 

@@ -63,7 +63,7 @@ def run(load: Load, seed: int) -> Outcome:
                     started.append(snapshot.at - (time.time() - began))
 
             outcome = launched.run(plan, RunHooks(observe, progress))
-        counted = pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
+        counted = pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged.values())
         check_counts(counted, records, KEYS, load.name)
         done = np.sort(noted(Path(directory)).done)
     changes = [replace(change, at=change.at - started[0]) for change in changes_of(last[0], load.begins)]

@@ -158,7 +158,7 @@ def random_graph(seed: int) -> RandomGraph:
     graph = with_random_first_tables(graph, seed, hash_column(pa.array([f"key {rank}" for rank in range(_MOST_KEYS)])))
     combined = {edge: draw.random() < 0.2 for edge in edges}
     work = {stage.name: _work(graph, stage.name, kinds, keys, batch, combined) for stage in graph.stages}
-    rounds = any(stage.publishing.is_by_epoch for stage in graph.stages)
+    rounds = any(stage.publishing for stage in graph.stages)
     slow, ticking = draw.choice(operators), rounds or draw.random() < 0.7
     steps = _step_seconds(seed, sources)
     job = SimulatedJob(
@@ -285,8 +285,8 @@ def _options(draw: random.Random, kind: str, batch: int) -> dict[str, Any]:
     options = random_stage_options(draw, batch, migrates=migrates)
     if kind == "process" and not migrates:
         options |= _ONE_OWNER
-    rounds = Publishing(draw.choice([0.002, 0.02])) if draw.random() < 0.2 else Publishing()
-    return stage_options(**options, publishing=rounds if kind == "collect" else Publishing())
+    rounds = (Publishing(draw.choice([0.002, 0.02])),) if draw.random() < 0.2 else ()
+    return stage_options(**options, publishing=rounds if kind == "collect" else ())
 
 
 def _work(

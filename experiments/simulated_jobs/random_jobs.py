@@ -125,7 +125,7 @@ def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
         network=random_network(draw, seed),
         ticks=None if adaptive or aggregate else draw.choice([0, 0, 10]),
         tick_seconds=draw.choice([0.02, 0.1]) if adaptive or aggregate else 0.25,
-        publishing=Publishing(draw.choice([0.002, 0.02, 0.1])) if aggregate else Publishing(),
+        publishing=(Publishing(draw.choice([0.002, 0.02, 0.1])),) if aggregate else (),
         **options,
     )
     hashes = hash_column(key_column(table, name))

@@ -328,8 +328,8 @@ def endless_windows(seed: int) -> RandomWindows:
     def publishing(stage: Stage) -> Stage:
         if stage.windows is None:
             return stage
-        closing = replace(stage.windows, publishes_closed=draw.random() < 0.7)
-        return replace(stage, windows=closing, publishing=Publishing(draw.choice([math.inf, 0.002, 0.02])))
+        closed = draw.random() < 0.7
+        return replace(stage, publishing=(Publishing(draw.choice([math.inf, 0.002, 0.02]), closed=closed),))
 
     graph = replace(made.job.graph, stages=tuple(map(publishing, made.job.graph.stages)))
     return replace(made, job=with_open_inputs(replace(made.job, graph=graph), seed))
@@ -342,18 +342,19 @@ def with_finals(made: RandomWindows, seed: int, *, cuts: bool, faults: bool = Fa
     chosen = {
         stage.name: replace(
             stage,
-            windows=replace(stage.windows, publishes_closed=True),
-            publishing=Publishing(draw.choice([0.002, 0.02, 0.1]), faults or (cuts and draw.random() < 0.4)),
+            publishing=(
+                Publishing(draw.choice([0.002, 0.02, 0.1]), faults or (cuts and draw.random() < 0.4), closed=True),
+            ),
         )
         for stage in job.graph.stages
         if stage.windows is not None and draw.random() < 0.7
     }
     work = {
-        name: replace(task, publishes="final") if name in chosen and isinstance(task, ReduceStage) else task
+        name: replace(task, publishes=("final",)) if name in chosen and isinstance(task, ReduceStage) else task
         for name, task in job.work.items()
     }
     graph = replace(job.graph, stages=tuple(chosen.get(stage.name, stage) for stage in job.graph.stages))
-    deliveries = dict.fromkeys(chosen, Delivery(partial=Memory()))
+    deliveries = dict.fromkeys(chosen, Delivery((Memory(),), publishes=("final",)))
     return replace(made, job=replace(job, graph=graph, work=work, deliveries=deliveries))
 
 

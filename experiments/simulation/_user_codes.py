@@ -57,7 +57,7 @@ class UserCodes:
         self.published = {
             stage.name: PublishedResults(stage_task.key)
             for stage in job.graph.queue_fed()
-            if stage.publishing.is_by_epoch and stage.windows is None
+            if any(each.is_by_epoch for each in stage.publishing) and stage.windows is None
             if isinstance(stage_task := job.work[stage.name], ReduceStage)
         }
         self._windows = {
@@ -68,7 +68,7 @@ class UserCodes:
         self._finals = {
             name: PublishedWindows(name, stage_task.key, are_sessions=_has_sessions(job, name))
             for name in self._windows
-            if (delivery := job.deliveries.get(name)) is not None and delivery.partial is not None
+            if (delivery := job.deliveries.get(name)) is not None and delivery.first is not None
             if isinstance(stage_task := job.work[name], ReduceStage)
         }
 
@@ -106,7 +106,7 @@ class UserCodes:
             if code.reduce_task.receiver.has_timers:
                 self._invariants.begins_with(address, parts)
         if finals is not None and isinstance(instruction, Publish) and isinstance(event, PublishDone):
-            finals.published(instruction, event.staged)
+            finals.published(instruction, event.staged.get(0))
         if published is not None and isinstance(instruction, Publish):
             self._require_cut()
             published.published(address.index, instruction.epoch, code.reduce_task.preview())
@@ -163,7 +163,7 @@ class UserCodes:
         committed = {name: tuple(self.published[name].committed) if name in self.published else () for name in stages}
         late = {name: book.late for name, book in self._windows.items()}
         staged = coordinator.staged
-        finals = {name: {**book.committed, LEFT: staged.get(name, ())} for name, book in self._finals.items()}
+        finals = {name: {**book.committed, LEFT: staged.get((name, 0), ())} for name, book in self._finals.items()}
         return SimulatedRun(shares, coordinator.snapshot(), clock, steps, committed, dict(answers), late, finals)
 
     def _mean_seconds(self, address: Address, instruction: Instruction, event: Event, now: float) -> float:

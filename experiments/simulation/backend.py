@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.graph import Publishing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
@@ -50,15 +51,17 @@ class SimulatedBackend:
         Raises:
             InvariantViolationError: user code failed, or a machine broke an invariant; carries the events until then.
         """
-        if any(to.partial is not None for to in plan.deliveries.values()):
+        if any(to.first is not None for to in plan.deliveries.values()):
             hooks.warn("partial results are not published in a simulation")
         plan = _with_what_has_come(plan)
-        deliveries = {name: replace(to, partial=None) for name, to in plan.deliveries.items()}
         started = time.time()
         times = (self.step_seconds, self.service_seconds)
-        stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
+        stages = tuple(
+            replace(stage, expected_seconds=None, publishing=tuple(Publishing() for _ in stage.publishing))
+            for stage in plan.graph.stages
+        )  # expected is real time
         graph = replace(plan.graph, stages=stages)
-        job = SimulatedJob(graph, plan.tasks, *times, self.network, ticks=None, deliveries=deliveries)
+        job = SimulatedJob(graph, plan.tasks, *times, self.network, ticks=None, deliveries=plan.deliveries)
         job = replace(job, room=plan.limits.room(0))
         cluster = SimulatedCluster(job, self.seed)
         try:

@@ -283,7 +283,9 @@ class SimulatedCluster(LocalMachines):
     def commit(self, commit: Commit) -> None:
         self._user_codes.commit(commit)
         self._committed(commit)
-        self.schedule(self._job.network.delay(self._commits), COORDINATOR, Committed(commit.stage, commit.epoch))
+        self.schedule(
+            self._job.network.delay(self._commits), COORDINATOR, Committed(commit.stage, commit.epoch, commit.output)
+        )
 
     def begin(self, address: Address) -> None:
         self._user_codes.start(address)

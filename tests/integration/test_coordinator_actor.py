@@ -204,7 +204,7 @@ def test_an_epoch_is_committed_when_the_driver_asks_again_and_not_when_it_is_giv
     begun: Callable[..., Begun],
 ) -> None:
     """A checkpoint names it until then: a driver that dies while it gives the rows to a function gives them again."""
-    coordinator = begun({REDUCER: Delivery(partial=Sink())})  # type: ignore[arg-type]
+    coordinator = begun({REDUCER: Delivery((Sink(),), publishes=("final",))})  # type: ignore[arg-type]
     commit, committed = Commit(REDUCER, 3, 1.0, ("rows",)), threading.Event()
     threading.Thread(target=lambda: (coordinator._commit(commit), committed.set()), daemon=True).start()
     assert coordinator.poll(30.0).commits == [commit]

@@ -43,7 +43,7 @@ class Operator(OperatorWire):
         return self.task.handle(event, 0.0)
 
     def published(self, staged: object = "a file") -> list[Instruction]:
-        return self.task.handle(PublishDone(staged, seconds=0.5), 0.0)
+        return self.task.handle(PublishDone({0: staged}, seconds=0.5), 0.0)
 
     def whole(self, epoch: int = 1) -> list[Instruction]:
         """A whole exchange in which nobody has anything for another."""
@@ -95,7 +95,7 @@ def test_a_staged_share_is_reported_with_what_it_took() -> None:
     reducer_0.extracted(to_1=part("x"), to_2=part("y", "z"))
     reducer_0.transferred(1)
     reducer_0.transferred(2)
-    published = Published(1, "a file", states=3, seconds=0.75, stats=reducer_0.task.stats)
+    published = Published(1, {0: "a file"}, states=3, seconds=0.75, stats=reducer_0.task.stats)
     assert sent(reducer_0.published(), Published) == [(COORDINATOR, published)]
     assert reducer_0.task.idle
 
@@ -192,17 +192,17 @@ def early() -> Operator:
 
 CANNOT_COME = [
     (fresh, ExtractDone({})),
-    (fresh, PublishDone(None)),
+    (fresh, PublishDone({})),
     (fresh, StateTransfer(0, None)),
     (fresh, BeginExchange(0, 0)),
     (early, BeginExchange(2, 0)),
     (early, StateTransfer(2, None)),
     (extracting, BeginExchange(2, 0)),
-    (extracting, PublishDone(None)),
+    (extracting, PublishDone({})),
     (extracting, StateTransfer(2, None)),
     (collecting, BeginExchange(2, 0)),
     (collecting, ExtractDone({})),
-    (collecting, PublishDone(None)),
+    (collecting, PublishDone({})),
     (collecting, StateTransfer(2, None)),
     (collecting, LAST),
     (publishing, BeginExchange(2, 0)),
@@ -237,7 +237,7 @@ class Coordinator(CoordinatorWire):
     """The coordinator of two mappers and two reducers, with partial results every two seconds, at 10 s."""
 
     def __init__(self, seconds: float = 2.0) -> None:
-        super().__init__(10.0, publishing=Publishing(seconds))
+        super().__init__(10.0, publishing=(Publishing(seconds),))
         self.records = 0
 
     def tick(self, now: float, *, records: int = 1) -> list[Address]:
@@ -258,7 +258,7 @@ class Coordinator(CoordinatorWire):
     def published(
         self, index: int, epoch: int = 1, now: float = 0.0, *, is_committed: bool = True
     ) -> list[Instruction]:
-        found = self(reducer(index), Published(epoch, f"file {index}", states=2, seconds=0.5), now)
+        found = self(reducer(index), Published(epoch, {0: f"file {index}"}, states=2, seconds=0.5), now)
         for commit in instructed(found, Commit) if is_committed else ():
             found += self.coordinator.handle(Committed(commit.stage, commit.epoch), now)
         return found
@@ -363,7 +363,7 @@ def test_without_partial_results_and_checkpoints_no_epoch_ends() -> None:
 
 def test_no_epoch_ends_before_the_stream_begins_or_once_all_is_processed() -> None:
     coordinator = Coordinator()
-    unstarted = CoordinatorMachine(map_reduce((), 2, 2, publishing=Publishing(2.0)))
+    unstarted = CoordinatorMachine(map_reduce((), 2, 2, publishing=(Publishing(2.0),)))
     assert unstarted.handle(Tick(), 50.0) == []
     coordinator.mapped(0, 4, done=True)
     coordinator.mapped(1, 3, done=True)

@@ -28,7 +28,7 @@ from experiments.simulation.violation import InvariantViolationError
 @cache
 def publishing() -> list[int]:
     """The seeds below 400 whose jobs publish partial results."""
-    return [seed for seed in range(400) if random_job(seed).job.graph[REDUCER].publishing.is_by_epoch]
+    return [seed for seed in range(400) if random_job(seed).job.graph[REDUCER].publishing]
 
 
 def test_the_random_jobs_publish_what_is_worth_looking_at() -> None:

@@ -43,7 +43,7 @@ from dpa.windows.times import EventTime
 
 
 def closing(closes: int, epoch: int = 1) -> BeginExchange:
-    return BeginExchange(epoch, 0, transfer=False, closes=closes, publishes=False)
+    return BeginExchange(epoch, 0, transfer=False, closes=closes, publishes=())
 
 
 def closed_of(instructions: list[Instruction]) -> list[int | None]:
@@ -55,8 +55,8 @@ def test_a_task_emits_what_its_windows_give_and_says_how_much_that_is() -> None:
     emitter = emitter_for(table_giving({"r": 0}), 2, edge=1, stage="next", origin=reducer())
     task = OperatorWire(emitter)
     [publish] = instructed(task(COORDINATOR, closing(70)), Publish)
-    assert (publish.closes, publish.publishes) == (70, False)
-    done = task.task.handle(PublishDone(None, blocks=((0, block_of(["r", "r", "r"])),), opens=90), 0.0)
+    assert (publish.closes, publish.publishes) == (70, ())
+    done = task.task.handle(PublishDone({}, blocks=((0, block_of(["r", "r", "r"])),), opens=90), 0.0)
     assert pushed(done) == [(0, "rr")]  # credit holds back the third
     [(to, published)] = sent(done, Published)
     assert to == COORDINATOR and published.stats is not None
@@ -68,7 +68,7 @@ def test_what_user_code_fails_on_when_windows_close_is_said_before_the_task_has_
     emitter = emitter_for(table_giving({"r": 0}), edge=1, stage="next", origin=reducer())
     task, failed = OperatorWire(emitter), Failed((ErrorCount("step", "ValueError", True, 1, "it failed"),))
     task(COORDINATOR, closing(70))
-    done = task.task.handle(PublishDone(None, blocks=((0, block_of(["r"])),), failed=failed), 0.0)
+    done = task.task.handle(PublishDone({}, blocks=((0, block_of(["r"])),), failed=failed), 0.0)
     [(_, report)] = sent(done, Progress)
     assert report.failed == RecordsFailed(failed) and report.stats.emitted == (1,)
     said = [type(message) for _, message in sent(done, Message) if isinstance(message, Progress | Published)]
@@ -80,11 +80,11 @@ def test_a_task_judges_by_the_windows_that_were_closed_at_the_last_cut() -> None
     assert closed_of(task.push("a")) == [None]
     task.done()
     task(COORDINATOR, closing(70))
-    task.task.handle(PublishDone(None), 0.0)
+    task.task.handle(PublishDone({}), 0.0)
     assert closed_of(task.push("a")) == [70]
     task.done()
     task(COORDINATOR, BeginExchange(2, 0, transfer=False))  # which publishes alone
-    task.task.handle(PublishDone(None), 0.0)
+    task.task.handle(PublishDone({}), 0.0)
     assert closed_of(task.push("a")) == [70]
 
 
@@ -126,7 +126,7 @@ def test_a_task_that_gives_states_speaks_for_their_windows_until_some_are_closed
     process(opens=600)
     assert opens_of(task) == [480], "who has the states now may not have said so yet"
     task(COORDINATOR, replace(closing(70), version=1))
-    task.task.handle(PublishDone(None, opens=600), 0.0)
+    task.task.handle(PublishDone({}, opens=600), 0.0)
     assert opens_of(task) == [600]
 
 
@@ -137,7 +137,7 @@ SOURCE, FIRST, SECOND = (Address(stage) for stage in ("source", "first", "second
 
 
 SECOND_STAGE = Stage("second", 1, windows=ClosingWindows())
-CLOSED_ALONE = ClosingWindows(lateness=5, publishes_closed=True)
+CLOSING = ClosingWindows(lateness=5)
 
 
 class Coordinator(CoordinatorWire):
@@ -179,7 +179,7 @@ class Coordinator(CoordinatorWire):
         return sent(self(BALANCER, last_table(stage, 0), now), BeginExchange)
 
     def published(self, task: Address, now: float, **stats: object) -> list[Instruction]:
-        return self(task, Published(1, None, 0, 0.0, self.stats(task, **stats)), now)
+        return self(task, Published(1, {}, 0, 0.0, self.stats(task, **stats)), now)
 
 
 def freezes(instructions: list[Instruction]) -> list[str]:
@@ -209,7 +209,7 @@ def test_a_stage_closes_its_windows_when_those_before_it_have_and_their_records_
     coordinator.told(1.0)
     assert freezes(coordinator.paused(520, 1.0)) == []
     assert freezes(coordinator.processed(FIRST, 1, 1.0, opens=480)) == ["first"]
-    begun = BeginExchange(1, 0, transfer=False, closes=505, publishes=False)
+    begun = BeginExchange(1, 0, transfer=False, closes=505, publishes=())
     assert coordinator.frozen("first", 1.0) == [(FIRST, begun)]
     assert freezes(coordinator.published(FIRST, 1.0, processed=1, emitted=(3,), opens=600)) == []
     assert freezes(coordinator.processed(SECOND, 3, 2.0)) == ["second"]
@@ -228,8 +228,8 @@ def told_at(coordinator: Coordinator, *moments: float) -> list[bool]:
 
 
 def test_who_publishes_closed_windows_alone_needs_no_epoch_before_one_can_be_closed() -> None:
-    for closing, paused in ((ClosingWindows(lateness=5), True), (CLOSED_ALONE, False)):
-        coordinator = Coordinator(publishing=Publishing(0.1), windows=closing)
+    for closed, paused in ((False, True), (True, False)):
+        coordinator = Coordinator(publishing=(Publishing(0.1, closed=closed),), windows=CLOSING)
         coordinator.processed(FIRST, 7, 0.05, opens=600)
         coordinator.progress(SOURCE, event_time=500, now=0.05)
         assert told_at(coordinator, 0.09, 0.1) == [False, paused]
@@ -238,7 +238,7 @@ def test_who_publishes_closed_windows_alone_needs_no_epoch_before_one_can_be_clo
 
 
 def test_an_epoch_that_closes_windows_of_a_stage_before_is_worth_it() -> None:
-    second = replace(SECOND_STAGE, publishing=Publishing(0.1), windows=CLOSED_ALONE)
+    second = replace(SECOND_STAGE, publishing=(Publishing(0.1, closed=True),), windows=CLOSING)
     coordinator = Coordinator(second=second)
     coordinator.processed(FIRST, 7, 0.05, opens=480)
     coordinator.progress(SOURCE, event_time=500, now=0.05)
@@ -246,13 +246,13 @@ def test_an_epoch_that_closes_windows_of_a_stage_before_is_worth_it() -> None:
 
 
 def test_windows_that_were_closed_before_it_was_time_to_publish_are_published_then() -> None:
-    coordinator = Coordinator(publishing=Publishing(3.0), windows=CLOSED_ALONE)
+    coordinator = Coordinator(publishing=(Publishing(3.0, closed=True),), windows=CLOSING)
     coordinator.processed(FIRST, 0, 0.5, opens=480)
     coordinator.progress(SOURCE, event_time=500, now=0.5)
     assert told_at(coordinator, 1.0) == [True]
     coordinator.paused(520, 1.0)
     coordinator.processed(FIRST, 1, 1.0, opens=480)
-    assert [begun.publishes for _, begun in coordinator.frozen("first", 1.0)] == [False]
+    assert [begun.publishes for _, begun in coordinator.frozen("first", 1.0)] == [()]
     assert coordinator.coordinator.is_cut
     coordinator.published(FIRST, 1.0, processed=1, emitted=(0,), opens=600)
     coordinator.frozen("second", 1.0)
@@ -260,4 +260,4 @@ def test_windows_that_were_closed_before_it_was_time_to_publish_are_published_th
     assert told_at(coordinator, 2.9, 3.0) == [False, True]
     coordinator.paused(520, 3.0)
     coordinator.processed(FIRST, 2, 3.0, opens=600)
-    assert [begun.publishes for _, begun in coordinator.frozen("first", 3.0)] == [True]
+    assert [begun.publishes for _, begun in coordinator.frozen("first", 3.0)] == [(0,)]

@@ -18,9 +18,16 @@ from dpa.protocol.wire.snapshots import WriteCheckpoint
 class Coordinator(CoordinatorWire):
     """A coordinator of a job with a checkpoint every ten seconds, and results every second."""
 
-    def __init__(self, published: int = 0, options: dict[str, Any] | None = None, **times: Any) -> None:
+    def __init__(
+        self,
+        published: int = 0,
+        options: dict[str, Any] | None = None,
+        outputs: tuple[Publishing, ...] = (),
+        **times: Any,
+    ) -> None:
         how = {"with_checkpoints": True} if options is None else options
-        graph = map_reduce(INPUT, 2, 2, publishing=Publishing(**{"every": 1.0, **how}), published=published)
+        self.outputs = outputs or (Publishing(**{"every": 1.0, **how}),)
+        graph = map_reduce(INPUT, 2, 2, publishing=self.outputs, published=published)
         super().__init__(graph=replace(graph, checkpoints=CheckpointTimes(10.0, **times)))
         self.records = 0
 
@@ -39,7 +46,8 @@ class Coordinator(CoordinatorWire):
         assert [message.epoch for _, message in begun] == [epoch, epoch]
         done = []
         for index in range(2):
-            done += self(reducer(index), Published(epoch, f"{epoch}.{index}", states=0, seconds=0.0, rows=3), now)
+            staged = {number: f"{epoch}.{index}" + " exact" * number for number in range(len(self.outputs))}
+            done += self(reducer(index), Published(epoch, staged, states=0, seconds=0.0, rows=3), now)
         for index in range(2):
             done += self(reducer(index), SnapshotTaken(TaskStats(REDUCER, index, processed=0)), now)
         for index in range(2):
@@ -105,7 +113,7 @@ def test_what_the_newest_checkpoint_names_is_committed_before_anything_else() ->
 def test_what_no_checkpoint_names_is_left_for_the_end() -> None:
     coordinator = Coordinator()
     coordinator.checkpoint(1, 10.0)
-    assert coordinator.coordinator.staged == {REDUCER: FIRST[1]}
+    assert coordinator.coordinator.staged == {(REDUCER, 0): FIRST[1]}
 
 
 def test_rows_that_come_once_are_published_with_each_checkpoint_too_which_names_them() -> None:
@@ -130,7 +138,7 @@ def test_a_stage_that_has_just_processed_all_publishes_with_the_checkpoint_too()
     """Its states go with the checkpoint, so who begins with it takes their rows for published."""
     exact = Publishing(1.0, with_checkpoints=True)
     stages = [Stage(name, 1, StageInput((INPUT[0], INPUT[1]))) for name in ("one", "two")]
-    stages += [Stage("first", 1, publishing=exact), Stage("second", 1, publishing=exact)]
+    stages += [Stage("first", 1, publishing=(exact,)), Stage("second", 1, publishing=(exact,))]
     graph = Graph(tuple(stages), (Edge("one", "first"), Edge("two", "second")), checkpoints=CheckpointTimes(10.0))
     coordinator = CoordinatorWire(graph=graph)
     one, two, first, second = map(Address, ("one", "two", "first", "second"))
@@ -142,3 +150,23 @@ def test_a_stage_that_has_just_processed_all_publishes_with_the_checkpoint_too()
     coordinator.progress(second, processed=1, now=12.0)
     done = [each for name in ("first", "second") for each in coordinator(BALANCER, last_table(name, 0), 13.0)]
     assert {to for to, _ in sent(done, BeginExchange)} == {first, second}
+
+
+def test_of_one_stage_an_output_is_committed_at_once_and_another_with_a_checkpoint() -> None:
+    coordinator = Coordinator(outputs=(Publishing(1.0), Publishing(1.0, with_checkpoints=True)))
+    assert len(coordinator.tick(2.0)) == 2, "the first is due"
+    for index, emitted in enumerate((coordinator.records, 0)):
+        coordinator(Address(MAPPER, index), Paused(TaskStats(MAPPER, index, emitted=(emitted,))), 2.0)
+    begun = sent(coordinator(BALANCER, last_table(REDUCER, 0), 2.0), BeginExchange)
+    assert [message.publishes for _, message in begun] == [(0,), (0,)]
+    done = [
+        coordinator(reducer(index), Published(1, {0: f"1.{index}"}, states=0, seconds=0.0), 2.0) for index in (0, 1)
+    ]
+    [commit] = instructed(done[1], Commit)
+    assert (commit.output, commit.staged) == (0, ("1.0", "1.1"))
+    coordinator.coordinator.handle(Committed(REDUCER, 1, 0), 2.5)
+    done = coordinator.checkpoint(2, 10.0)
+    assert [(each.output, each.staged) for each in instructed(done, Commit)] == [(0, ("2.0", "2.1"))]
+    [write] = instructed(done, WriteCheckpoint)
+    assert [(each.output, each.staged) for each in write.snapshot.staged] == [(1, ("2.0 exact", "2.1 exact"))]
+    assert [commit.output for commit in instructed(coordinator.written(1, 11.0), Commit)] == [1]

@@ -44,7 +44,7 @@ class Coordinator(CoordinatorWire):
     checkpoints, if there are any, every `checkpoint_every`."""
 
     def __init__(self, checkpoint_every: float | None = None, **options: Any) -> None:
-        graph = map_reduce(INPUT, 2, 2, publishing=Publishing(2.0, **options))
+        graph = map_reduce(INPUT, 2, 2, publishing=(Publishing(2.0, **options),))
         if checkpoint_every is not None:
             graph = replace(graph, checkpoints=CheckpointTimes(checkpoint_every))
         super().__init__(10.0, graph)
@@ -69,7 +69,7 @@ class Coordinator(CoordinatorWire):
         self(BALANCER, last_table(REDUCER, 0), now)
 
     def published(self, index: int, epoch: int, now: float) -> list[Commit]:
-        return instructed(self(reducer(index), Published(epoch, "file", states=0, seconds=0.0), now), Commit)
+        return instructed(self(reducer(index), Published(epoch, {0: "file"}, states=0, seconds=0.0), now), Commit)
 
     def committed(self, epoch: int, now: float) -> None:
         self.coordinator.handle(Committed(REDUCER, epoch), now)
@@ -233,7 +233,7 @@ def test_in_virtual_time_the_phases_add_up_to_what_rows_have_waited() -> None:
         network=Network(0.003, 0.003),
         ticks=None,
         tick_seconds=0.05,
-        publishing=Publishing(0.25),
+        publishing=(Publishing(0.25),),
         balance=NoBalancingOptions(),
     )
     cluster = SimulatedCluster(replace(job, variation=0.0), seed=3)

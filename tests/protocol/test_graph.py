@@ -78,8 +78,8 @@ def test_the_queues_of_a_stage_hold_at_most_the_credit_of_all_senders() -> None:
     [
         ({}, {}, False),
         ({"checkpoints": CheckpointTimes(10.0)}, {}, True),
-        ({}, {"publishing": Publishing(1.0)}, True),
-        ({}, {"windows": ClosingWindows(publishes_closed=True)}, True),
+        ({}, {"publishing": (Publishing(1.0),)}, True),
+        ({}, {"publishing": (Publishing(closed=True),)}, True),
         ({}, {"windows": ClosingWindows()}, False),
     ],
 )

@@ -21,6 +21,7 @@ from wires import (
 )
 
 from dpa.errors import ProtocolError
+from dpa.execution.publishing import EmittedRows
 from dpa.execution.reduce_task import Piece
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import RangesExtracted, Tick
@@ -39,7 +40,7 @@ SENDERS = (mapper(0), mapper(1))
 WITHOUT_0 = with_members(REDUCER_TABLES[0], MemberChange(leaves=(0,)), {})
 WITHOUT_1 = with_members(REDUCER_TABLES[0], MemberChange(leaves=(1,)), {})
 NEXT = Address("next")
-ROWS = pa.record_batch({"key": ["a"]})
+ROWS = EmittedRows(pa.record_batch({"key": ["a"]}))
 
 
 class LeavingWire(OperatorWire):

@@ -301,7 +301,7 @@ def test_the_last_exchange_cannot_begin_while_records_wait_for_their_table() -> 
 NEXT = update_between(LAST, EVEN_LATER)
 CANNOT_COME = [
     (streaming, ExtractDone({})),
-    (streaming, PublishDone(None)),
+    (streaming, PublishDone({})),
     (streaming, FinishDone(None)),
     (streaming, Deliver(None)),
     (streaming, WriteDone()),
@@ -311,7 +311,7 @@ CANNOT_COME = [
     (extracting, Drain()),
     (extracting, last_exchange(1)),
     (extracting, last_exchange(1, number=2)),
-    (extracting, PublishDone(None)),
+    (extracting, PublishDone({})),
     (extracting, FinishDone(None)),
     (extracting, Deliver(None)),
     (extracting, ProcessDone(0.0)),

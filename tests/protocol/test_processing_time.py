@@ -90,7 +90,7 @@ def test_windows_close_by_the_clock_though_nothing_comes_and_who_reads_on_does_n
     coordinator(SOURCE, Paused(TaskStats("source", 0, read=1, emitted=(1,))), 110.5)
     coordinator.coordinator.handle(PollDone("source", (SPLIT,), Position(2)), 110.6)
     coordinator(BALANCER, last_table("counts", 0), 110.7)
-    over = coordinator(COUNTS, Published(1, None, 0, 0.0, TaskStats("counts", 0, processed=1)), 112.0)
+    over = coordinator(COUNTS, Published(1, {}, 0, 0.0, TaskStats("counts", 0, processed=1)), 112.0)
     assert [grant for _, grant in sent(over, SplitGrant)] == [SplitGrant(SPLIT, 110_500_000)]  # when all had paused
 
 

@@ -154,8 +154,8 @@ def test_each_stage_has_partial_results_of_its_own(is_slow: bool) -> None:
         "tags counts ranks",
         "tags counts",
         "tags ranks",
-        counts={"publishing": Publishing(2.0)},
-        ranks={"publishing": Publishing(3.0)},
+        counts={"publishing": (Publishing(2.0),)},
+        ranks={"publishing": (Publishing(3.0),)},
     )
     pending: list[Committed] = []
     for epoch, (stage, now) in enumerate([("counts", 2.0), ("ranks", 3.0), ("counts", 4.0)], start=1):
@@ -167,7 +167,7 @@ def test_each_stage_has_partial_results_of_its_own(is_slow: bool) -> None:
         assert receivers(coordinator(BALANCER, last_table("counts", 0), now), BeginExchange) == [stage]
         while pending:
             coordinator.coordinator.handle(pending.pop(), now)
-        [commit] = instructed(coordinator(Address(stage), Published(epoch, "file", 0, 0.0), now), Commit)
+        [commit] = instructed(coordinator(Address(stage), Published(epoch, {0: "file"}, 0, 0.0), now), Commit)
         assert commit == Commit(stage, epoch, at=now, staged=("file",))
         pending.append(Committed(stage, epoch))
         if not is_slow:

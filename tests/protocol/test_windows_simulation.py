@@ -148,9 +148,9 @@ def publishes_again(patch: pytest.MonkeyPatch) -> None:
     """Keeps the rows that it has published."""
     published = ReduceTask.published
 
-    def keeping(self: ReduceTask, epoch: int) -> Any:
+    def keeping(self: ReduceTask, epoch: int, output: int) -> Any:
         kept = [*self._kept]
-        rows = published(self, epoch)
+        rows = published(self, epoch, output)
         self._kept = kept
         return rows
 
@@ -159,8 +159,14 @@ def publishes_again(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_what_it_has_closed(patch: pytest.MonkeyPatch) -> None:
     """Publishes the rows of windows with those of later ones, where a cut has closed them before results were due."""
-    close = EpochResults.close
-    patch.setattr(EpochResults, "close", lambda self, *given, are_some: close(self, *given, are_some=False))
+    begin = EpochResults.begin
+
+    def forgetting(self: EpochResults, *given: Any) -> None:
+        begin(self, *given)
+        for output in self.outputs:
+            output.has_closed = False
+
+    patch.setattr(EpochResults, "begin", forgetting)
 
 
 UNPUBLISHED: dict[Patch, int] = {publishes_again: 0, forgets_what_it_has_closed: 0}

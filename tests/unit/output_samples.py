@@ -30,7 +30,7 @@ def of(sections: Mapping[str, object]) -> JobFile:
 
 def publication(file: JobFile) -> Publication:
     """Of the result of a job."""
-    return Publication.of(file, file.config.output, "output")
+    return Publication.of(file, file.config.output[0], "output")
 
 
 def publishing(sink: AnySink, publishes: Publishes | None) -> AnySink:

@@ -160,7 +160,7 @@ def test_options_of_a_call_are_keys_of_the_step() -> None:
     step = config.stages["reduce"]
     assert (config.name, config.seed, config.limits.batch_records) == ("tests", 5, 9)
     assert (step.parallelism, step.grouping.kind, step.balance.strategy, step.combiner) == (2, "ring", "halving", True)
-    assert (step.write.path, step.write.mode) == ("out/x", "overwrite")
+    assert (step.write[0].path, step.write[0].mode) == ("out/x", "overwrite")
     assert (step.reference.sql, step.reference.tolerance) == ("SELECT 1", 0.5)
 
 
@@ -309,14 +309,6 @@ def flow_of(build: Callable[[Stream], Any]) -> Flow:
             "`publish` is 'final', 'changes' or 'table', not {'mode': 'final', 'every': '1s'}; give `every` beside",
         ),
         (lambda rows: Flow("b", stages={}), "the steps of a flow are made by its calls: leave `stages` out"),
-        (
-            lambda rows: rows.map(plus_one).write("a").write("b"),
-            "the step 'map' has `write` already: {'path': 'a', 'mode': 'error'}; give it once",
-        ),
-        (
-            lambda rows: rows.map(plus_one, write="a").write("b"),
-            "the step 'map' has `write` already: 'a'; give it once",
-        ),
         (
             lambda rows: rows.map(plus_one).reference("SELECT 1", tolerance=0.1).reference(function="own:reference"),
             "the step 'map' has `reference` already: {'sql': 'SELECT 1', 'tolerance': 0.1}; give it once",

@@ -382,5 +382,5 @@ def test_letters_of_the_results_of_windows_come_with_the_cut_at_which_these_clos
     for _, block in step.step.blocks:
         done: Any = stage.carry_out(ProcessBlock(block, 0))
         assert done.failed is None
-    published: Any = stage.carry_out(Publish((), 1, closes=10**12, publishes=False))
+    published: Any = stage.carry_out(Publish((), 1, closes=10**12, publishes=()))
     assert not published.blocks and len(published.failed.letters) == ROWS

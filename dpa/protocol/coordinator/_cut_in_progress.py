@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
+from dpa.protocol.coordinator._results import EpochOutput
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.end import LastTable
@@ -50,7 +51,7 @@ class CutInProgress:
         epoch: the one that it ends.
         began_at: in seconds.
         slot: of the store's chain, for its checkpoint; None: it makes none.
-        publishing: the stages whose results of the epoch are published.
+        publishing: the stages whose results of the epoch are published, and in which outputs.
         draining: those that take records.
         written: what the driver's archive gave for the states of each task.
         checkpoint: what is to be written, once all states are marked.
@@ -62,7 +63,7 @@ class CutInProgress:
         began_at: float,
         slot: int | None,
         stages: Iterable[StageProgress],
-        publishing: list[StageProgress],
+        publishing: dict[StageProgress, list[EpochOutput]],
     ) -> None:
         self.epoch = epoch
         self.began_at = began_at

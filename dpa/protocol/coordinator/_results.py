@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import agreed
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.graph import Stage
+from dpa.protocol.graph import Publishing, Stage
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.messages.end import Finished
@@ -19,23 +19,68 @@ from dpa.protocol.wire.messages.members import Left
 from dpa.protocol.wire.metrics import AggregationStats
 
 
+class EpochOutput:
+    """An output of a stage between the epochs of which it is published.
+
+    Attributes:
+        has_closed: whether windows that have been closed may not be published.
+    """
+
+    def __init__(self, number: int, how: Publishing, *, has_closed: bool) -> None:
+        self.number, self.how, self.has_closed = number, how, has_closed
+        self._processed = 0
+        self._is_committing = False
+        self._due_at = 0.0
+
+    @property
+    def due_at(self) -> float:
+        """The moment for which it waits; infinite where it waits for checkpoints, or is not published by epoch."""
+        return math.inf if self.how.with_checkpoints else self._due_at
+
+    def wait(self, now: float, held: float = 0.0) -> None:
+        # Sources continue for at least as long as they were held, however short the interval is.
+        self._due_at = now + max(self.how.every, held)
+
+    def is_due(self, now: float, processed: int, *, with_checkpoint: bool) -> bool:
+        """Whether it is time, or would be if a checkpoint were made now."""
+        if self._is_committing or not self.how.is_by_epoch:
+            return False
+        is_time = with_checkpoint if self.how.with_checkpoints else now >= self._due_at
+        return is_time and (self.how.closed or self.lacks(processed))
+
+    def lacks(self, processed: int) -> bool:
+        """Whether there is more to publish once this number of records is processed."""
+        return self.has_closed or processed > self._processed
+
+    def begin(self, processed: int) -> None:
+        self._processed, self.has_closed = processed, False
+
+    def publish(self, now: float, held: float) -> None:
+        """All shares are staged; sources were held for some seconds."""
+        self.wait(now, held)
+        self._is_committing = not self.how.with_checkpoints
+
+    def committed(self) -> None:
+        self._is_committing = False
+
+
 class EpochResults:
     """Every time at the end of an epoch: all shares are of the same rows of the input.
 
     Attributes:
         epoch: the newest epoch of which they are published, or are to be; 0 before the first.
-        newest_rows: that were published of it.
-        has_closed: whether windows that have been closed may not be published.
+        newest_rows: that were published of it in the first output by epoch; None if it is no epoch of that.
+        outputs: of the stage, by number.
     """
 
     def __init__(self, stage: Stage, epoch: int = 0) -> None:
-        self.epoch, self.newest_rows = epoch, 0
-        self.has_closed = stage.reached.closed is not None
-        self._processed = 0
+        self.epoch = epoch
+        self.newest_rows: int | None = None
+        has_closed = stage.reached.closed is not None
+        self.outputs = [EpochOutput(number, how, has_closed=has_closed) for number, how in enumerate(stage.publishing)]
+        self._first = next((each for each in self.outputs if each.how.is_by_epoch), None)
+        self._publishing: Sequence[EpochOutput] = ()
         self._stage = stage.name
-        self._publishing = stage.publishing
-        self._is_committing = False
-        self._due_at = 0.0
         self._at = 0.0
         self._tasks: Sequence[int] = ()
         self._shares: dict[int, Published] = {}
@@ -44,7 +89,11 @@ class EpochResults:
     @property
     def stats(self) -> AggregationStats | None:
         """Of those that are complete; None if there are to be none."""
-        return self._stats if self._publishing.is_by_epoch else None
+        return None if self._first is None else self._stats
+
+    @property
+    def has_closed(self) -> bool:
+        return any(output.has_closed for output in self.outputs)
 
     @property
     def rows(self) -> int:
@@ -54,35 +103,19 @@ class EpochResults:
     def is_complete(self) -> bool:
         return self._shares.keys() >= {*self._tasks}
 
-    @property
-    def due_at(self) -> float:
-        """The moment for which they wait; infinite where they wait for checkpoints, or there are to be none."""
-        return math.inf if self._publishing.with_checkpoints else self._due_at
+    def start(self, now: float) -> None:
+        for output in self.outputs:
+            output.wait(now)
 
-    def wait(self, now: float, held: float = 0.0) -> None:
-        """The stream begins, or results are complete, for which sources were held for some seconds."""
-        # Sources continue for at least as long as they were held, however short the interval is.
-        self._due_at = now + max(self._publishing.every, held)
-
-    def are_due(self, now: float, *, with_checkpoint: bool) -> bool:
-        """Whether it is time, or would be if a checkpoint were made now."""
-        if self._is_committing or not self._publishing.is_by_epoch:
-            return False
-        return with_checkpoint if self._publishing.with_checkpoints else now >= self._due_at
-
-    def lack(self, processed: int) -> bool:
-        """Whether there is more to publish once this number of records is processed."""
-        return self.has_closed or processed > self._processed
-
-    def begin(self, epoch: int, at: float, tasks: Sequence[int], processed: int) -> None:
-        """These tasks are to publish what comes of the rows read by `at`, in seconds since the stream began."""
-        self.close(epoch, at, tasks, are_some=False)
-        self._processed, self.has_closed = processed, False
-
-    def close(self, epoch: int, at: float, tasks: Sequence[int], *, are_some: bool) -> None:
-        """These tasks are to close their windows, if `are_some` that end, and to publish nothing."""
+    def begin(
+        self, epoch: int, at: float, tasks: Sequence[int], processed: int, outputs: Sequence[EpochOutput]
+    ) -> None:
+        """These tasks are to close their windows, and to publish in some outputs what comes of the rows read by `at`,
+        in seconds since the stream began."""
         self.epoch, self._at, self._tasks, self._shares = epoch, at, tasks, {}
-        self.has_closed |= are_some
+        self._publishing = outputs
+        for output in outputs:
+            output.begin(processed)
 
     def note(self, sender: Address, share: Published) -> None:
         """A task's share is staged; ProtocolError if it cannot come."""
@@ -90,23 +123,24 @@ class EpochResults:
             raise ProtocolError(f"{sender} has published a share of epoch {share.epoch}, which nobody expects")
         self._shares[sender.index] = share
 
-    def commit(self, now: float, held: float) -> Commit:
+    def commits(self, now: float, held: float) -> list[Commit]:
         """What shows them to readers, as all shares have come; sources were held for some seconds."""
-        self.wait(now, held)
-        self._is_committing = not self._publishing.with_checkpoints
+        for output in self._publishing:
+            output.publish(now, held)
         shares = [self._shares[index] for index in self._tasks]
-        self.newest_rows = sum(share.rows for share in shares)
+        rows = sum(share.rows for share in shares)
+        self.newest_rows = rows if self._first in self._publishing else None
         self._stats = AggregationStats(
             self._stats.epochs + 1,
             self._stats.seconds + sum(share.seconds for share in shares),
             self._stats.states + sum(share.states for share in shares),
-            self._stats.rows + self.newest_rows,
+            self._stats.rows + rows,
         )
-        staged = tuple(share.staged for share in shares if share.staged is not None)
-        return Commit(self._stage, self.epoch, self._at, staged)
-
-    def committed(self) -> None:
-        self._is_committing = False
+        found = {output.number: [share.staged.get(output.number) for share in shares] for output in self._publishing}
+        return [
+            Commit(self._stage, self.epoch, self._at, tuple(each for each in staged if each is not None), number)
+            for number, staged in found.items()
+        ]
 
 
 class StageEnd:

@@ -22,7 +22,7 @@ from dpa.protocol.coordinator._errors import Errors
 from dpa.protocol.coordinator._watermarks import Watermarks
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
-from dpa.protocol.graph import CheckpointTimes
+from dpa.protocol.graph import CheckpointTimes, Publishing
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
@@ -35,6 +35,10 @@ from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.protocol.wire.snapshots import JobSnapshot, WriteCheckpoint
+
+
+def _key(commit: Commit) -> tuple[str, int, int]:
+    return commit.stage, commit.output, commit.epoch
 
 
 class CutState(State):
@@ -81,8 +85,8 @@ class Cuts(RuledMachine):
         self._every = math.inf if times is None else times.every
         self._slot = 0 if times is None else times.slot
         self._epoch = 0 if times is None else times.epoch
-        self._staged = {} if times is None else {(each.stage, each.epoch): each for each in times.staged}
-        self._committing: set[tuple[str, int]] = set()
+        self._staged = {} if times is None else {_key(each): each for each in times.staged}
+        self._committing: set[tuple[str, int, int]] = set()
         self._changes = 0  # of tasks that had begun at the last cut
         self._started_at = 0.0
         self._due_at = math.inf
@@ -100,10 +104,10 @@ class Cuts(RuledMachine):
         return bool(self._committing) or self.state is CutState.SAVING
 
     @property
-    def staged(self) -> dict[str, tuple[Any, ...]]:
-        found: dict[str, tuple[Any, ...]] = {}
-        for commit in self._staged.values():
-            found[commit.stage] = (*found.get(commit.stage, ()), *commit.staged)
+    def staged(self) -> dict[tuple[str, int], tuple[Any, ...]]:
+        found: dict[tuple[str, int], tuple[Any, ...]] = {}
+        for (stage, output, _), commit in self._staged.items():
+            found[stage, output] = (*found.get((stage, output), ()), *commit.staged)
         return found
 
     @property
@@ -128,7 +132,7 @@ class Cuts(RuledMachine):
         if changes.is_under_way or not (self.precedes_changes or (self._is_due and not changes.can_begin)):
             return None
         now, is_checkpoint = self._coordinator.now, self._is_checkpoint_due
-        publishing = [stage for stage in self._operators if stage.publishes_now(with_checkpoint=is_checkpoint)]
+        publishing = {of: due for of in self._operators if (due := of.due(with_checkpoint=is_checkpoint))}
         self._epoch += 1
         for stage in self._operators:
             stage.epoch = self._epoch  # no checkpoint is made behind the epoch with which it may then end
@@ -159,19 +163,19 @@ class Cuts(RuledMachine):
         return is_due or self.watermarks.closing()
 
     def _publishes_now(self, stage: StageProgress) -> bool:
-        if not stage.publishes_now(with_checkpoint=self._is_checkpoint_due):
-            return False
-        # A stage that publishes closed windows alone has nothing to publish before some are closed.
-        return not stage.spec.publishes_closed or stage.results.has_closed or self.watermarks.closes(stage)
+        due = stage.due(with_checkpoint=self._is_checkpoint_due)
+        # Where closed windows alone are published, there is nothing to publish before some are closed.
+        return any(not each.how.closed or each.has_closed or self.watermarks.closes(stage) for each in due)
 
     @property
     def _is_checkpoint_due(self) -> bool:
-        is_giving = any(self._stages[name].spec.publishing.once for name, _ in self._committing)  # one epoch at a time
+        giving = (self._stages[name].spec.publishing[output] for name, output, _ in self._committing)
+        is_giving = any(output.once for output in giving)  # one epoch at a time
         return self._coordinator.now >= self._due_at and self.may_checkpoint and not is_giving
 
     def _due_since(self, cut: CutInProgress) -> float:
         """When a cut that begins was due by the clock; now, if event time has made it due."""
-        published = (each.results.due_at for each in cut.publishing if not each.spec.publishes_closed)
+        published = (each.due_at for due in cut.publishing.values() for each in due if not each.how.closed)
         return min(math.inf if cut.slot is None else self._due_at, cut.began_at, *published)
 
     @property
@@ -215,8 +219,10 @@ class Cuts(RuledMachine):
                 stage.step = CutStep.SETTLED
                 # It may have processed records that nobody had reported when the cut was begun. Whoever resumes from
                 # the checkpoint takes their results for published.
-                if cut.slot is not None and of.has_unpublished and of not in cut.publishing:
-                    cut.publishing.append(of)
+                due = cut.publishing.get(of, [])
+                late = [each for each in of.unpublished if each not in due] if cut.slot is not None else []
+                if late:
+                    cut.publishing[of] = [*due, *late]
                 self._note_step(EpochPhase.QUEUES, Address(of.name, of.ledger.last_task))
                 self._coordinator.send(BALANCER, Freeze(of.name))
             if stage.step is CutStep.SETTLED and self._has_closed(stage):
@@ -250,7 +256,7 @@ class Cuts(RuledMachine):
         assert stage.table is not None
         stage.exchanges = True
         at, version = cut.began_at - self._started_at, stage.table.table.version
-        of.exchange(cut.epoch, at, version, publishes=of in cut.publishing)
+        of.exchange(cut.epoch, at, version, cut.publishing.get(of, ()))
 
     def _published(self, sender: Address, message: Published) -> None:
         stage = self._stages[sender.stage]
@@ -265,13 +271,13 @@ class Cuts(RuledMachine):
         if not all(stage.results.is_complete for stage in cut.publishing):
             return None
         if cut.publishing:
-            waits = any(stage.spec.publishing.with_checkpoints for stage in cut.publishing)
+            waits = any(each.how.with_checkpoints for due in cut.publishing.values() for each in due)
             self.times.staged(cut.epoch, now, waits=waits)
         for stage in cut.publishing:
-            commit = stage.results.commit(now, now - cut.began_at)
-            self._staged[commit.stage, commit.epoch] = commit
-            if not stage.spec.publishing.with_checkpoints:
-                self._commit([commit])
+            for commit in stage.results.commits(now, now - cut.began_at):
+                self._staged[_key(commit)] = commit
+                if not self._how(commit).with_checkpoints:
+                    self._commit([commit])
         if cut.slot is None:
             self._resume()
             return self._over()
@@ -299,7 +305,7 @@ class Cuts(RuledMachine):
             cut.sources(),
             cut.operators(),
             self._errors.noted,
-            tuple(each for each in self._staged.values() if self._stages[each.stage].spec.publishing.is_named),
+            tuple(each for each in self._staged.values() if self._how(each).is_named),
         )
         self._resume()
         return CutState.SAVING
@@ -341,19 +347,23 @@ class Cuts(RuledMachine):
         self.checkpoints = replace(self.checkpoints, failed=self.checkpoints.failed + 1)
         return self._wait(event.slot)
 
+    def _how(self, commit: Commit) -> Publishing:
+        return self._stages[commit.stage].spec.publishing[commit.output]
+
     def _commit(self, commits: Iterable[Commit]) -> None:
         for commit in commits:
-            key = commit.stage, commit.epoch
+            key = _key(commit)
             if key in self._staged and key not in self._committing:
                 self._committing.add(key)
                 self.times.committing(commit.epoch, self._coordinator.now)
                 self._coordinator.instruct(commit)
 
     def _committed(self, sender: Address, event: Committed) -> None:
-        self._committing.discard((event.stage, event.epoch))
-        self._staged.pop((event.stage, event.epoch), None)
-        self._stages[event.stage].results.committed()
-        if all(epoch != event.epoch for _, epoch in self._staged):
+        key = event.stage, event.output, event.epoch
+        self._committing.discard(key)
+        self._staged.pop(key, None)
+        self._stages[event.stage].results.outputs[event.output].committed()
+        if all(epoch != event.epoch for *_, epoch in self._staged):
             self.times.seen(event.epoch, self._coordinator.now)
 
     def _wait(self, slot: int) -> State:

@@ -187,8 +187,9 @@ class CoordinatorMachine(Machine):
         return self._errors.noted
 
     @property
-    def staged(self) -> dict[str, tuple[Any, ...]]:
-        """By stage, what is staged of epochs that are not committed; at the end, of those that no checkpoint names."""
+    def staged(self) -> dict[tuple[str, int], tuple[Any, ...]]:
+        """By stage and output, what is staged of epochs that are not committed; at the end, of those that no checkpoint
+        names."""
         return self._cuts.staged
 
     @property

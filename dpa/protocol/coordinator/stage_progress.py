@@ -15,7 +15,7 @@ from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator._event_times import StageTime, WatermarkHolder
 from dpa.protocol.coordinator._ledger import Decisions, Ledger, LoadHistory
-from dpa.protocol.coordinator._results import EpochResults, StageEnd
+from dpa.protocol.coordinator._results import EpochOutput, EpochResults, StageEnd
 from dpa.protocol.coordinator._roster import Roster
 from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import Stage
@@ -135,17 +135,18 @@ class StageProgress(RuledMachine):
         """Whether it can be held where it is: while it takes records, emits its result, or is done."""
         return self.is_running or self.state in (StagePhase.DELIVERING, StagePhase.DONE)
 
-    def publishes_now(self, *, with_checkpoint: bool) -> bool:
-        """Whether an epoch should end now, so that its results are published, or would if a checkpoint were made."""
-        is_due = self.results.are_due(self._coordinator.now, with_checkpoint=with_checkpoint)
-        if not is_due or not self.is_running or self.has_nothing_left:
-            return False
-        return self.spec.publishes_closed or self.results.lack(self.ledger.processed)
+    def due(self, *, with_checkpoint: bool) -> list[EpochOutput]:
+        """The outputs for which an epoch should end now, so that its results are published, or would if a checkpoint
+        were made."""
+        if not self.is_running or self.has_nothing_left:
+            return []
+        now, processed = self._coordinator.now, self.ledger.processed
+        return [each for each in self.results.outputs if each.is_due(now, processed, with_checkpoint=with_checkpoint)]
 
     @property
-    def has_unpublished(self) -> bool:
-        """Whether it has processed records of which nothing is published, as is to be by the time of a checkpoint."""
-        return self.spec.publishing.is_named and self.results.lack(self.ledger.processed)
+    def unpublished(self) -> list[EpochOutput]:
+        """The outputs that lack results of processed records, and are to have them by the time of a checkpoint."""
+        return [each for each in self.results.outputs if each.how.is_named and each.lacks(self.ledger.processed)]
 
     @property
     def is_emitting(self) -> bool:
@@ -203,7 +204,7 @@ class StageProgress(RuledMachine):
 
     def start(self, now: float) -> None:
         self.ledger.start(now)
-        self.results.wait(now)
+        self.results.start(now)
         self.time.wait(now)
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
@@ -291,18 +292,16 @@ class StageProgress(RuledMachine):
     def _frozen(self, sender: Address, message: LastTable) -> None:
         self.end.last_version = message.table.version
 
-    def exchange(self, epoch: int, at: float, version: int, *, publishes: bool) -> None:
+    def exchange(self, epoch: int, at: float, version: int, publishes: Sequence[EpochOutput]) -> None:
         """Let its tasks exchange states by the newest table, then close the windows that event time has passed, and
-        then publish if `publishes`. `version`: of that table."""
-        if publishes:
-            self.results.begin(epoch, at, self.members, self.ledger.processed)
-        else:
-            until = self.time.reached.closed
-            are_some = self.closes_by(until) if self.spec.publishes_closed else until != self.time.closed
-            self.results.close(epoch, at, self.members, are_some=are_some)
-        transfer, closes = self.end.moves_states(version), self.time.reached.closed
+        then publish in these outputs. `version`: of that table."""
+        closes = self.time.reached.closed
+        for output in self.results.outputs:
+            output.has_closed |= self.closes_by(closes) if output.how.closed else closes != self.time.closed
+        self.results.begin(epoch, at, self.members, self.ledger.processed, publishes)
+        transfer, numbers = self.end.moves_states(version), tuple(output.number for output in publishes)
         self.time.closed = closes
-        self._broadcast(BeginExchange(epoch, version, transfer=transfer, closes=closes, publishes=publishes))
+        self._broadcast(BeginExchange(epoch, version, transfer=transfer, closes=closes, publishes=numbers))
 
     def _begin_last_exchange(self) -> State | None:
         version = self.end.last_version

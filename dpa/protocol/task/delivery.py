@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from dpa._util.outages import HERE
 from dpa.errors import DpaError
 from dpa.execution.failures import USER_ERRORS, executor_error
 from dpa.execution.key_stats import KeyStats
+from dpa.execution.publishing import Publishes
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.rows import plain
 from dpa.sinks.sink import Sink
@@ -23,13 +25,14 @@ class TaskOutput:
 
     Attributes:
         states: the most keys that it held before other tasks' states were merged in.
-        staged: what the sink must know to commit the share: one thing, or nothing if none was staged.
+        rows: of the share that its result's first output by epoch, if that is `final`, has not published before.
+        staged: what the sink of each output must know to commit the share, by the number of the output, if any was.
         key_counts: table of `key` and `records` (processed records), if the plan asks for it.
     """
 
     rows: int
     states: int
-    staged: tuple[Any, ...]
+    staged: Mapping[int, Any]
     stats: KeyStats
     key_counts: pa.Table | None
 
@@ -39,16 +42,27 @@ class Delivery:
     """Where the tasks of a stage deliver their shares.
 
     Attributes:
-        sink: of the result; None if it is not wanted.
+        sinks: of the outputs of the stage, in the order of their numbers; None: nothing goes there.
         empty: the columns of a result without rows, where they are known.
         counted: whether tasks also give back the number of records of every key.
-        partial: the sink of results by epoch, which may be `sink`; None if none are published.
+        publishes: what they publish by epoch, each at its number; None: nothing before the end.
     """
 
-    sink: Sink | None = None
+    sinks: tuple[Sink | None, ...] = ()
     empty: pa.Schema | None = None
     counted: bool = False
-    partial: Sink | None = None
+    publishes: tuple[Publishes | None, ...] = ()
+
+    @property
+    def by_epoch(self) -> tuple[Sink | None, ...]:
+        """The sinks to which epochs are committed while the stream runs, at their numbers."""
+        # The copies of a sink in other processes may have lost their context.
+        return tuple(None if how is None else sink for sink, how in zip(self.sinks, self.publishes, strict=False))
+
+    @property
+    def first(self) -> int | None:
+        """The number of the first of them, whose rows are counted; None: there is none."""
+        return next((number for number, sink in enumerate(self.by_epoch) if sink is not None), None)
 
     def deliver(
         self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool, epoch: int = 1
@@ -65,20 +79,35 @@ class Delivery:
             plain(pa.Table.from_batches([no_rows(self.empty)])) if stands_for_all and self.empty is not None else None
         )
         task.conform(schema, empty)
-        share, rows = task.share, task.published_last(epoch)
-        staged: tuple[Any, ...] = ()
-        if stands_for_all and self.sink is self.partial and not rows.num_columns:
-            stands_for_all = False  # epochs before may have had rows
-        if self.sink is not None and (rows.num_rows or stands_for_all):
-            staged = (_staged(self.sink, rows, index, self.sink.number_of_last(epoch), is_last=True),)
+        share, staged = task.share, {}
+        number_of_rows = share.table.num_rows
+        for number, sink in enumerate(self.sinks):
+            if sink is None:
+                continue
+            rows = task.published_last(epoch, number)
+            how = self.publishes[number] if self.publishes else None
+            if how == "final" and number == self.first:
+                number_of_rows = rows.num_rows
+            # Where there are no columns, epochs before may have had rows.
+            stands_here = stands_for_all and (rows.num_columns or how is None)
+            if rows.num_rows or stands_here:
+                staged[number] = _staged(sink, rows, index, sink.number_of_last(epoch), is_last=True)
         counts = pa.table({"key": share.keys, "records": share.records}) if self.counted else None
-        return TaskOutput(share.table.num_rows, task.most_keys, staged, task.key_stats(), counts)
+        return TaskOutput(number_of_rows, task.most_keys, staged, task.key_stats(), counts)
 
-    def publish(self, rows: pa.Table, index: int, epoch: int) -> object:
-        """Returns what the sink gave; None if nothing is published."""
-        if self.partial is None or not rows.num_rows:
-            return None
-        return _staged(self.partial, rows, index, epoch)
+    def publish(self, task: ReduceTask, index: int, outputs: Collection[int], epoch: int) -> tuple[dict[int, Any], int]:
+        """Stage a task's share of an epoch's results in some outputs; returns what their sinks gave, and how many rows
+        the first of all that are published by epoch has got."""
+        staged, count = {}, 0
+        for number, sink in enumerate(self.by_epoch):
+            if sink is None or number not in outputs:
+                continue
+            rows = task.published(epoch, number)
+            if rows.num_rows:
+                staged[number] = _staged(sink, rows, index, epoch)
+            if number == self.first:
+                count = rows.num_rows
+        return staged, count
 
 
 def _staged(sink: Sink, rows: pa.Table, task: int, epoch: int, *, is_last: bool = False) -> Any:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import pyarrow as pa
-
 from dpa.errors import ProtocolError
+from dpa.execution.publishing import EmittedRows
 from dpa.execution.states import StatePart
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.flow_control import FlowControl
@@ -194,7 +193,7 @@ class Taking(RuledMachine):
         self._begun: set[int] = set()
         self._unmarked: set[tuple[int, Address]] = set()
         self._parts: list[StatePart] = []
-        self._rows: list[pa.RecordBatch] = []
+        self._rows: list[EmittedRows] = []
         self._early: list[tuple[Address, RangeTransfer | PassedMarkers]] = []
 
     @property

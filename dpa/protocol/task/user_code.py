@@ -154,7 +154,8 @@ class UserCode:
             case Publish(parts, epoch, closes, publishes):
                 self.reduce_task.merge(parts)
                 blocks = self._close(closes)
-                staged, rows = self._published(epoch) if publishes else (None, 0)
+                deliver = (publishes and self._delivery) or Delivery()
+                staged, rows = deliver.publish(self.reduce_task, self._index, publishes, epoch)
                 opens, failed = self.reduce_task.first_open, self._failed()
                 return PublishDone(staged, blocks=blocks, opens=opens, rows=rows, failed=failed)
             case WriteSnapshot(slot):
@@ -205,13 +206,6 @@ class UserCode:
             return False
         self._closed = until
         return True
-
-    def _published(self, epoch: int) -> tuple[object, int]:
-        """Stage the published part of the task's share; returns what the sink gave, and the number of rows."""
-        if self._delivery is None or self._delivery.partial is None:
-            return None, 0
-        rows = self.reduce_task.published(epoch)
-        return self._delivery.publish(rows, self._index, epoch), rows.num_rows
 
     def _deliver(self, schema: pa.Schema | None, is_first: bool, epoch: int) -> None:
         if self._delivery is None:

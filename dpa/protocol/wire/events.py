@@ -3,9 +3,10 @@ somebody asks for something."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted
@@ -264,10 +265,11 @@ class CheckpointFailed(Event):
 
 @dataclass(frozen=True)
 class Committed(Event):
-    """Coordinator: what the tasks of a stage had staged of an epoch is there for readers."""
+    """Coordinator: what the tasks of a stage had staged of an epoch for an output is there for readers."""
 
     stage: str
     epoch: int
+    output: int = 0
 
 
 @dataclass(frozen=True)
@@ -275,12 +277,12 @@ class PublishDone(UserCodeDone):
     """Windows are closed, and the task's share of the results is staged.
 
     Attributes:
-        staged: what the sink gave for it.
+        staged: what the sink of each output gave for it, by the number of the output.
         blocks: records of the results of windows, as in `ProcessDone`.
         opens, failed: as there.
     """
 
-    staged: object
+    staged: Mapping[int, Any] = field(default_factory=dict)
     seconds: float = 0.0
     blocks: tuple[tuple[int, Block], ...] = ()
     opens: int | None = None

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.execution.block import Block
+from dpa.execution.publishing import EmittedRows
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope
@@ -123,20 +124,20 @@ class InstallStates(Instruction):
     leave."""
 
     parts: tuple[StatePart, ...]
-    rows: tuple[pa.RecordBatch, ...] = ()
+    rows: tuple[EmittedRows, ...] = ()
     merges: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Publish(Instruction):
-    """Operator: merge states that others extracted; then close windows, and if it `publishes`, and the job does, stage
-    what the task has, as its share of the results of an epoch. Answered by `PublishDone`. `closes`: the windows that
+    """Operator: merge states that others extracted; then close windows, and stage what the task has for the outputs
+    that it `publishes`, as its share of the results of an epoch. Answered by `PublishDone`. `closes`: the windows that
     end by this event time are closed, in microseconds; None: none are."""
 
     parts: tuple[StatePart, ...]
     epoch: int
     closes: int | None = None
-    publishes: bool = True
+    publishes: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,14 +169,16 @@ class WriteSnapshot(Instruction):
 
 @dataclass(frozen=True)
 class Commit(Instruction):
-    """Coordinator: all shares of a stage's results of an epoch are staged; show them to readers, if the job publishes
-    them. Answered by `Committed`. `at`: seconds from the beginning of the stream to the cut that ends the epoch.
-    `staged`: what the sink gave for each task's share, in the order of the tasks."""
+    """Coordinator: all shares of a stage's results of an epoch are staged for an output; show them to readers, if the
+    job publishes them. Answered by `Committed`. `at`: seconds from the beginning of the stream to the cut that ends the
+    epoch. `staged`: what the sink gave for each task's share, in the order of the tasks. `output`: the number of the
+    output among those of the stage."""
 
     stage: str
     epoch: int
     at: float
     staged: tuple[Any, ...]
+    output: int = 0
 
 
 @dataclass(frozen=True, eq=False)

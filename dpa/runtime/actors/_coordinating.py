@@ -259,7 +259,7 @@ class Coordinating(RelayedTask):
                 self._stop(addresses, present)
             case Commit():
                 self._commit(instruction)
-                return Committed(instruction.stage, instruction.epoch)
+                return Committed(instruction.stage, instruction.epoch, instruction.output)
             case JobDone():
                 self._log.close()
                 self._changed.set()
@@ -272,7 +272,7 @@ class Coordinating(RelayedTask):
 
     def _commit(self, commit: Commit) -> None:
         """Show readers what was staged of an epoch, or wait until the driver has."""
-        sink = self._plan.deliveries[commit.stage].partial if commit.stage in self._plan.deliveries else None
+        sink = self._plan.sink_of(commit)
         if sink is None:
             return
         if not sink.in_driver:

@@ -88,7 +88,7 @@ def test_the_schema_is_valid_and_describes_every_key() -> None:
 def test_what_is_not_said_has_a_default(job_file) -> None:
     config = job_file().config
     assert (config.balance.tau, config.balance.max_rounds, config.parallelism.reducers) == (0.5, 4, 4)
-    assert (config.mapper, config.value, config.output.path, config.reference) == (None, None, None, None)
+    assert (config.mapper, config.value, config.output[0].path, config.reference) == (None, None, None, None)
 
 
 def test_an_empty_file_is_a_job_without_input(job_file) -> None:
@@ -203,6 +203,7 @@ def test_a_placeholder_without_a_meaning_is_refused(job_file, placeholder: str, 
 def test_overrides_replace_what_the_file_says(job_file, overrides: list[str], key: str, value: Any) -> None:
     found: Any = job_file(SMALL, *overrides).config
     for part in key.split("."):
+        [found] = found if isinstance(found, list) else [found]
         found = getattr(found, part)
     assert found == value
 

@@ -50,7 +50,7 @@ def test_the_output_of_a_graph_with_one_result_is_what_that_step_writes(tmp_path
     path.write_text(JOB.replace("    write: out/counts\n", ""), encoding="utf-8")
     file = load(path, options)
     assert [name for name, step in file.stages.items() if step.write is not None] == ["top"]
-    assert file.stages["top"].write.path == "out/x"
+    assert file.stages["top"].write[0].path == "out/x"
     assert str(file.error("stages.top.write.path", "is full")).startswith(f"--set {options[0]}: stages.top.write.path")
 
 
@@ -74,6 +74,7 @@ def test_an_option_replaces_what_the_file_says_of_a_step(job_file, overrides: li
     step, *parts = key.split(".")
     found: Any = job_file(*overrides).config.stages[step]
     for part in parts:
+        [found] = found if isinstance(found, list) else [found]
         found = getattr(found, part)
     assert found == value
 

@@ -37,7 +37,6 @@ def counting(aggregation: dict[str, Any] | None = None, **output: Any) -> Job:
     ("output", "why"),
     [
         ({"publish": "final"}, r"output.publish: no row of `reduce` is final before the end, but in windows"),
-        ({"publish": "changes", "aggregation": {"seconds": 1}}, "output.publish: `aggregation` and `publish`"),
         ({"publish": "some"}, r"output.publish.mode: .*'final', 'changes' or 'table'"),
         ({"publish": {"mode": "table", "every": 0}}, r"output.publish.every: .*greater than 0"),
         ({"publish": "table", "format": "delta", "mode": "append"}, "`publish: table` replaces all rows"),
@@ -85,7 +84,7 @@ def test_only_what_gives_no_row_before_windows_are_closed_waits_for_them(tmp_pat
     ]:
         made.write(tmp_path / made.step, publish=mode)
     graph = flow.job().spec.plan({"read": ()}, {"read": TABLE.schema}).graph
-    assert {stage.name: stage.publishes_closed for stage in graph.stages if stage.windows is not None} == {
+    assert {stage.name: stage.publishing[0].closed for stage in graph.stages if stage.windows is not None} == {
         "counts": True,
         "passes": False,
         "so_far": False,

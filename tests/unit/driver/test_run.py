@@ -292,13 +292,14 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
 
     def dying(plan: RunPlan, hooks: RunHooks) -> None:
         hooks.observe(Snapshot("stream", 2.0, 700, stages))
-        sinks = [delivery.sink for delivery in plan.deliveries.values() if delivery.sink is not None]
+        sinks = [sink for to in plan.deliveries.values() for sink in to.sinks if sink and sink.publishes is None]
         for sink in sinks:
             sink.stage(pa.table({"word": ["left over"]}), 7, 0)
-        [rounds] = [delivery.partial for delivery in plan.deliveries.values() if delivery.partial is not None]
+        [rounds] = plan.sinks
         rounds.commit([rounds.stage(pa.table({"word": ["left over"]}), 0, 7)], 7, 1.0)
         before[:] = [sink.staging for sink in sinks if isinstance(sink, ResultDirectory)]
         hooks.restart(Death(Address("counts", 1), "it was killed", "two", at=time.time()))
+        assert results(tmp_path / "rounds").epoch == 7, "until the next one is complete"
 
     class Dying(LocalBackend):
         def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
@@ -316,7 +317,7 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
     assert dict(zip(*pq.read_table(place).to_pydict().values(), strict=True)) == COUNTS
     assert entries(tmp_path) == ["out", "rounds"]
     assert not Path(before[0]).exists()
-    assert results(tmp_path / "rounds").epoch == 7, "until the next one is complete"
+    assert results(tmp_path / "rounds").is_last
     assert Staging.asked[:4] == ["begin", "stage", "abort", "begin"]
     assert re.fullmatch(r"commit [1-4]", Staging.asked[-2]) and Staging.asked[-1] == "abort"
     [recovery] = result.report.recoveries
@@ -414,7 +415,8 @@ def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_where_no
     assert counts(job(aggregation=aggregation).run(observed, backend=backend)) == COUNTS
     none_follow = any("partial results are not published" in warning for warning in observed.warnings)
     assert none_follow == isinstance(backend, SimulatedBackend)
-    assert entries(tmp_path) == []
+    found = results(tmp_path)
+    assert found.is_last and dict(zip(*found.table.to_pydict().values(), strict=True)) == COUNTS
 
 
 def test_phases_redistributions_and_publishing_are_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

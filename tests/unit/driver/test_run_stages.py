@@ -130,7 +130,7 @@ def test_a_step_that_is_no_result_publishes_its_rounds(tmp_path: Path) -> None:
             return super().run(plan, *arguments)
 
     made.run(backend=Noting())
-    published = {name: to.partial.place for name, to in plans[0].deliveries.items() if to.partial is not None}
+    published = {name: sink.place for name, to in plans[0].deliveries.items() for sink in to.by_epoch if sink}
     assert published == {"counts": str(tmp_path / "rounds")}
 
 

@@ -136,15 +136,15 @@ def test_a_timer_that_is_due_already_waits_for_the_next_epoch_wherever_its_key_g
     lost."""
     stage = ReduceStage(receiver(Alarms()), ())
     giver, taker = UserCode(stage, 0, lambda: 0.0), UserCode(stage, 1, lambda: 0.0)
-    giver.carry_out(Publish((), 1, closes=20 * SECOND, publishes=False))
+    giver.carry_out(Publish((), 1, closes=20 * SECOND, publishes=()))
     done: Any = giver.carry_out(ProcessBlock(block([("a", 7)]), 0, 20 * SECOND))
     assert done.opens == 20 * SECOND + 1
     parts = giver.reduce_task.extract(table_giving({"a": 1}))
     taker.carry_out(InstallStates((parts[1],)))
     taker.carry_out(ProcessBlock(block([("b", 30)]), 0, 20 * SECOND))
-    taker.carry_out(Publish((), 2, closes=20 * SECOND, publishes=False))  # which nothing has become due in
+    taker.carry_out(Publish((), 2, closes=20 * SECOND, publishes=()))  # which nothing has become due in
     assert rows_of(taker.reduce_task) == []
-    taker.carry_out(Publish((), 3, closes=20 * SECOND + 1, publishes=False))
+    taker.carry_out(Publish((), 3, closes=20 * SECOND + 1, publishes=()))
     assert rows_of(taker.reduce_task) == [("a", 7)]
 
 

@@ -98,7 +98,7 @@ def test_states_are_folded_without_being_published_if_no_path_is_given(reducer: 
 
 
 @pytest.mark.parametrize("reducer", ["count", Counting()], ids=["columns", "objects"])
-def test_a_job_too_short_for_partial_results_publishes_none_and_removes_those_of_before(
+def test_a_job_too_short_for_partial_results_publishes_its_result_in_place_of_those_of_before(
     reducer: Any, tmp_path: Path
 ) -> None:
     place = tmp_path / "so far"
@@ -109,7 +109,9 @@ def test_a_job_too_short_for_partial_results_publishes_none_and_removes_those_of
         assert counted(result.table()) == Counter(WORDS)
         assert result.report.main.aggregation is not None
         assert (result.report.main.aggregation.epochs > 0) == (seconds == 5)
-        assert any(place.iterdir()) == (seconds == 5)
+        found = results(place)
+        assert counted(found.table) == Counter(WORDS) and found.is_last
+        assert (found.epoch > 1) == (seconds == 5)
 
 
 def test_a_failed_job_leaves_its_last_complete_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from dpa.checkpoints import CheckpointStore, FileRef, TaskParts
 from dpa.checkpoints._chain import Chain
 from dpa.errors import CheckpointDamagedError, CheckpointError
 from dpa.execution.block import Block
+from dpa.execution.publishing import EmittedRows
 from dpa.execution.receivers import receiver_of
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.snapshots import TaskSnapshot
@@ -48,7 +49,7 @@ def task_of(keys: int, column: pa.Array | None = None) -> ReduceTask:
     task = ReduceTask(ReduceStage(receiver_of(Numbers()), "key"), 1)
     states = [Local(number) for number in range(keys)]
     task.install([ObjectPart(column, states, counts, counts, hash_column(column, 0))])
-    task.add_rows([pa.record_batch({"row": [1, 2]})])
+    task.add_rows([EmittedRows(pa.record_batch({"row": [1, 2]}))])
     return task
 
 

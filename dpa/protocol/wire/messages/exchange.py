@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ class BeginExchange(Message):
         transfer: whether states move at all; False if every state already is with its owner.
         closes: windows that end by this event time are closed, in microseconds, and records of them are late from then
             on; None: none are.
+        publishes: the numbers of the stage's outputs of which it publishes results of the epoch.
     """
 
     epoch: int
@@ -30,7 +32,7 @@ class BeginExchange(Message):
     last: bool = False
     transfer: bool = True
     closes: int | None = None
-    publishes: bool = True
+    publishes: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +49,14 @@ class Published(Message):
     """A task has closed its windows, and staged its share of the results of an epoch, as far as it was to.
 
     Attributes:
-        staged: what the sink gave for it; None if nothing is published.
+        staged: what the sink of each output gave for it, by the number of the output, if it had rows.
         seconds: time that the sender's user code took for it.
         stats: its statistics, with the records that it has made of the closed windows.
+        rows: of the first output that is published by epoch.
     """
 
     epoch: int
-    staged: Any
+    staged: Mapping[int, Any]
     states: int
     seconds: float
     stats: TaskStats | None = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from dpa.execution.publishing import EmittedRows
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages import Message
@@ -36,7 +35,7 @@ class RangeTransfer(Message):
     part: StatePart | None
     interval: Interval = ALL_HASHES
     is_last: bool = True
-    rows: tuple[pa.RecordBatch, ...] = ()
+    rows: tuple[EmittedRows, ...] = ()
 
 
 @dataclass(frozen=True)
