@@ -296,7 +296,7 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
         parallelism=ONE,
         output={"path": str(small_disk / "out")},
     )
-    with pytest.raises(JobFailedError, match=r"\Areducer \d: the disk is full: .*, writing .*/part-0000\d.parquet"):
+    with pytest.raises(JobFailedError, match=r"\Areducer \d: the disk is full: .*, at .*/part-0000\d.parquet"):
         job.run()
     assert list(small_disk.iterdir()) == []
     (tmp_path / "in.csv").write_text("\n".join(["word", *map(str, numbers), ""]))
