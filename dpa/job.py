@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ class Job:
         """Make a job.
 
         Args:
-            input: an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input` section.
+            input: a path or glob, an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input`
+                section.
             mapper: a mapper, a function of a record, or a `mapper` section.
             reducer: a reducer, a function of two values, or a `reducer` section.
             file: a checked configuration, instead of `sections`.
@@ -63,7 +65,8 @@ class Job:
         Raises:
             ConfigError: something does not fit.
         """
-        given = {"input": input, "mapper": mapper, "reducer": reducer}
+        read = {"path": fspath(input)} if isinstance(input, str | PathLike) else input
+        given = {"input": read, "mapper": mapper, "reducer": reducer}
         plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
         made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
         checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
@@ -174,5 +177,5 @@ _AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, 
 def _is_section(name: str, value: Any) -> bool:
     """Whether an argument is what a job file would hold, rather than an object."""
     if isinstance(value, dict):
-        return name != "input" or "format" in value
+        return name != "input" or bool({"format", "path"} & {*value})
     return name != "input" and isinstance(value, str | ExecutorConfig)

@@ -14,6 +14,7 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
 from dpa.config._section import Section
 from dpa.config.variants import VARIANTS
+from dpa.job import Job
 from dpa.testing import LocalBackend, run_local
 from experiments.report import tables
 from experiments.report.ages import load_ages
@@ -138,15 +139,20 @@ def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
         exec(compile(block, page, "exec"), names)
 
 
-def test_the_job_of_the_readme_gives_what_its_reference_asks_for() -> None:
+def test_the_jobs_of_the_readme_give_what_they_say(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text(blocks("README.md", "csv")[0], encoding="utf-8")
+    job = yaml.safe_load(blocks("README.md", "yaml")[0])
+    assert job.pop("reference") == "auto"  # which needs Spark: `test_references_of_flows`
+    read = {"path": str(tmp_path / job.pop("input")["path"]), "in_place": True}
+    given = {**job, "input": read, "output": {"path": str(tmp_path / "out")}}
+    found = Job(**given).run(backend=LocalBackend()).table().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [("/cart", 1, 95), ("/help", 1, 40), ("/home", 3, 31)]
+
     names: dict[str, Any] = {"__name__": "visits"}
     exec(compile(blocks("README.md", "python")[0], "visits.py", "exec"), names)
-    head, *lines = blocks("README.md", "csv")[0].splitlines()
-    visits = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
-    job = yaml.safe_load(blocks("README.md", "yaml")[0])
-    mapper, reducer = (names[job[kind].partition(":")[2]] for kind in ("mapper", "reducer"))
-    result = run_local(mapper, reducer, visits, key=job["key"]).to_pylist()
-    assert result == [{"page": "/cart", "value": 95}, {"page": "/help", "value": 40}, {"page": "/home", "value": 31}]
+    visits = [{"page": "/home", "seconds": 12}, {"page": "/cart", "seconds": 95}, {"page": "/home", "seconds": 31}]
+    result = run_local(names["by_page"], names["longest"], visits, key="page").to_pylist()
+    assert result == [{"page": "/cart", "value": 95}, {"page": "/home", "value": 31}]
 
 
 def test_the_flow_of_the_readme_prints_the_first_rows(

@@ -10,12 +10,13 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from csv_files import CSVS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa import Flow
+from dpa import Flow, Job
 from dpa.aggregates import Sum
 from dpa.columns.arrow import held
 from dpa.config.inputs import InputConfig
@@ -335,3 +336,10 @@ def test_a_split_is_a_query_too(tmp_path: Path, form: ScanFormat) -> None:
     assert found == [tuple(row.values()) for batch in split.after(20).batches(7) for row in batch.to_pylist()]
     assert len(found) == 30
     assert replace(split, columns=()).scan() is None
+
+
+@pytest.mark.parametrize("given", [str, Path, lambda path: {"path": str(path)}], ids=["text", "path", "section"])
+def test_a_job_reads_a_path_as_a_flow_does(tmp_path: Path, given: Any) -> None:
+    pq.write_table(pa.table({"word": ["a", "b", "a"]}), tmp_path / "words.parquet")
+    found = Job(input=given(tmp_path / "words.parquet"), key="word", reducer="count").run(backend=LocalBackend())
+    assert sorted(map(tuple, found.table().to_pandas().itertuples(index=False))) == [("a", 2), ("b", 1)]
