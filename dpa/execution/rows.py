@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 4_096
 """Rows that are turned into Python objects at a time."""
 
+_TOGETHER = 65_536
+"""Rows up to which small parts of a scan are put together to be read by batches: for each piece the file is opened."""
+
 
 class Rows(Protocol):
     """What a task reads: a split, or rows in memory."""
@@ -117,7 +120,7 @@ class Portions:
         start = scan.first
         while scan.parts and not self._is_closed:
             most, first = wanted(self.at_once, sum(scan.parts)), scan.first
-            rows, scan = scan.begun(most or scan.parts[0])
+            rows, scan = scan.begun(most or max(scan.parts[0], _TOGETHER))
             origin = Origin(first - start, rows)
             frame = scan.frame.slice(first, rows) if most else None
             yield ScannedRows(frame, scan.schema, origin, partial(self._portions_of, split, origin))

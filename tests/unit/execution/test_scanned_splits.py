@@ -165,6 +165,23 @@ def test_few_rows_at_once_are_read_by_batches(tmp_path: Path, monkeypatch: pytes
     assert [step.read for step in steps][:3] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("row_group", [1, 10, 400])
+def test_a_file_is_not_opened_for_each_row_group_that_is_read_by_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group: int
+) -> None:
+    monkeypatch.setattr(_queries, "_LEAST", 1_000)
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 400, "value": range(400)}), row_group)]).splits(
+        1000
+    )
+    opened, read_footer = [], pq.read_metadata
+    monkeypatch.setattr(pq, "read_metadata", lambda source: opened.append(source) or read_footer(source))
+
+    steps = list(scanned(Emission((map_task(None, Count()),), (DOUBLED,)), split, (1, 20)))
+
+    assert [value["value"] for _, value in rows_of(steps)] == [*range(0, 800, 2)]
+    assert len(opened) == 2, "for the rows of its row groups, and for its rows"
+
+
 def test_keys_are_folded_as_long_as_that_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining, "FEW_RECORDS", 10)
     keys = [*(number % 3 for number in range(40)), *range(400), *(number % 3 for number in range(60))]
