@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from dpa._util.inference import known_schema
 from dpa.execution.block import Block
 from dpa.execution.keys import encode, key_column
 from dpa.execution.mapping import MapTask
@@ -104,7 +105,7 @@ def folded(edge: MapTask, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
     else:
         found = rows.select(*parts).filter(pl.col(_WEIGHT) > 0)
     typed = [schema.field(name).with_name(key) for key, name in names.items() if name in schema.names]
-    batch = to_batch(found.collect(), pa.schema([*schema, *typed]))
+    batch = to_batch(found.collect(), pa.schema([*_states_of(edge, schema), *typed]))
     column = key_column(batch, next(iter(names)) if isinstance(edge.key, str) else tuple(names))
     if pa.types.is_struct(column.type):
         column = pa.StructArray.from_arrays(column.flatten(), names=list(names.values()))
@@ -115,6 +116,13 @@ def folded(edge: MapTask, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
     weights = np.bincount(codes, batch.column(_WEIGHT).to_numpy(), len(keys)).astype(np.int64)
     own = np.arange(len(keys), dtype=np.int32)
     return Block(keys, hash_column(keys, edge.seed), own, states, weights, combined=True).weighed()
+
+
+def _states_of(edge: MapTask, schema: pa.Schema) -> pa.Schema:
+    """The columns of states as the reducer itself makes them: polars holds several types of Arrow as one."""
+    states = edge.receiver.combined(edge.empty_block(known_schema(schema)))
+    assert isinstance(states, pa.RecordBatch)
+    return states.schema
 
 
 def by_batches(rows: ScannedRows, most: int) -> Iterator[Chunk]:

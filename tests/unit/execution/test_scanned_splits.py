@@ -15,6 +15,7 @@ import pytest
 from builders import map_task
 
 from dpa.aggregates import Count
+from dpa.columns.aggregation import Aggregation
 from dpa.columns.query import Query, Verb
 from dpa.errors import ExecutorError, TableError
 from dpa.execution import _queries, combining
@@ -228,6 +229,32 @@ def test_a_value_that_does_not_do_is_named_as_by_batches(tmp_path: Path) -> None
 
     assert str(by_query.value) == str(by_batches.value)
     assert "no number" in str(by_query.value)
+
+
+SEVERAL_TYPES = {
+    "large": pa.array(["a", None, "b"], pa.large_string()),
+    "view": pa.array(["a", None, "b"], pa.string_view()),
+    "fixed": pa.array([b"ab", None, b"cd"], pa.binary(2)),
+    "small decimal": pa.array([Decimal("1.10"), None, Decimal("2.10")], pa.decimal32(5, 2)),
+    "seconds": pa.array([1, None, 2], pa.time32("ms")),
+    "time": pa.array([1, None, 2], pa.time64("us")),
+}
+"""Types of which polars holds several as one."""
+
+
+@pytest.mark.usefixtures("queries_only")
+@pytest.mark.parametrize("name", SEVERAL_TYPES)
+def test_states_have_the_types_that_they_have_by_batches(tmp_path: Path, name: str) -> None:
+    [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"] * 3, "value": SEVERAL_TYPES[name]}))]).splits(10)
+    largest = Aggregation({"most": pl.col("value").max(), "n": pl.len()})
+    edge = map_task(None, largest, values=("value",), combine=True)
+
+    portions = Portions(split)
+    portions.at_once = 3
+    [by_query], [by_batches] = list(scanned(Emission((edge,)), split)), list(edge.steps(portions, time.monotonic))
+
+    assert by_query.blocks[0][1].columns.schema == by_batches.blocks[0][1].columns.schema
+    assert by_query.blocks[0][1].columns.to_pylist() == by_batches.blocks[0][1].columns.to_pylist()
 
 
 class Twice(Count):
