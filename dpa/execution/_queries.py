@@ -4,7 +4,7 @@ user's, or to the partial states of the edge that it sends to."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.row_operators import Chunk
 from dpa.execution.rows import ScannedRows
 from dpa.executors import Groups
-from dpa.operators import RowOperator
+from dpa.operators import RowKind, RowOperator
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
 from dpa.tolerance import Origin
@@ -84,6 +84,16 @@ class ScanQuery:
         batch = to_batch(frame.collect(), same)
         read = [origin.rows, *(0 for _ in range(most, batch.num_rows, most))]
         return (Chunk(batch.slice(number * most, most), new, origin) for number, new in enumerate(read))
+
+
+def only(columns: Sequence[str], after: RowOperator) -> RowOperator:
+    """Leaves other columns out, after an operator with the same tolerance."""
+    import polars as pl
+
+    from dpa.columns.query import Query, Verb
+
+    select = Verb("select", tuple(map(pl.col, columns)), text=", ".join(columns))
+    return replace(after, kind=RowKind.MAP, function=Query((select,)))
 
 
 def _folds(edge: MapTask) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
-from dpa.execution._queries import ScanQuery, by_batches
+from dpa.execution._queries import ScanQuery, by_batches, only
 from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted, MapTask
 from dpa.execution.row_operators import Chunk, Limits, apply, chunks_of
@@ -74,10 +74,19 @@ class Emission:
 
     @cached_property
     def _query(self) -> ScanQuery | None:
-        return ScanQuery.of(self.operators, self.outputs)
+        return ScanQuery.of(self._scanning, self.outputs)
+
+    @cached_property
+    def _scanning(self) -> tuple[RowOperator, ...]:
+        """The operators of rows that a query may read. Polars computes no column that nobody takes, so what the edge
+        does not take must be left out by batches too, or it would depend on the reading whether a row fails."""
+        match self.outputs:
+            case [MapTask() as edge] if edge.columns and all(operator.query for operator in self.operators[-1:]):
+                return (*self.operators, *(only(edge.columns, after) for after in self.operators[-1:]))
+        return self.operators
 
     def _queried(self, rows: ScannedRows, query: ScanQuery, limits: Limits) -> Iterator[Emitted]:
-        operators, found = self.operators, None
+        operators, found = self._scanning, None
         if rows.frame is not None:
             with suppress(Exception):  # to read and compute by batches names what is wrong and where, or sets it aside
                 found = query.collect(rows, limits.rows)

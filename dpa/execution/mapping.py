@@ -86,6 +86,13 @@ class MapTask:
     def edges(self) -> tuple[MapTask, ...]:
         return (self,)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that it takes of rows, if only the key and the values; none where it does not say."""
+        if self.mapper is not None or self.key_function is not None or self.inputs or self.values is None:
+            return ()
+        return (*dict.fromkeys((*names_of(self.key), *self.values)),)
+
     def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
         """Map rows, such as a split, step by step; `clock` gives seconds. The last step may have no block. `origin`: of
         which rows of a split they were made; None: they are those rows.

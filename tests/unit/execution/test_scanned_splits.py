@@ -77,6 +77,7 @@ def on_columns(*verbs: Verb) -> RowOperator:
 
 
 DOUBLED = on_columns(Verb("with_columns", (pl.col("value") * 2,)))
+ANY = on_columns(Verb("filter", (pl.col("value") > 0,)))
 LARGE = on_columns(Verb("filter", (pl.col("value") > 6,)))
 STRICT = on_columns(Verb("with_columns", (pl.col("text").cast(pl.Int64),)))
 
@@ -229,6 +230,23 @@ def test_a_value_that_does_not_do_is_named_as_by_batches(tmp_path: Path) -> None
 
     assert str(by_query.value) == str(by_batches.value)
     assert "no number" in str(by_query.value)
+
+
+@pytest.mark.usefixtures("queries_only")
+@pytest.mark.parametrize("combine", [False, True])
+def test_a_column_that_is_not_taken_fails_neither_with_a_query_nor_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, combine: bool
+) -> None:
+    table = pa.table({"key": ["a", "b", "c"], "text": ["1", "no number", "3"], "value": [1, 2, 3]})
+    [split] = parquet_table([written(tmp_path, table)]).splits(100)
+    edge = map_task(None, Count(), values=(), combine=combine)
+
+    by_query = list(scanned(Emission((edge,), (STRICT,)), split, (9,)))
+    monkeypatch.undo()
+    by_batches = list(scanned(Emission((edge,), (STRICT, ANY)), split, (1,)))
+
+    for steps in (by_query, by_batches):
+        assert [row["count"] for row in table_of(steps, Count(), "key")] == [1, 1, 1]
 
 
 SEVERAL_TYPES = {
