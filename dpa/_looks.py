@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from dpa.flow import Flow
+    from dpa._written_flow import WrittenFlow
 
 _NAMED = {"read": ("path", "use", "table", "format"), "join": ("how",), "top_k": ("k",), "window": ("kind",)}
 """The keys of some operations: the first that is given describes the step. All keys describe the others."""
@@ -30,7 +30,7 @@ class Looks:
     """What the rows of a step show of themselves. The functions of the steps are called, in this process, on the first
     rows of each input."""
 
-    flow: Flow
+    flow: WrittenFlow
     step: str
 
     def show(self, rows: int = 10, *, first: int = FIRST_ROWS) -> None:

@@ -18,7 +18,7 @@ from dpa.windows.options import Windows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpa.flow import Flow
+    from dpa._written_flow import WrittenFlow
 
 KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None"
 """A column, several, a function of a record that gives the key, or None: all records have one key."""
@@ -32,7 +32,7 @@ class Stream(Looks):
         step: the name of the step.
     """
 
-    def __init__(self, flow: Flow, step: str) -> None:
+    def __init__(self, flow: WrittenFlow, step: str) -> None:
         """Made by a `Flow`."""
         self.flow = flow
         self.step = step

@@ -19,7 +19,7 @@ from typing import Any
 from dpa import config as job_config
 from dpa._looks import picture
 from dpa._streams import KeyedRows, Stream
-from dpa.config import ExecutorConfig
+from dpa._written_flow import WrittenFlow
 from dpa.config.inputs import FORMATS
 from dpa.driver.backend import Backend
 from dpa.driver.forecast import Forecast
@@ -33,22 +33,12 @@ from dpa.telemetry.observers import Observer
 __all__ = ["Flow", "KeyedRows", "Stream"]
 
 
-class Flow:
+class Flow(WrittenFlow):
     """Steps on rows, which run as a graph of stages when `run` is called.
 
     Attributes:
         name: used in reports and file names.
     """
-
-    def __init__(self, name: str = "flow", **sections: Any) -> None:
-        """`sections` are further keys of a job file that are not of a step: `seed`, `limits`, `spark`, `ray`,
-        `python_path`."""
-        if "stages" in sections:
-            raise ConfigError("the steps of a flow are made by its calls: leave `stages` out")
-        self.name = name
-        self._sections = sections
-        self._stages: dict[str, dict[str, Any]] = {}
-        self._objects: dict[str, Any] = {}
 
     def read(
         self, input: Any, *, name: str | None = None, time: str | Mapping[str, Any] | None = None, **options: Any
@@ -120,44 +110,3 @@ class Flow:
 
     def _repr_html_(self) -> str:
         return picture(self._stages)
-
-    def _add(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> str:
-        """Add a step with the keys of all `sections`; returns its name: `word` where none is given, with a number if
-        there is one of that name.
-
-        Raises:
-            ConfigError: there is a step of the name that is given, or a key comes twice.
-        """
-        if name is not None and not isinstance(name, str):
-            raise ConfigError(f"the name of a step is a text, not {name!r}")
-        if name in self._stages:
-            raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
-        number, unique = 1, word if name is None else name
-        while unique in self._stages:
-            number += 1
-            unique = f"{word}_{number}"
-        self._stages[unique] = {}
-        for section in sections:
-            self._give(unique, section)
-        return unique
-
-    def _give(self, step: str, keys: Mapping[str, Any]) -> None:
-        """Give a step further keys.
-
-        Raises:
-            ConfigError: it has one of them already.
-        """
-        given = self._stages[step]
-        for key, value in keys.items():
-            if key in given:
-                raise ConfigError(f"the step {step!r} has `{key}` already: {given[key]!r}; give it once")
-            given[key] = value
-
-    def _section(self, step: str, word: str, given: Any) -> Any:
-        """What stands in the document for an executor: the section itself, or that of the object."""
-        if isinstance(given, str):
-            return {"use": given}
-        if isinstance(given, ExecutorConfig | Mapping):
-            return given
-        self._objects[f"stages.{step}.{word}"] = given
-        return ExecutorConfig.of(given)
