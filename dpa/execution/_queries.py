@@ -123,6 +123,8 @@ def folded(edge: MapTask, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
     states = batch.drop_columns([*names, _WEIGHT])
     if len(keys) < len(codes):  # some are one key here, and several to polars
         states = edge.receiver.merged(Groups(keys, codes, states))
+    else:
+        states = states.take(pa.array(np.argsort(codes)))  # composite keys come in another order than their rows
     weights = np.bincount(codes, batch.column(_WEIGHT).to_numpy(), len(keys)).astype(np.int64)
     own = np.arange(len(keys), dtype=np.int32)
     return Block(keys, hash_column(keys, edge.seed), own, states, weights, combined=True).weighed()

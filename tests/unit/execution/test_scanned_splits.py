@@ -127,6 +127,18 @@ def test_every_type_of_key_counts_as_by_batches(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.usefixtures("queries_only")
+def test_each_of_many_composite_keys_keeps_its_own_state(tmp_path: Path) -> None:
+    first, second = [number * 7 % 10 for number in range(500)], [str(number * 3 % 11) for number in range(500)]
+    [split] = parquet_table([written(tmp_path, pa.table({"a": first, "b": second, "v": range(500)}), 500)]).splits(500)
+    total = Aggregation({"total": pl.col("v").sum()})
+    edge = map_task(None, total, key=("a", "b"), values=("v",), combine=True)
+
+    by_query, by_batches = list(scanned(Emission((edge,)), split)), list(edge.steps(split, time.monotonic))
+
+    assert table_of(by_query, total, edge.key) == table_of(by_batches, total, edge.key)
+
+
+@pytest.mark.usefixtures("queries_only")
 @pytest.mark.parametrize("operators", [(DOUBLED,), (DOUBLED, LARGE), (LARGE, DOUBLED, LARGE)])
 @pytest.mark.parametrize("skipped", [0, 3, 20])
 def test_verbs_give_the_same_rows_as_by_batches(
