@@ -133,7 +133,7 @@ def test_each_of_many_composite_keys_keeps_its_own_state(tmp_path: Path) -> None
     total = Aggregation({"total": pl.col("v").sum()})
     edge = map_task(None, total, key=("a", "b"), values=("v",), combine=True)
 
-    by_query, by_batches = list(scanned(Emission((edge,)), split)), list(edge.steps(split, time.monotonic))
+    by_query, by_batches = list(scanned(Emission((edge,)), split, (500,))), list(edge.steps(split, time.monotonic))
 
     assert table_of(by_query, total, edge.key) == table_of(by_batches, total, edge.key)
 
