@@ -35,6 +35,9 @@ _INPUTS = {
 """The kinds of nodes that may make a row's value, with the keys of their inputs; none: a list, or the only input."""
 
 _LEAVES = {"Column", "Selector", "Field", "Element"}
+FLOATS = ("Float", "Float32", "Float64")
+"""Keys of numbers, as which polars writes null for infinity and NaN."""
+
 _OF_A_ROW = ("List", "Array", "ListAgg", "ArrayAgg")
 """Variants of `Eval` that look at the elements of one row."""
 
@@ -163,7 +166,12 @@ def _shown(word: str, node: Any) -> str:
 
 
 def _tree(expression: pl.Expr) -> Any:
-    return json.loads(_quietly(expression.meta.serialize, format="json"))
+    return json.loads(_quietly(expression.meta.serialize, format="json"), object_hook=_finite)
+
+
+def _finite(node: dict[str, Any]) -> dict[str, Any]:
+    """JSON has neither infinity nor NaN; which number a literal is makes no difference here."""
+    return {key: 0.0 if value is None and key in FLOATS else value for key, value in node.items()}
 
 
 def _expression(node: Any) -> pl.Expr:

@@ -15,7 +15,7 @@ import polars as pl
 
 from dpa.columns import _parts as parts
 from dpa.columns._parts import Aggregate
-from dpa.columns._rowwise import check_rowwise
+from dpa.columns._rowwise import FLOATS, check_rowwise
 from dpa.errors import ConfigError
 
 Node: TypeAlias = Any
@@ -75,9 +75,15 @@ def with_columns_replaced(expression: pl.Expr, by: Mapping[str, pl.Expr]) -> pl.
 
 def _tree(expression: pl.Expr) -> Node:
     try:
-        return json.loads(expression.meta.serialize(format="json"))
+        return json.loads(expression.meta.serialize(format="json"), object_hook=_finite)
     except (ModuleNotFoundError, TypeError, pl.exceptions.PolarsError):
         raise ConfigError(_CALLS) from None
+
+
+def _finite(node: dict[str, Any]) -> dict[str, Any]:
+    if any(value is None and key in FLOATS for key, value in node.items()):
+        raise ConfigError("compares with infinity or NaN, or gives it: compute that in a step before")
+    return node
 
 
 _CALLS = "calls a Python function: compute what it returns in a step before"
