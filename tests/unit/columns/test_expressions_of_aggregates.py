@@ -331,7 +331,7 @@ REFUSED = {
     "stands for several columns": [pl.col("v", "w").sum(), pl.all().sum()],
     "Python function": [V.map_elements(lambda value: value).sum()],
     "needs a number that is known": [V.top_k(pl.col("w"))],
-    "compares with infinity or NaN, or gives it": [V.filter(V < float("inf")).sum(), V.sum().fill_null(float("nan"))],
+    "compares with infinity or NaN, or gives it": [V.filter(float("inf") > V).sum(), V.sum().fill_null(float("nan"))],
     "names no column": [pl.lit(2).sum()],
     "has not a value for each row": [V.drop_nulls().sort_by("w").last()],
 }
