@@ -115,7 +115,14 @@ def greatest(label: str, of: pl.Expr) -> Aggregate:
 def _ordered(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
     if kind.is_nested() or kind == pl.Object:
         raise _wrong(kind, "values with an order")
+    _check_kept(kind)
     return values
+
+
+def _check_kept(kind: pl.DataType) -> None:
+    """States are columns of Arrow, which has no order of a text's own."""
+    if isinstance(kind, pl.Enum):
+        raise ConfigError("needs values whose order is kept, and that of an Enum is not: replace them by numbers")
 
 
 def truth(label: str, of: pl.Expr, *, every: bool, ignore_nulls: bool) -> Aggregate:
@@ -225,6 +232,8 @@ def at_end(label: str, of: pl.Expr, by: Sequence[pl.Expr], order: Order, *, last
     whole = pl.struct(*(each.alias(name) for each, name in zip(by, names, strict=True)), of.alias("value"))
 
     def end(structs: pl.Expr, kind: pl.DataType) -> pl.Expr:
+        for field in _fields(kind).values():
+            _check_kept(field)
         columns = [structs.struct.field(name) for name in (*names, "value")]
         descending, nulls_last = [*order.descending, False], [*order.nulls_last, False]
         ordered = structs.sort_by(columns, descending=descending, nulls_last=nulls_last)
@@ -265,6 +274,7 @@ def extremes(label: str, of: pl.Expr, k: int, *, least: bool) -> Aggregate:
     """The `k` greatest or least values as a list that begins with them; nulls are no values."""
 
     def some(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
+        _check_kept(kind)
         ordered = values.drop_nulls().sort(descending=not least)
         return ordered.head(k).implode()
 

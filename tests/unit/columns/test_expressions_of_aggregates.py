@@ -344,9 +344,12 @@ def test_what_cannot_be_merged_is_refused_by_name(why: str, expression: pl.Expr)
     assert caught.value.key == "x"
 
 
+GRADE = S.cast(pl.Enum(["low", "high"]))
+
 WRONG = {
     "needs numbers": [S.sum(), S.mean(), S.std(), B.cast(pl.String).sum()],
     "needs values with an order": [pl.struct("i", "f").max()],
+    "that of an Enum is not": [GRADE.max(), GRADE.min(), GRADE.top_k(1), N.max_by(GRADE), N.sort_by(GRADE).first()],
     "needs booleans": [N.any()],
     "no column 'z'; the columns of the values are i, f, s, b, t": [pl.col("z").sum()],
     "arithmetic on": [(S * 2).sum()],
