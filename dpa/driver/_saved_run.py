@@ -222,7 +222,9 @@ class SavedRun:
             have = f"the job has the steps {', '.join(now)}, and the checkpoint {', '.join(then)}"
             raise file.error("stages", f"{have}; a job is resumed with the steps that it had")
         for step in self._spec.steps:
-            before, here = then[step.name], now[step.name]
+            here = now[step.name]
+            given = step.config.model_dump(by_alias=True, exclude=_FREE, exclude_defaults=True)
+            before = _with_new_keys(then[step.name], here, given)
             for key in (*here, *(before.keys() - here.keys())):
                 if here.get(key) != before.get(key):
                     inner, was, is_ = _difference(before.get(key), here.get(key))
@@ -274,6 +276,19 @@ def _input_in_words(known: Mapping[str, Any]) -> str:
         return f"an open input with the columns {known['columns']}"
     in_files = f" in {plural(known['files'], 'file')}" if known["files"] else ""
     return f"{plural(known['rows'], 'row')}{in_files} with the columns {known['columns'] or 'of an empty list'}"
+
+
+def _with_new_keys(then: Mapping[str, Any], now: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A section as it was, with keys that its version of dpa did not have: they have their defaults, which `given`
+    leaves out."""
+    found = {key: now[key] for key in now.keys() - then.keys() - given.keys()}
+    for key, was in then.items():
+        here, own = now.get(key), given.get(key, {})
+        if isinstance(was, dict) and isinstance(here, dict) and isinstance(own, dict):
+            found[key] = _with_new_keys(was, here, own)
+        else:
+            found[key] = was
+    return found
 
 
 def _difference(was: Any, is_: Any) -> tuple[tuple[str, ...], Any, Any]:

@@ -120,7 +120,7 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     monkeypatch.setattr("dpa.runtime.actors.actor.ray.get", lambda given: given)
     plan = RunPlan(graph, tasks={}, deliveries={}, generation=3)
     with pytest.raises(KeyError, match=REDUCER):  # it has no user code
-        task.become(Address(REDUCER, 0), [SimpleNamespace(rows=0, unpack=lambda: plan), None])
+        task.become(Address(REDUCER, 0), [SimpleNamespace(rows=0, tasks=1, unpack=lambda: plan), None])
     assert ended == [1, 3]
     HERE.end()
 

@@ -17,6 +17,7 @@ from word_counts import Warned, counting
 
 from dpa import Job
 from dpa.checkpoints import CheckpointStore
+from dpa.driver._saved_run import _with_new_keys
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
@@ -129,6 +130,13 @@ def test_what_states_and_rows_depend_on_must_stay(tmp_path: Path, sections: dict
     with pytest.raises(ConfigError, match=message):
         job(tmp_path, **sections).run(backend=LocalBackend(), resume=place)
     assert place is not None and Path(place).is_dir(), "another try can go on with it"
+
+
+def test_keys_that_an_older_version_did_not_have_have_their_defaults() -> None:
+    now = {"read": {"path": "in", "new": False, "given": 2}, "newer": None}
+    then = {"read": {"path": "in", "old": 1}}
+    found = _with_new_keys(then, now, {"read": {"path": "in", "given": 2}})
+    assert found == {"read": {"path": "in", "new": False, "old": 1}, "newer": None}
 
 
 def test_steps_keep_their_names_and_stay_results_or_not(tmp_path: Path) -> None:
