@@ -204,9 +204,10 @@ def _wait_for_jobs() -> None:
 
 
 def _imports_of(frame: FrameType | None) -> int:
-    """How many nested imports a frame is part of."""
+    """How many frames of Python's import a frame is part of. They also wait for what another thread imports, and take
+    its lock: an exception between that and the `try` after it would leave the lock held for good."""
     found = 0
     while frame is not None:
-        code, frame = frame.f_code, frame.f_back
-        found += code.co_name == "_find_and_load" and code.co_filename == "<frozen importlib._bootstrap>"
+        found += frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        frame = frame.f_back
     return found

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -156,6 +157,31 @@ def test_one_that_has_waited_is_raised_once(tmp_path: Path, monkeypatch: pytest.
             context.check()
         signal.raise_signal(signal.SIGTERM)
         context.check()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_interrupt_waits_while_another_thread_imports_what_is_imported(tmp_path: Path) -> None:
+    name, began, ends = f"slow_{uuid.uuid4().hex}", threading.Event(), threading.Event()
+    (tmp_path / f"{name}.py").write_text("import sys\nsys.modules['slow_hook'].waits()\n")
+    hook: Any = types.ModuleType("slow_hook")
+    hook.waits = lambda: (began.set(), ends.wait(30))
+    sys.modules["slow_hook"] = hook
+    sys.path.insert(0, str(tmp_path))
+    try:
+        other = threading.Thread(target=importlib.import_module, args=(name,))
+        other.start()
+        began.wait(30)
+        threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGHUP)).start()
+        threading.Timer(0.3, ends.set).start()
+        with pytest.raises(KeyboardInterrupt), Interrupts():
+            exec(f"import {name}")
+            threading.Event().wait(30)
+        assert ends.is_set(), "the import was interrupted"
+        other.join(30)
+    finally:
+        sys.path.remove(str(tmp_path))
+        sys.modules.pop(name, None)
+        del sys.modules["slow_hook"]
 
 
 @pytest.mark.usefixtures("handlers")
