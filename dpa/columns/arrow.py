@@ -6,6 +6,7 @@ one. Where there is none, values travel as their bytes, on which no expression w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import polars as pl
@@ -78,17 +79,22 @@ def _carrier(kind: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(kind.precision, kind.scale) if fits else None
     if pat.is_interval(kind):
         return None
+    return _nested(kind, _part) or kind
+
+
+def _nested(kind: pa.DataType, part: Callable[[pa.DataType], pa.DataType]) -> pa.DataType | None:
+    """A nested type with other types of its parts; None if it is not nested."""
     if pat.is_list(kind):
-        return pa.list_(_part(kind.value_type))
+        return pa.list_(part(kind.value_type))
     if pat.is_large_list(kind):
-        return pa.large_list(_part(kind.value_type))
+        return pa.large_list(part(kind.value_type))
     if pat.is_fixed_size_list(kind):
-        return pa.list_(_part(kind.value_type), kind.list_size)
+        return pa.list_(part(kind.value_type), kind.list_size)
     if pat.is_map(kind):
-        return pa.map_(_part(kind.key_type), _part(kind.item_type))
+        return pa.map_(part(kind.key_type), part(kind.item_type))
     if pat.is_struct(kind):
-        return pa.struct([(field.name, _part(field.type)) for field in kind])
-    return kind
+        return pa.struct([(field.name, part(field.type)) for field in kind])
+    return None
 
 
 def _part(kind: pa.DataType) -> pa.DataType:
@@ -144,10 +150,4 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return _plain(kind.value_type)
     if pat.is_large_list(kind):
         return pa.list_(_plain(kind.value_type))
-    if pat.is_fixed_size_list(kind):
-        return pa.list_(_plain(kind.value_type), kind.list_size)
-    if pat.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pat.is_struct(kind):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    return _SMALL.get(kind, kind)
+    return _nested(kind, _plain) or _SMALL.get(kind, kind)
