@@ -23,9 +23,9 @@ from dpa.logical.columns import Columns
 from dpa.logical.step import Keying, Step, StepInput
 from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.keys import names_of
+from dpa.spark import quoted
 from dpa.spark.aggregates import aggregates
 from dpa.spark.expressions import translation
-from dpa.spark.literals import quoted_name as quoted
 from dpa.spark.times import since_epoch
 from dpa.windows.options import END, MICROS, START
 

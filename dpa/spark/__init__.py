@@ -4,6 +4,7 @@ Importing this package imports neither pyspark (the caller passes the session) n
 `dpa.spark.comparison` needs.
 """
 
+from dpa.spark._errors import quoted
 from dpa.spark._exchange import as_table, generated_frame
 from dpa.spark._reference import check_reference, compute, spark_loads
 from dpa.spark._session import spark_session
@@ -23,6 +24,7 @@ __all__ = [
     "generated_frame",
     "input_table",
     "load",
+    "quoted",
     "reads_in_place",
     "sample_rows",
     "sampled",

@@ -11,6 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from io import StringIO
 from typing import Any, TypeAlias
@@ -19,7 +20,8 @@ import polars as pl
 
 from dpa.columns.query import Sql
 from dpa.errors import TableError
-from dpa.spark.literals import literal, name_of_type, quoted_name
+from dpa.spark._errors import quoted
+from dpa.spark._literals import literal, name_of_type
 
 Node: TypeAlias = "str | dict[str, Any]"
 """A part of an expression, as polars serializes it: a name, or one with what belongs to it."""
@@ -180,12 +182,63 @@ def shown(node: Node) -> str:
         return f"`{node}`"
 
 
-def refusal(node: Node, why: str = "has no counterpart in Spark that dpa knows") -> UntranslatableError:
+NO_COUNTERPART = "has no counterpart in Spark that dpa knows"
+
+
+def refusal(node: Node, why: str = NO_COUNTERPART) -> UntranslatableError:
     return UntranslatableError(f"{shown(node)} {why}")
 
 
-def output_name(node: Node) -> str:
-    return expression_of(node).meta.output_name()
+@dataclass(frozen=True)
+class Call:
+    """A function in an expression, with its arguments and options."""
+
+    made: Translation
+    node: Node
+    given: Sequence[Node]
+    options: Any
+
+    @property
+    def kind(self) -> pl.DataType:
+        return self.made.kind(self.node)
+
+    def kind_of(self, place: int) -> pl.DataType:
+        return self.made.kind(self.given[place])
+
+    def zone_of(self, place: int) -> str | None:
+        return _zone(self.kind_of(place))
+
+    def sql(self, place: int) -> str:
+        return self.made.sql(self.given[place])
+
+    def all_sql(self) -> list[str]:
+        return [self.made.sql(each) for each in self.given]
+
+    def as_kind(self, place: int, kind: pl.DataType) -> str:
+        return self.made.as_kind(self.given[place], kind)
+
+    def alike(self) -> list[str]:
+        """The arguments, each of the type of the result."""
+        return [self.made.as_kind(each, self.kind) for each in self.given]
+
+    def cast(self, text: str) -> str:
+        return self.made.cast(text, self.node)
+
+    def value(self, place: int) -> Any:
+        return self.made.value(self.given[place])
+
+    def constant(self, place: int, what: type) -> Any:
+        value = self.value(place)
+        if not isinstance(value, what):
+            raise refusal(self.given[place], f"should be a constant of type {what.__name__} for Spark")
+        return value
+
+    def refusal(self, why: str = NO_COUNTERPART) -> UntranslatableError:
+        return refusal(self.node, why)
+
+
+Function: TypeAlias = Callable[[Call], str]
+"""What a function of polars is in SQL."""
 
 
 TRUE: Node = {"Literal": {"Scalar": {"Boolean": True}}}
@@ -204,7 +257,7 @@ def _literal(made: Translation, node: Node, _: Any) -> str:
 
 def _column(made: Translation, node: Node, name: str) -> str:
     made.kind(node)  # polars' own error, if there is none
-    return made.texts.get(name) or quoted_name(name)
+    return made.texts.get(name) or quoted(name)
 
 
 def _alias(made: Translation, _: Node, content: list[Any]) -> str:

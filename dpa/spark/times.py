@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
 
-from dpa.spark._rules import Function
-from dpa.spark._translation import Node, Translation, refusal
-from dpa.spark.literals import text
+from dpa.spark._literals import text
+from dpa.spark._translation import NO_COUNTERPART, Call, Function
 
 
-def local(made: Translation, node: Node) -> str:
+def local(of: Call) -> str:
     """A time as its calendar and clock show it where its time zone is."""
-    kind = made.kind(node)
-    zone = getattr(kind, "time_zone", None)
-    return made.sql(node) if zone is None else f"convert_timezone('{zone}', CAST({made.sql(node)} AS TIMESTAMP_NTZ))"
+    time, zone = of.sql(0), of.zone_of(0)
+    return time if zone is None else f"convert_timezone('{zone}', CAST({time} AS TIMESTAMP_NTZ))"
 
 
 def _part(form: str) -> Function:
-    def rule(made: Translation, node: Node, given: Sequence[Node], _: Any) -> str:
-        return made.cast(form.format(local(made, given[0])), node)
-
-    return rule
+    return lambda of: of.cast(form.format(local(of)))
 
 
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01'"
@@ -35,10 +28,6 @@ def since_epoch(time: str, zone: str | None) -> str:
     return f"timestampdiff(MICROSECOND, {_EPOCH}, {moment})"
 
 
-def _since_epoch(made: Translation, node: Node) -> str:
-    return since_epoch(made.sql(node), getattr(made.kind(node), "time_zone", None))
-
-
 _UNITS = {
     "us": 1,
     "ms": 10**3,
@@ -49,42 +38,41 @@ _UNITS = {
     "w": 7 * 86400 * 10**6,
 }
 
-_MONTHS = {"mo": "MONTH", "q": "QUARTER", "y": "YEAR"}
+_MONTHS = {"mo": ("MONTH", 1), "q": ("QUARTER", 3), "y": ("YEAR", 12)}
 
 _MONDAY = 4 * 86400 * 10**6
 """1970-01-05 in microseconds: weeks begin on Mondays."""
 
 
-def _every(made: Translation, node: Node) -> tuple[int, str]:
-    found = re.fullmatch(r"(-?\d+)(us|ms|s|m|h|d|w|mo|q|y)", str(made.value(node)))
+def _every(of: Call) -> tuple[int, str]:
+    found = re.fullmatch(r"(-?\d+)(us|ms|s|m|h|d|w|mo|q|y)", str(of.value(1)))
     if found is None:
-        raise refusal(node, "is a duration that has no counterpart in Spark that dpa knows")
+        raise of.refusal(f"is a duration that {NO_COUNTERPART}")
     return int(found[1]), found[2]
 
 
-def _without_zone(made: Translation, node: Node, given: Node) -> str:
-    if getattr(made.kind(given), "time_zone", None) not in (None, "UTC"):
-        raise refusal(node, "in a time zone has no counterpart in Spark that dpa knows")
-    return f"CAST({local(made, given)} AS TIMESTAMP_NTZ)"
+def _without_zone(of: Call) -> str:
+    if of.zone_of(0) not in (None, "UTC"):
+        raise of.refusal(f"in a time zone {NO_COUNTERPART}")
+    return f"CAST({local(of)} AS TIMESTAMP_NTZ)"
 
 
-def _truncated(made: Translation, node: Node, given: Sequence[Node], _: Any) -> str:
-    value, (number, unit) = _without_zone(made, node, given[0]), _every(made, given[1])
+def _truncated(of: Call) -> str:
+    value, (number, unit) = _without_zone(of), _every(of)
     if unit in _MONTHS:
         if number != 1:
-            raise refusal(node)
-        return made.cast(f"date_trunc('{_MONTHS[unit]}', {value})", node)
+            raise of.refusal()
+        return of.cast(f"date_trunc('{_MONTHS[unit][0]}', {value})")
     origin = f" - {_MONDAY}" if unit == "w" else ""
-    past = f"pmod({_since_epoch(made, given[0])}{origin}, {number * _UNITS[unit]})"
-    return made.cast(f"timestampadd(MICROSECOND, - {past}, {value})", node)
+    past = f"pmod({since_epoch(of.sql(0), of.zone_of(0))}{origin}, {number * _UNITS[unit]})"
+    return of.cast(f"timestampadd(MICROSECOND, - {past}, {value})")
 
 
-def _moved_by(made: Translation, node: Node, given: Sequence[Node], _: Any) -> str:
-    value, (number, unit) = _without_zone(made, node, given[0]), _every(made, given[1])
+def _moved_by(of: Call) -> str:
+    value, (number, unit) = _without_zone(of), _every(of)
     if unit in _MONTHS:
-        months = number * {"mo": 1, "q": 3, "y": 12}[unit]
-        return made.cast(f"({value} + make_ym_interval(0, {months}))", node)
-    return made.cast(f"timestampadd(MICROSECOND, {number * _UNITS[unit]}, {value})", node)
+        return of.cast(f"({value} + make_ym_interval(0, {number * _MONTHS[unit][1]}))")
+    return of.cast(f"timestampadd(MICROSECOND, {number * _UNITS[unit]}, {value})")
 
 
 _LETTERS = {
@@ -97,11 +85,12 @@ _LETTERS = {
     "y": "yy",
     "j": "DDD",
     "F": "yyyy-MM-dd",
+    "T": "HH:mm:ss",
+    "%": "%",
 }
-_LETTERS |= {"T": "HH:mm:ss", "%": "%"}
 
 
-def _format(made: Translation, node: Node, given: str) -> str:
+def _format(of: Call, given: str) -> str:
     """A format of `strftime` as one of Spark's."""
     found = ""
     for each in re.findall(r"%.|[^%]+", given):
@@ -110,30 +99,25 @@ def _format(made: Translation, node: Node, given: str) -> str:
         elif each[1] in _LETTERS:
             found += _LETTERS[each[1]]
         else:
-            raise refusal(node, f"has `{each}`, which has no counterpart in Spark that dpa knows")
+            raise of.refusal(f"has `{each}`, which {NO_COUNTERPART}")
     return text(found)
 
 
-def _formatted(made: Translation, node: Node, given: Sequence[Node], options: Any) -> str:
-    return f"date_format({local(made, given[0])}, {_format(made, node, options)})"
-
-
-def parsed(made: Translation, node: Node, given: Sequence[Node], options: Any) -> str:
-    kind, known = made.kind(node), options[1]
-    if known["format"] is None or not known["exact"] or getattr(kind, "time_zone", None):
-        raise refusal(node)
+def _parsed(of: Call) -> str:
+    known = of.options[1]
+    if known["format"] is None or not known["exact"] or getattr(of.kind, "time_zone", None):
+        raise of.refusal()
     word = "to_timestamp" if known["strict"] else "try_to_timestamp"
-    found = f"{word}({made.sql(given[0])}, {_format(made, node, known['format'])})"
-    return made.cast(f"CAST({found} AS TIMESTAMP_NTZ)", node)
+    return of.cast(f"CAST({word}({of.sql(0)}, {_format(of, known['format'])}) AS TIMESTAMP_NTZ)")
 
 
 def _total(micros: int) -> Function:
     """A duration in whole units, towards zero."""
 
-    def rule(made: Translation, node: Node, given: Sequence[Node], options: Any) -> str:
-        if options and options.get("fractional"):
-            raise refusal(node)
-        value = made.sql(given[0])
+    def rule(of: Call) -> str:
+        if of.options and of.options.get("fractional"):
+            raise of.refusal()
+        value = of.sql(0)
         parts = f"extract(DAY FROM {value}) * 86400 + extract(HOUR FROM {value}) * 3600"
         rest = f"extract(MINUTE FROM {value}) * 60 + extract(SECOND FROM {value})"
         return f"CAST(({parts} + {rest}) * 1000000 AS BIGINT) div {micros}"
@@ -141,12 +125,11 @@ def _total(micros: int) -> Function:
     return rule
 
 
-def _timestamp(made: Translation, node: Node, given: Sequence[Node], options: Any) -> str:
-    by = {"Microseconds": 1, "Milliseconds": 1000}.get(options)
-    zone = getattr(made.kind(given[0]), "time_zone", None)
-    if by is None or zone not in (None, "UTC"):
-        raise refusal(node)
-    value = _since_epoch(made, given[0])
+def _timestamp(of: Call) -> str:
+    by = {"Microseconds": 1, "Milliseconds": 1000}.get(of.options)
+    if by is None or of.zone_of(0) not in (None, "UTC"):
+        raise of.refusal()
+    value = since_epoch(of.sql(0), of.zone_of(0))
     return value if by == 1 else f"CAST(floor({value} / {by}BD) AS BIGINT)"
 
 
@@ -168,12 +151,13 @@ TIMES: dict[str, Function] = {
     "TemporalExpr.MonthStart": _part("date_trunc('MONTH', {})"),
     "TemporalExpr.Truncate": _truncated,
     "TemporalExpr.OffsetBy": _moved_by,
-    "TemporalExpr.ToString": _formatted,
+    "TemporalExpr.ToString": lambda of: f"date_format({local(of)}, {_format(of, of.options)})",
     "TemporalExpr.TimeStamp": _timestamp,
-    "TemporalExpr.TotalDays": _total(86400 * 10**6),
-    "TemporalExpr.TotalHours": _total(3600 * 10**6),
-    "TemporalExpr.TotalMinutes": _total(60 * 10**6),
-    "TemporalExpr.TotalSeconds": _total(10**6),
-    "TemporalExpr.TotalMilliseconds": _total(10**3),
-    "TemporalExpr.TotalMicroseconds": _total(1),
+    "TemporalExpr.TotalDays": _total(_UNITS["d"]),
+    "TemporalExpr.TotalHours": _total(_UNITS["h"]),
+    "TemporalExpr.TotalMinutes": _total(_UNITS["m"]),
+    "TemporalExpr.TotalSeconds": _total(_UNITS["s"]),
+    "TemporalExpr.TotalMilliseconds": _total(_UNITS["ms"]),
+    "TemporalExpr.TotalMicroseconds": _total(_UNITS["us"]),
+    "StringExpr.Strptime": _parsed,
 }

@@ -127,6 +127,7 @@ EXPORTED = {
         "generated_frame",
         "input_table",
         "load",
+        "quoted",
         "reads_in_place",
         "sample_rows",
         "sampled",

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from dpa.errors import TableError
+from dpa.spark._errors import quoted
 
 _NAMES: dict[Any, str] = {
     pl.Boolean: "BOOLEAN",
@@ -42,16 +43,12 @@ def name_of_type(kind: pl.DataType) -> str:
     if isinstance(kind, pl.List | pl.Array):
         return f"ARRAY<{name_of_type(kind.inner)}>"  # type: ignore[arg-type]
     if isinstance(kind, pl.Struct):
-        fields = (f"{quoted_name(field.name)}: {name_of_type(field.dtype)}" for field in kind.fields)  # type: ignore[arg-type]
+        fields = (f"{quoted(field.name)}: {name_of_type(field.dtype)}" for field in kind.fields)  # type: ignore[arg-type]
         return f"STRUCT<{', '.join(fields)}>"
     found = _NAMES.get(kind.base_type())
     if found is None:
         raise TableError(f"Spark has no type for {kind}")
     return found
-
-
-def quoted_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def text(value: str) -> str:
