@@ -23,6 +23,9 @@ from tempfile import gettempdir
 LOCK = ".lock"
 """The file in an owned directory whose lock the owner holds."""
 
+_LONGEST_PARENT = 20
+"""Characters of a directory for Ray's sockets, whose paths have at most 107, or 103 on a Mac."""
+
 DIGITS = 32
 """In a directory's name after its prefix, unless the path must be short."""
 
@@ -97,6 +100,11 @@ def users_directory(parent: str | None = None) -> Path:
     if there.st_mode & 0o077:
         path.chmod(0o700)
     return path
+
+
+def directory_for_sockets(parent: str) -> Path:
+    """As `users_directory`, or the one in `/tmp` where paths of sockets would be too long."""
+    return users_directory(parent if len(parent) <= _LONGEST_PARENT else "/tmp")
 
 
 def read_trusted(path: str | Path) -> bytes:

@@ -1,5 +1,5 @@
-"""A running job that is asked to change its tasks, or to end, from another process: by files where it has a Ray of its
-own, and by a named actor where it runs on a cluster."""
+"""A running job that is asked to change its tasks, or to end, from another process: by a socket of its
+process where it has a Ray of its own, and by a named actor where it runs on a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
 from dpa.routing.members import MOST_TASKS
 from dpa.runtime.cluster import ray_session
-from dpa.telemetry.mailbox import JobByFiles
+from dpa.telemetry.local_jobs import LocalJob
 from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import Status
 
@@ -35,7 +35,7 @@ class RunningJob:
         name: by which it can be found: that of the job, with the number of its process.
     """
 
-    def __init__(self, client: JobByFiles | NamedJob, address: str | None = None) -> None:
+    def __init__(self, client: LocalJob | NamedJob, address: str | None = None) -> None:
         self.name = client.name
         self._client, self._address = client, address
 
@@ -44,7 +44,7 @@ class RunningJob:
         """The running jobs, by name: those on the cluster at an address; None: those of this user on this machine that
         have a Ray of their own. Errors as of `connected`."""
         if address is None:
-            return [RunningJob(job) for job in JobByFiles.all()]
+            return [RunningJob(job) for job in LocalJob.all()]
         with connected(address):
             from dpa.runtime.named_jobs import NamedJob  # which imports Ray
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,7 @@ from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Placer
 from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
-from dpa.telemetry.mailbox import Mailbox
+from dpa.telemetry.local_jobs import Door
 
 if TYPE_CHECKING:
     from dpa.runtime.launch import Generations
@@ -70,8 +70,11 @@ class RayBackend:
             # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
             # as they begin, which are most of this package, come after.
             from dpa.runtime.launch import Generations
+            from dpa.runtime.named_jobs import NamedJob
 
-            with Generations(tasks, placer, self.job) as generations:
+            with Door() as door, Generations(tasks, placer, self.job) as generations:
+                if is_of_this_process():
+                    door.open(generations.name, NamedJob(generations.name).answer)
                 yield generations
 
 
@@ -90,8 +93,6 @@ class RayRunner:
         """Run a plan. ConfigError if there is no cluster at the address; JobFailedError if user code failed, processes
         died more often than the plan bears, or Ray did not start."""
         try:
-            generations = self._started.value()
-            with Mailbox(plan.name) if is_of_this_process() else nullcontext() as mailbox:
-                return generations.run(plan, hooks, mailbox)
+            return self._started.value().run(plan, hooks)
         finally:
             self._started.leave()

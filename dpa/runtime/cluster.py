@@ -15,7 +15,7 @@ from tempfile import gettempdir
 from typing import Any
 
 from dpa._util.disk import why
-from dpa._util.owned import users_directory
+from dpa._util.owned import directory_for_sockets
 from dpa._util.sharing import Shared, in_lasting_thread, own_environment
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa._util.streams import chosen_level
@@ -29,9 +29,6 @@ _MAX_PRESTARTED = 2
 """Worker processes that an embedded Ray starts before an actor needs one; with few cores, more only queue."""
 
 _CONNECT_SECONDS = 5.0
-
-_LONGEST_PARENT = 20
-"""Characters of a directory for Ray's sockets, whose paths have at most 107, or 103 on a Mac."""
 
 _USERS_TOKEN = Path("~/.ray/auth_token")
 
@@ -160,9 +157,8 @@ def keep_others_out() -> None:
 def rays_directory() -> str:
     """Where an embedded Ray has its logs and sockets. Ray lets everybody read and write there, so the place is one that
     only the user can enter. JobFailedError if there is none."""
-    parent = os.environ.get("RAY_TMPDIR") or gettempdir()
     try:
-        return str(users_directory(parent if len(parent) <= _LONGEST_PARENT else "/tmp") / "ray")
+        return str(directory_for_sockets(os.environ.get("RAY_TMPDIR") or gettempdir()) / "ray")
     except OSError as error:
         raise JobFailedError(f"Ray did not start: {error}") from None
 

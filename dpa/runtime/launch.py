@@ -22,21 +22,19 @@ from dpa.protocol.plan import Bear, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, Address
 from dpa.protocol.wire.events import CloseFeeds
-from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, Placer, TaskProcess
 from dpa.protocol.wire.relays import relays_for
 from dpa.runtime._kept_processes import Actor, KeptProcesses
 from dpa.runtime._machines import ENDED, Machines, Running
 from dpa.runtime.actors.actor import LoadBalancerActor, StageActor
-from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, Polled
+from dpa.runtime.actors.answers import TOO_LATE, Polled
 from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.actors.failures import failure, is_death
 from dpa.runtime.actors.relay import RelayActor
-from dpa.runtime.cluster import alive_nodes, is_of_this_process, require_alive
-from dpa.runtime.named_jobs import free_name, named, with_node_ids
+from dpa.runtime.cluster import require_alive
+from dpa.runtime.named_jobs import free_name, named
 from dpa.runtime.packed_plan import PackedPlan
-from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from dpa.checkpoints import CheckpointStore
@@ -98,7 +96,6 @@ class Launched:
         self,
         plan: RunPlan,
         hooks: RunHooks,
-        mailbox: Mailbox | None = None,
         store: CheckpointStore | None = None,
         machines: Machines | None = None,
     ) -> RunOutcome:
@@ -110,7 +107,7 @@ class Launched:
         self.begin(plan, store, hooks.bear)
         is_closed = False
         while True:
-            polled = self.poll(mailbox=mailbox)
+            polled = self.poll()
             assert polled.snapshot is not None
             for warning in polled.warnings:
                 hooks.warn(warning)
@@ -143,13 +140,11 @@ class Launched:
 
         self._processes[COORDINATOR] = bear(begun)
 
-    def poll(self, seconds: float = _POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
-        """What is new, after `seconds` or at the end of the job. Passes on the mailbox's requests and their answers.
-        Errors as of `begin`; JobCancelledError if a request asked for that."""
+    def poll(self, seconds: float = _POLL_SECONDS) -> Polled:
+        """What is new, after `seconds` or at the end of the job. Errors as of `begin`; JobCancelledError if a request
+        asked for that."""
         polled: Polled = self._asked(self.coordinator.poll.remote(seconds))
         self._processes |= polled.processes
-        if mailbox is not None:
-            self._pass_on(mailbox, polled)
         if polled.is_cancelled and (polled.error is None or polled.death is not None):
             raise JobCancelledError("cancelled by a request to the running job; nothing was published")
         return polled
@@ -225,22 +220,6 @@ class Launched:
         self._spares = {}
         return kept
 
-    def _pass_on(self, mailbox: Mailbox, polled: Polled) -> None:
-        if mailbox.waiting:
-            answers = self._asked(self.coordinator.answers.remote(mailbox.waiting))
-            for answer in answers:
-                mailbox.answer(answer)
-            if answers:
-                self.coordinator.forget.remote([answer.request for answer in answers])
-        if polled.snapshot is not None:
-            mailbox.tell(polled.snapshot, polled.processes, alive_nodes)
-        for request in mailbox.requests():
-            asked = with_node_ids(request)
-            if isinstance(asked, Answer):
-                mailbox.answer(asked)
-            else:
-                self.coordinator.ask.remote(asked)
-
     @staticmethod
     def _asked(call: ObjectRef) -> Any:
         try:
@@ -281,9 +260,9 @@ class Generations:
 
     def __init__(self, tasks: int, placer: Placer | None, job: str) -> None:
         """Start the actors of the first generation, for this number of tasks of stages. `placer` chooses their nodes;
-        None: Ray spreads them. On a Ray of others, requests find the coordinator by the `job`'s name."""
+        None: Ray spreads them. Requests find the coordinator by a name that is made of the `job`'s."""
         self._tasks, self._placer = tasks, placer
-        self._name = None if is_of_this_process() else free_name(job)
+        self.name = free_name(job)
         self._writes = False
         self._machines = Machines()
         self._machines.check()
@@ -298,7 +277,7 @@ class Generations:
         if self._writes:
             self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed
 
-    def run(self, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         """Run a plan to its end. JobFailedError if user code failed, or more processes died, one after the other, than
         the plan bears; JobCancelledError if a request asked for that; CheckpointError if checkpoints cannot be
         read."""
@@ -311,14 +290,14 @@ class Generations:
         newest = _newest(store, plan)
         while True:
             try:
-                self._wait(until, mailbox)
+                self._wait(until)
                 generation = replace(
                     plan,
                     generation=recoveries.generation,
                     tries=recoveries.suspects,
                     attempts_left=recoveries.attempts_left,
                 )
-                return self._launched.run(generation, hooks, mailbox, store, self._machines)
+                return self._launched.run(generation, hooks, store, self._machines)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
             for machine in self._machines.check():
@@ -332,17 +311,17 @@ class Generations:
                 raise JobFailedError(recoveries.in_words(), self._launched.last_events())
             until, waits = time.monotonic() + wait, recoveries.waits()
             try:
-                _tried(partial(self._replace, recoveries.generation, mailbox), waits)
+                _tried(partial(self._replace, recoveries.generation), waits)
             except ConfigError as error:
                 raise JobFailedError(f"{death.in_words()}; the job cannot be begun again: {error}") from error
             _tried(partial(hooks.restart, death), waits)
 
-    def _wait(self, until: float, mailbox: Mailbox | None) -> None:
+    def _wait(self, until: float) -> None:
         """Wait until a moment on the monotonic clock. JobCancelledError and TaskDiedError as of `Launched.poll`."""
         while (left := until - time.monotonic()) > 0:
-            self._launched.poll(min(left, _POLL_SECONDS), mailbox)
+            self._launched.poll(min(left, _POLL_SECONDS))
 
-    def _replace(self, generation: int, mailbox: Mailbox | None) -> None:
+    def _replace(self, generation: int) -> None:
         """Let the processes that live be of the next generation, start others for the dead, and end the rest."""
         dying = self._launched
         kept = dying.freed(generation, self._machines.avoided(), self._machines.lost)
@@ -353,14 +332,11 @@ class Generations:
             raise
         finally:
             kept.end_others()
-        if mailbox is not None:
-            for request in mailbox.waiting:
-                mailbox.answer(Answer(request, RESTARTED, refused=True))
         dying.wait_for_end(kept.taken)
 
     def _launch(self, generation: int, kept: KeptProcesses | None = None) -> Launched:
         placed = None if self._placer is None else self._placer(self._machines.usable())
-        return Launched(self._tasks, placed, None if self._name is None else named(self._name, generation), kept)
+        return Launched(self._tasks, placed, named(self.name, generation), kept)
 
 
 def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:

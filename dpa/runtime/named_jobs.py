@@ -1,5 +1,5 @@
-"""Requests to a job that runs on a cluster. Its coordinator is a named actor there, and everybody who can connect to
-the cluster, with its token if it has one, can ask it."""
+"""Requests to a running job. Its coordinator is a named actor, and everybody who can connect to its cluster, with the
+token if it has one, can ask it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any
 
 import ray
@@ -22,8 +23,8 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors.answers import RESTARTED
-from dpa.runtime.cluster import alive_nodes
-from dpa.telemetry.mailbox import run_names
+from dpa.runtime.cluster import alive_nodes, is_of_this_process
+from dpa.telemetry.local_jobs import LocalJob
 from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.tracker import Status
 
@@ -85,6 +86,10 @@ class NamedJob:
         except RayError:
             return None
 
+    def answer(self, request: Request | None) -> Status | Answer | None:
+        """The answer to a request, or without one the status."""
+        return self.status() if request is None else self.ask(request)
+
     def ask(self, request: Request) -> Answer:
         """Ask for something, and wait for the answer. ControlError if the job has ended."""
         asked, generation = with_node_ids(request), self._generation()
@@ -132,11 +137,14 @@ class NamedJob:
 
 
 def free_name(job: str) -> str:
-    """A name for a run of a job that no other run on the cluster has; or the one in the environment, once."""
+    """A name for a run of a job that no other run on the cluster has, or of this user on this machine where the job has
+    a Ray of its own; or the one in the environment, once."""
     if (given := os.environ.pop(RUN_NAME, None)) is not None:
         return given
-    taken = _generations()
-    return next(name for name in run_names(job) if name not in taken)
+    local = LocalJob.all() if is_of_this_process() else []
+    taken = {*_generations(), *(run.name for run in local)}
+    first = f"{job}-{os.getpid()}"
+    return next(name for name in chain([first], (f"{first}.{number}" for number in count(2))) if name not in taken)
 
 
 def named(name: str, generation: int) -> dict[str, str]:

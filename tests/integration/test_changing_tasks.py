@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("ray")
 @pytest.fixture(autouse=True)
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests run jobs meanwhile."""
-    monkeypatch.setattr("dpa.telemetry.mailbox.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("dpa.telemetry.local_jobs.runs_directory", lambda: tmp_path)
 
 
 ROWS, KEYS, SECONDS = 8_000, 40, 0.02
