@@ -32,9 +32,6 @@ _SIDES = ("result", "reference")
 
 _OTHER = {"result": "reference", "reference": "result"}
 
-_FEW = 2_000
-"""Most rows left of a table that are each compared with every one of the other."""
-
 _UNUSED = "\0"
 """How no name of a column ends."""
 
@@ -138,14 +135,12 @@ class _Matching:
 class _Bags:
     """The rows of two tables with the same columns, paired off within a tolerance. Raises IncomparableError.
 
-    A row is identified by its exact columns: neither floating nor nested. Rows of one identity are numbered in the
-    order of their other columns, and equal rows of one number are a pair. What is left is paired likewise by all
-    columns and, if a tolerance lets numbers differ, by the columns that are no numbers. If few rows are left, each is
-    tried with all others.
+    Rows are first paired by all columns, with numbers rounded to about the tolerance; among rows that agree, any pair
+    will do. What is left, because rounding put close numbers apart, is paired in order, among rows that agree in the
+    columns that no tolerance is for. A pair counts if the two rows are equal.
 
-    A pair is always equal, so tables of which no row is left are equal. The converse fails only where a coarse
-    tolerance makes one row equal to several that differ: with two or more inexact columns, or one of lists, another
-    choice of pairs might match more.
+    So tables of which no row is left are equal. The converse fails only where a coarse tolerance makes one row equal to
+    several that differ: with two or more inexact columns, or one of lists, another choice of pairs might match more.
     """
 
     def __init__(self, result: pa.Table, reference: pa.Table, tolerances: Mapping[str, float]) -> None:
@@ -159,22 +154,20 @@ class _Bags:
         self._exact = [name for name, kind in kinds.items() if not (kind.is_float() or kind.is_nested())]
         self._frames = {side: self._frame(side) for side in _SIDES}
         no_numbers = [name for name in self._exact if not (tolerances[name] and kinds[name].is_numeric())]
+        # Rows of no exact columns have nothing that says which two are meant to be one, unless there are no others.
+        are_alone = all(len(table) == 1 for table in self._tables.values())
+        shown_by = self._exact if self._exact or are_alone else [*kinds]
         rows = {side: frame["row"] for side, frame in self._frames.items()}
-        # The exact columns come first, as sentences name rows by them. A missing row shifts the pairs of its identity,
-        # which all columns mend. A number near another identity's is found by the columns that are no numbers.
-        for identity in (self._exact, [*kinds], no_numbers):
-            left = self._unequal(rows, identity)
-            rows = {side: left[side].drop_nulls() for side in _SIDES}
-            if left.is_empty():
-                break
-        # A row for two rows that their identity and number make a pair, were they equal; and one for each other row.
-        self._left = self._unequal(self._tried(rows), self._exact).sort(*map(_form, self._exact), "number")
+        for identity in ([*kinds], no_numbers, shown_by):
+            self._left = self._unequal(rows, identity)
+            rows = {side: self._left[side].drop_nulls() for side in _SIDES}
+        self._left = self._left.sort(*map(_form, shown_by), "number")
 
     def differences(self, shown: int) -> list[str]:
         """Describe the first `shown` rows that are left, in order, and count the others."""
         if self._left.is_empty():
             return []
-        left = self._distinct(self._apart(self._left))
+        left = self._distinct(self._left)
         pairs = left.select(_SIDES).head(shown).iter_rows()
         sentences = [sentence for here, there in pairs for sentence in self._about(here, there)]
         more = len(left) - shown
@@ -200,36 +193,6 @@ class _Bags:
         both = pairs.drop_nulls(_SIDES)
         return pl.concat([alone, both.filter(~_are_equal(self._columns, both, self._tolerances))])
 
-    def _tried(self, rows: dict[str, pl.Series]) -> dict[str, pl.Series]:
-        """Pair each row with the first that is equal, if few are left; returns the others."""
-        here, there = rows["result"], rows["reference"]
-        if max(len(here), len(there)) > _FEW:
-            return rows
-        alone = []
-        for row in here:
-            found = self._equal_to("result", row, "reference", there)
-            if found.is_empty():
-                alone.append(row)
-            else:
-                there = there.filter(there != found[0])
-        return {"result": pl.Series(alone, dtype=here.dtype), "reference": there}
-
-    def _equal_to(self, side: str, row: int, other: str, rows: pl.Series) -> pl.Series:
-        """Of `rows` of the table `other`, those equal to one row of the table `side`."""
-        for name, sides in self._columns.items():
-            values, value = sides[other].gather(rows), sides[side].gather([row]).new_from_index(0, len(rows))
-            here, there = (values, value) if other == "result" else (value, values)
-            rows = rows.filter(equal(name, here, there, self._tolerances[name]))
-        return rows
-
-    def _apart(self, left: pl.DataFrame) -> pl.DataFrame:
-        """Separate the rows of a pair, unless they have an identity or are the only rows there are."""
-        if self._exact or all(len(table) == 1 for table in self._tables.values()):
-            return left
-        nothing = pl.lit(None, left["result"].dtype)
-        apart = pl.concat([left.with_columns(nothing.alias(side)) for side in reversed(_SIDES)])
-        return apart.filter(pl.any_horizontal(pl.col(*_SIDES).is_not_null())).sort("number", maintain_order=True)
-
     def _distinct(self, left: pl.DataFrame) -> pl.DataFrame:
         """Drop all but the first of equal rows that are alone."""
         forms = [_form(name) for name in self._columns]
@@ -241,11 +204,10 @@ class _Bags:
         return left
 
     def _about(self, here: int | None, there: int | None) -> list[str]:
-        if there is None:
-            assert here is not None
-            return [self._about_alone("result", here)]
-        if here is None:
-            return [self._about_alone("reference", there)]
+        if here is None or there is None:
+            side, row = ("result", here) if here is not None else ("reference", there)
+            assert row is not None
+            return [self._about_alone(side, row)]
         subject = self._named("result", here, self._exact) if self._exact else "the row"
         sentences = []
         for name in self._columns:
@@ -259,15 +221,18 @@ class _Bags:
 
     def _about_alone(self, side: str, row: int) -> str:
         subject, other = self._named(side, row, self._columns), _OTHER[side]
-        counts = {each: len(self._equal_to(side, row, each, self._frames[each]["row"])) for each in _SIDES}
+        forms = [_form(name) for name in self._columns]
+        own = self._frames[side][[row]].select(forms)
+        counts = {
+            each: len(frame.join(own, on=forms, how="semi", nulls_equal=True)) if forms else len(frame)
+            for each, frame in self._frames.items()
+        }
         if not counts[other]:
             return f"{subject} is missing in the {other}"
-        if counts[side] > counts[other]:
-            times = " and ".join(
-                f"{'once' if count == 1 else f'{count:,} times'} in the {each}" for each, count in counts.items()
-            )
-            return f"{subject} occurs {times}"
-        return f"{subject} of the {side} is left over: each close row of the {other} is paired with another"
+        times = " and ".join(
+            f"{'once' if count == 1 else f'{count:,} times'} in the {each}" for each, count in counts.items()
+        )
+        return f"{subject} occurs {times}"
 
     def _named(self, side: str, row: int, names: Iterable[str]) -> str:
         """A row in a sentence: `row (symbol 'a', size 3)`."""
