@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ import pyarrow as pa
 from dpa.errors import TableError
 from dpa.sources.columns import only, require_columns
 from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
-from dpa.sources.paths import Location, data_files, locate, prefix_of, resolved
+from dpa.sources.paths import Location, data_files, resolved
 from dpa.sources.splits import Split, on_demand
 from dpa.sources.united import United, UnitedSplit, united
 
@@ -194,27 +193,6 @@ def file_table(
     locations = list({file.name: file for file in found}.values())
     with ThreadPoolExecutor(at_a_time) as pool:
         return FileTable(tuple(pool.map(of, locations)), allow_missing=allow_missing)
-
-
-@contextmanager
-def opened_again(path: str, size: int, what: str) -> Iterator[pa.NativeFile]:
-    """The file of a split, open for this block. TableError if it has not the bytes that it had, is gone, or cannot be
-    read; `what`: which part of it the split has."""
-    shown = prefix_of(path)
-    try:
-        location = locate(path)
-        with location.filesystem.open_input_file(location.path) as file:
-            if file.size() != size:
-                changed = f"it has {file.size():,} bytes now, and had {size:,}"
-                mend = "what is read in place must stay as it is"
-                raise TableError(f"{shown}: was changed while the job was running: {changed}; {mend}")
-            yield file
-    except FileNotFoundError:
-        why = "it was removed while the job was running, or the mapper's machine cannot see it"
-        raise TableError(f"{shown}: no such file: {why}") from None
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0].rstrip(". ")
-        raise TableError(f"{shown}: {what} cannot be read: {reason}") from None
 
 
 def _packed(groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:

@@ -9,7 +9,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from dpa.errors import DpaError, TableError
 from dpa.sources.columns import first_difference, listed
 from dpa.sources.feed import Feed, Page, never
-from dpa.sources.splits import NumberedSplit, Split, channel_of, memory_splits, unpickled
+from dpa.sources.splits import NumberedSplit, RestOfFile, Split, channel_of, memory_splits, unpickled
 
 _PAGE_SECONDS = 0.05
 _NOWHERE = b"nowhere"
@@ -30,7 +30,7 @@ checkpoints."""
 
 
 @dataclass(frozen=True)
-class ForeignSplit:
+class ForeignSplit(RestOfFile):
     """A split of a foreign feed, still pickled: only tasks that read must be able to import its module.
 
     Attributes:
@@ -45,9 +45,6 @@ class ForeignSplit:
     schema: pa.Schema | None = None
     skipped: int = 0
     channel: str = ""
-
-    def after(self, rows: int) -> ForeignSplit:
-        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         given = 0

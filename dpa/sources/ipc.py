@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.columns import only
-from dpa.sources.files import Reading, opened_again
+from dpa.sources.files import Reading
 from dpa.sources.paths import Location
+from dpa.sources.splits import RestOfFile, opened_again
 
 
 @dataclass(frozen=True)
-class IpcSplit:
+class IpcSplit(RestOfFile):
     """Record batches of one file.
 
     Attributes:
@@ -31,9 +32,6 @@ class IpcSplit:
     columns: tuple[str, ...] | None
     size: int
     skipped: int = 0
-
-    def after(self, rows: int) -> IpcSplit:
-        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         skipped = self.skipped

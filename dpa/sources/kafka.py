@@ -21,8 +21,7 @@ from dpa._util.outages import HERE, may_pass
 from dpa.errors import TableError
 from dpa.sources.columns import only, require_columns
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page, never, table_of
-from dpa.sources.records import Unread, Wrong, parsed, parsed_objects, plain_object
-from dpa.sources.splits import Gaps
+from dpa.sources.records import Gaps, Unread, Wrong, parsed, parsed_objects, plain_object
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

@@ -11,8 +11,8 @@ import csv
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
 from dpa.sources.feed import Feed, Page, never
-from dpa.sources.files import opened_again
 from dpa.sources.formats import COMPRESSED
 from dpa.sources.paths import Location, data_files, is_hidden, is_surely_local, prefix_of
 from dpa.sources.records import (
@@ -32,6 +31,7 @@ from dpa.sources.records import (
     PIECE_BYTES,
     SPACES,
     TEXT,
+    Gaps,
     LineBlock,
     LineFormat,
     Unread,
@@ -41,7 +41,7 @@ from dpa.sources.records import (
     ends_of,
     is_utf8,
 )
-from dpa.sources.splits import Gaps, Split
+from dpa.sources.splits import RecordsSplit, Split, changed, opened_again
 
 _SPLIT_BYTES = 8 * 2**20
 """Most bytes of a split, unless a single line has more. Polling the feed finds where splits begin."""
@@ -67,31 +67,10 @@ _NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff"
 
 
 @dataclass(frozen=True)
-class LinesSplit:
-    """Some lines of one file.
+class LinesSplit(RecordsSplit):
+    """Some lines of one file."""
 
-    Attributes:
-        names: all columns of a CSV file, in its order.
-        schema: the columns that may be read.
-        columns: those that are; None: all.
-        start, stop: the byte range.
-        size: the file's bytes when the split was made.
-        rows, skipped: records to read, and those before them.
-    """
-
-    path: str
     format: LineFormat
-    names: tuple[str, ...]
-    schema: pa.Schema
-    columns: tuple[str, ...] | None
-    start: int
-    stop: int
-    size: int
-    rows: int
-    skipped: int = 0
-
-    def after(self, rows: int) -> LinesSplit:
-        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     @property
     def has_gaps(self) -> bool:
@@ -100,7 +79,7 @@ class LinesSplit:
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records; `gaps` notes the lines without one."""
-        with opened_again(self.path, self.size, f"bytes {self.start:,} to {self.stop:,}") as file:
+        with opened_again(self.path, self.size, self.where) as file:
             lines = _read(file, self.start, self.stop - self.start, self.size)
             table = self._table(lines, file, gaps)
         yield from table.to_batches(max_chunksize=batch_rows)
@@ -113,8 +92,7 @@ class LinesSplit:
         else:
             table, wrong = self.format.parsed(block, records, self.names, self.schema, self.columns)
         if table.num_rows + len(wrong) != records:
-            why = f"it has other lines at bytes {self.start:,} to {self.stop:,}; what is read must stay as it is"
-            raise TableError(f"{prefix_of(self.path)}: was changed while the job was running: {why}")
+            raise changed(self.path, f"it has other lines at {self.where}")
         before = sum(place < self.skipped for place in wrong)
         for passed, place in enumerate(sorted(wrong)):
             start = self.start + int(block.spans[0][place])
@@ -169,13 +147,8 @@ class LinesFile:
                 yield from _cuts(ends, records, split_rows)
                 at = int(ends[-1])
 
-    @contextmanager
-    def _opened(self) -> Iterator[pa.NativeFile]:
-        try:
-            with self.location.filesystem.open_input_file(self.location.path) as file:
-                yield file
-        except OSError as error:
-            raise TableError(f"{prefix_of(self.location.name)}: cannot be read: {error}") from None
+    def _opened(self) -> AbstractContextManager[pa.NativeFile]:
+        return opened_again(self.location.name, self.size, "it")
 
     def split(self, start: int, stop: int, rows: int, columns: tuple[str, ...] | None) -> LinesSplit:
         """The split of these bytes, which hold `rows` records."""

@@ -8,7 +8,8 @@ block is checked first, and halved where a record is no plain one or the block d
 from __future__ import annotations
 
 import csv
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +48,43 @@ class Unread:
     data: bytes | None
     about: dict[str, Any]
     message: str
+
+
+class Gaps:
+    """Rows of a split that do not exist, such as a topic's offsets without a record. They count as read with the rows
+    before them, so that `after` continues after both.
+
+    Attributes:
+        unread: the passed records that could not be read, and their places among the split's rows; whoever handles them
+            takes them out.
+    """
+
+    def __init__(self) -> None:
+        self.unread: list[tuple[int, Unread]] = []
+        self._behind: list[int] = []
+        self._missing = [0]
+        self._records: deque[Unread | None] = deque()
+        self._read = 0
+
+    def note(self, rows: int, missing: int, unread: Unread | None = None) -> None:
+        """After the first `rows` rows that exist, `missing` do not; `unread`: the record of one."""
+        self._behind.append(rows)
+        self._missing.append(self._missing[-1] + missing)
+        self._records.append(unread)
+
+    def before(self, row: int) -> int:
+        """How many are missing before a row, by its number among those that exist."""
+        return self._missing[bisect_right(self._behind, row)]
+
+    def passed(self, rows: int) -> int:
+        """How many are missing after the rows read so far, up to and with `rows` more."""
+        self._read += rows
+        first, stop = len(self._behind) - len(self._records), bisect_right(self._behind, self._read)
+        for place in range(first, stop):
+            record = self._records.popleft()
+            if record is not None:
+                self.unread.append((self._behind[place] + self._missing[place], record))
+        return self._missing[stop] - self._missing[first]
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ import pyarrow as pa
 from dpa._util.inference import as_type, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only, require_columns
-from dpa.sources.files import FileTable, Reading, opened_again
+from dpa.sources.files import FileTable, Reading
 from dpa.sources.formats import COMPRESSED
 from dpa.sources.paths import Location, prefix_of
 from dpa.sources.records import BOM, NEWLINE, LineFormat
-from dpa.sources.splits import Scan
+from dpa.sources.splits import RecordsSplit, Scan, opened_again, unreadable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -152,38 +152,15 @@ class ScanFormat:
 
 
 @dataclass(frozen=True)
-class ScanSplit:
-    """Some records of one file.
+class ScanSplit(RecordsSplit):
+    """Some records of one file, all of which are read."""
 
-    Attributes:
-        path: local path or URI; every mapper's machine must be able to open it.
-        format: of the file.
-        names: all columns of CSV, in its order.
-        schema: the columns that may be read.
-        columns: those that are; None: all.
-        start, stop: the byte range, after decompression.
-        size: the file's bytes when the split was made.
-        rows, skipped: records to read, and those before them.
-    """
-
-    path: str
     format: ScanFormat
-    names: tuple[str, ...]
-    schema: pa.Schema
-    columns: tuple[str, ...] | None
-    start: int
-    stop: int
-    size: int
-    rows: int
-    skipped: int = 0
-
-    def after(self, rows: int) -> ScanSplit:
-        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         skipped, wanted = self.skipped, only(self.schema, self.columns)
         for block in self._blocks():
-            with _blaming(self.path, self.format, self._where):
+            with _blaming(self.path, self.format, self.where):
                 rows = _rows(self.format.parsed(block, self.names, self.schema), wanted or self.schema)
             yield from rows.select(wanted.names).slice(skipped).to_batches(max_chunksize=batch_rows)
             skipped = max(0, skipped - rows.num_rows)
@@ -196,12 +173,8 @@ class ScanSplit:
         rows = self.format.parsed(b"".join(self._blocks()), self.names, self.schema)
         return Scan(rows.select(wanted.names), wanted, self.skipped, (self.rows,))
 
-    @property
-    def _where(self) -> str:
-        return f"bytes {self.start:,} to {self.stop:,}"
-
     def _blocks(self) -> Iterator[bytes]:
-        with opened_again(self.path, self.size, self._where) as file:
+        with opened_again(self.path, self.size, self.where) as file:
             stream = _unpacked(self.path, file)
             stream.seek(self.start) if stream is file else stream.read(self.start)
             yield from self.format.blocks(stream, self.stop - self.start)
@@ -337,5 +310,4 @@ def _blaming(path: str, form: ScanFormat, where: str) -> Iterator[None]:
     try:
         yield
     except (PolarsError, csv.Error, UnicodeDecodeError) as error:
-        reason = str(error).partition("\n")[0].rstrip(". ")
-        raise TableError(f"{prefix_of(path)}: {where} cannot be read as {form.name}: {reason}") from None
+        raise unreadable(path, where, error, f" as {form.name}") from None

@@ -4,20 +4,19 @@ Arrow table in memory. Feeds make splits, and backends read them, without Spark.
 from __future__ import annotations
 
 import pickle
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.columns import first_difference
-from dpa.sources.records import Unread
+from dpa.sources.paths import locate, prefix_of
+from dpa.sources.records import Gaps
 
 if TYPE_CHECKING:
     import polars as pl
@@ -114,43 +113,6 @@ def on_demand(split: Split, batch_rows: int) -> Iterator[pa.RecordBatch]:
     return batches
 
 
-class Gaps:
-    """Rows of a split that do not exist, such as a topic's offsets without a record. They count as read with the rows
-    before them, so that `after` continues after both.
-
-    Attributes:
-        unread: the passed records that could not be read, and their places among the split's rows; whoever handles them
-            takes them out.
-    """
-
-    def __init__(self) -> None:
-        self.unread: list[tuple[int, Unread]] = []
-        self._behind: list[int] = []
-        self._missing = [0]
-        self._records: deque[Unread | None] = deque()
-        self._read = 0
-
-    def note(self, rows: int, missing: int, unread: Unread | None = None) -> None:
-        """After the first `rows` rows that exist, `missing` do not; `unread`: the record of one."""
-        self._behind.append(rows)
-        self._missing.append(self._missing[-1] + missing)
-        self._records.append(unread)
-
-    def before(self, row: int) -> int:
-        """How many are missing before a row, by its number among those that exist."""
-        return self._missing[bisect_right(self._behind, row)]
-
-    def passed(self, rows: int) -> int:
-        """How many are missing after the rows read so far, up to and with `rows` more."""
-        self._read += rows
-        first, stop = len(self._behind) - len(self._records), bisect_right(self._behind, self._read)
-        for place in range(first, stop):
-            record = self._records.popleft()
-            if record is not None:
-                self.unread.append((self._behind[place] + self._missing[place], record))
-        return self._missing[stop] - self._missing[first]
-
-
 @dataclass(frozen=True)
 class GappedRows:
     """The rows of such a split that exist; `gaps` has the others, as far as it has been read."""
@@ -177,8 +139,82 @@ def whole(split: Split) -> Split:
     return replace(split, **{name: value for name, value in all_of.items() if hasattr(split, name)})  # type: ignore[type-var]
 
 
+@contextmanager
+def opened_again(path: str, size: int, what: str) -> Iterator[pa.NativeFile]:
+    """The file of a split, open for this block. TableError if it has not the bytes that it had, is gone, or cannot be
+    read; `what`: which part of it the split has."""
+    try:
+        location = locate(path)
+        with location.filesystem.open_input_file(location.path) as file:
+            if file.size() != size:
+                raise changed(path, f"it has {file.size():,} bytes now, and had {size:,}")
+            yield file
+    except FileNotFoundError:
+        why = "it was removed while the job was running, or the mapper's machine cannot see it"
+        raise TableError(f"{prefix_of(path)}: no such file: {why}") from None
+    except _UNREADABLE as error:
+        raise unreadable(path, what, error) from None
+
+
+def changed(path: str, how: str) -> TableError:
+    """A file is not what it was when the split was made."""
+    mend = "what is read in place must stay as it is"
+    return TableError(f"{prefix_of(path)}: was changed while the job was running: {how}; {mend}")
+
+
+def unreadable(path: str, what: str, error: Exception, form: str = "") -> TableError:
+    """`what` of a file cannot be read, in some form."""
+    reason = str(error).partition("\n")[0].rstrip(". ")
+    return TableError(f"{prefix_of(path)}: {what} cannot be read{form}: {reason}")
+
+
+SplitT = TypeVar("SplitT", bound="RestOfFile")
+
+
+class RestOfFile:
+    """What is left of a split of a file: `rows` to read, and the `skipped` ones before them."""
+
+    rows: int
+    skipped: int
+
+    def after(self: SplitT, rows: int) -> SplitT:
+        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class ParquetSplit:
+class RecordsSplit(RestOfFile):
+    """Some records of one file, which a range of its bytes holds.
+
+    Attributes:
+        path: local path or URI; every mapper's machine must be able to open it.
+        format: of the file.
+        names: all columns of CSV, in its order.
+        schema: the columns that may be read.
+        columns: those that are; None: all.
+        start, stop: the byte range, after decompression.
+        size: the file's bytes when the split was made.
+        rows, skipped: records to read, and those before them.
+    """
+
+    path: str
+    format: Any
+    names: tuple[str, ...]
+    schema: pa.Schema
+    columns: tuple[str, ...] | None
+    start: int
+    stop: int
+    size: int
+    rows: int
+    skipped: int = 0
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"bytes {self.start:,} to {self.stop:,}"
+
+
+@dataclass(frozen=True)
+class ParquetSplit(RestOfFile):
     """Row groups of one Parquet file, read in place.
 
     Attributes:
@@ -198,9 +234,6 @@ class ParquetSplit:
     schema: pa.Schema
     size: int
     skipped: int = 0
-
-    def after(self, rows: int) -> ParquetSplit:
-        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         with self._opened() as file:
@@ -229,35 +262,19 @@ class ParquetSplit:
         """The file, if it is still the one that was split; row groups are fetched whole if `ahead`, else only as far as
         rows are taken."""
         import pyarrow.parquet as pq
-        from pyarrow import fs
 
-        try:
-            filesystem, path = (
-                fs.FileSystem.from_uri(self.path) if "://" in self.path else (fs.LocalFileSystem(), self.path)
+        with opened_again(self.path, self.size, "the file") as source:
+            footer = pq.read_metadata(source)
+            if (difference := self._difference(footer)) is not None:
+                raise changed(self.path, difference)
+            dictionary, buffer = list(self.dictionary) or None, 0 if ahead else _BUFFER_BYTES
+            file = pq.ParquetFile(
+                source, metadata=footer, read_dictionary=dictionary, pre_buffer=ahead, buffer_size=buffer
             )
-            with filesystem.open_input_file(path) as source:
-                footer = pq.read_metadata(source)
-                if (difference := self._difference(footer, source.size())) is not None:
-                    changed = f"was replaced while the job was running: {difference} ({self._place})"
-                    raise TableError(f"{self.path}: {changed}")
-                dictionary = list(self.dictionary) or None
-                buffer = 0 if ahead else _BUFFER_BYTES
-                file = pq.ParquetFile(
-                    source, metadata=footer, read_dictionary=dictionary, pre_buffer=ahead, buffer_size=buffer
-                )
-                try:
-                    yield file
-                except _UNREADABLE as error:
-                    raise self._unreadable(self._unreadable_group(file), error) from None
-        except FileNotFoundError:
-            why = "it was removed while the job was running, or the mapper's machine cannot see it"
-            raise TableError(f"{self.path}: no such file: {why} ({self._place})") from None
-        except _UNREADABLE as error:
-            raise self._unreadable("the file", error) from None
-
-    def _unreadable(self, what: str, error: Exception) -> TableError:
-        reason = str(error).partition("\n")[0].rstrip(". ")
-        return TableError(f"{self.path}: {what} cannot be read: {reason} ({self._place})")
+            try:
+                yield file
+            except _UNREADABLE as error:
+                raise unreadable(self.path, self._unreadable_group(file), error) from None
 
     def _left(self, file: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that are not skipped; row groups skipped as a whole are not read."""
@@ -277,31 +294,18 @@ class ParquetSplit:
             skipped -= rows[groups.pop(0)]
         return skipped, groups
 
-    @property
-    def _place(self) -> str:
-        first, last = self.row_groups[0], self.row_groups[-1]
-        return f"the split has row group {first}" if first == last else f"the split has row groups {first} to {last}"
-
     def _read(self, file: pq.ParquetFile, row_groups: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
         columns = None if self.columns is None else list(self.columns)
         yield from file.iter_batches(batch_size=batch_rows, row_groups=list(row_groups), columns=columns)
 
-    def _difference(self, footer: pq.FileMetaData, size: int) -> str | None:
+    def _difference(self, footer: pq.FileMetaData) -> str | None:
         """How the file differs from the one that was split; None if its footer shows nothing."""
-        groups = footer.num_row_groups
-        if max(self.row_groups) >= groups:
-            return f"it has {groups} row groups now"
-        rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
-        if rows != self.skipped + self.rows:
-            return f"the split's row groups have {rows:,} rows now, and had {self.skipped + self.rows:,}"
+        known = [footer.row_group(group).num_rows for group in self.row_groups if group < footer.num_row_groups]
+        if len(known) < len(self.row_groups) or sum(known) != self.skipped + self.rows:
+            return "it has other row groups now"
         now = pa.schema([field for field in footer.schema.to_arrow_schema() if field.name in self.schema.names])
-        changed = first_difference(self.schema, now)
-        if changed is not None:
-            name, before, here = changed
-            return f"the column {name!r} is {here} now, and was {before}"
-        if self.size != size:
-            return f"it has {size:,} bytes now, and had {self.size:,}"
-        return None
+        found = first_difference(self.schema, now)
+        return None if found is None else f"the column {found[0]!r} is {found[2]} now, and was {found[1]}"
 
     def _unreadable_group(self, file: pq.ParquetFile) -> str:
         """The row group that cannot be read, found by reading one at a time."""

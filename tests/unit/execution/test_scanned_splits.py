@@ -305,5 +305,5 @@ def test_a_file_that_was_replaced_is_an_error(tmp_path: Path) -> None:
     [split] = parquet_table([written(tmp_path, pa.table({"key": ["a"], "value": [1]}))]).splits(100)
     written(tmp_path, pa.table({"key": ["a", "b"], "value": [1, 2]}))
 
-    with pytest.raises(TableError, match="was replaced while the job was running"):
+    with pytest.raises(TableError, match="was changed while the job was running"):
         list(scanned(Emission((map_task(None, Count(), combine=True),)), split))

@@ -8,7 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.sources.splits import FirstRows, Gaps, MemorySplit, whole
+from dpa.sources.records import Gaps
+from dpa.sources.splits import FirstRows, MemorySplit, whole
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from dpa.protocol.wire.events import StepDone
 from dpa.protocol.wire.instructions import CloseSplit, NextStep, OpenSplit
 from dpa.sources.feed import NumberedFeed, table_of
 from dpa.sources.kafka import KafkaFeed, KafkaSplit, RecordFormat
-from dpa.sources.splits import Gaps, NumberedSplit, channel_of
+from dpa.sources.records import Gaps
+from dpa.sources.splits import NumberedSplit, channel_of
 from dpa.testing import LocalBackend
 
 TEXT = RecordFormat(key="string", value="string")

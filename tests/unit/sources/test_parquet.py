@@ -1,4 +1,5 @@
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,9 +230,7 @@ def test_a_damaged_row_group_is_named_with_its_file_and_split(tmp_path, split_ro
     damage(file, 4)
     splits = parquet_splits([str(file)], split_rows=split_rows)
     split = next(split for split in splits if 4 in split.row_groups)
-    place = "row groups 0 to 9" if split_rows == 1000 else "row group 4"
-    message = rf"^{file}: row group 4 cannot be read: Corrupt snappy compressed data \(the split has {place}\)$"
-    with pytest.raises(TableError, match=message):
+    with pytest.raises(TableError, match=rf"^{file}: row group 4 cannot be read: Corrupt snappy compressed data$"):
         ids([split])
     if split_rows == 10:
         assert len(ids(other for other in splits if other != split)) == 90
@@ -242,6 +241,20 @@ def other_values(file: Path) -> None:
     write(file, start=2**40)
 
 
+def padded(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """The change, and before the data as many bytes as make the file as large as it was."""
+
+    def changed(file: Path) -> None:
+        size = file.stat().st_size
+        change(file)
+        content = file.read_bytes()
+        assert len(content) < size
+        footer = int.from_bytes(content[-8:-4], "little") + 8
+        file.write_bytes(content[:-footer] + bytes(size - len(content)) + content[-footer:])
+
+    return changed
+
+
 def without_words(file: Path) -> None:
     pq.write_table(pa.table({"id": range(100)}), file, row_group_size=10)
 
@@ -250,24 +263,21 @@ def without_words(file: Path) -> None:
     ("change", "message"),
     [
         (lambda file: file.unlink(), r"no such file: it was removed while the job was running, or"),
-        (lambda file: file.write_bytes(b""), r"the file cannot be read: Parquet file size is 0 bytes"),
-        (lambda file: file.write_bytes(file.read_bytes()[:-99]), r"the file cannot be read: Parquet magic bytes"),
-        (lambda file: write(file, rows=30), r"was replaced while the job was running: it has 3 row groups now"),
-        (lambda file: write(file, rows=90, row_group=9), r"was replaced .*: the split's row groups have 45 rows now"),
-        (lambda file: write(file, id=pa.array(["1"] * 100)), r"was replaced .*: the column 'id' is string now"),
-        (
-            lambda file: pq.write_table(pa.table({"id": range(100)}), file, row_group_size=10),
-            r"was .*'word' is missing now",
-        ),
-        (other_values, r"was replaced .*: it has [\d,]+ bytes now, and had [\d,]+"),
+        (lambda file: file.write_bytes(b""), r"was changed while the job was running: it has 0 bytes now"),
+        (lambda file: file.write_bytes(bytes(file.stat().st_size)), r"the file cannot be read: Parquet magic bytes"),
+        (padded(lambda file: write(file, rows=30)), r"was changed .*: it has other row groups now"),
+        (padded(lambda file: write(file, rows=90, row_group=9)), r"was changed .*: it has other row groups now"),
+        (padded(lambda file: write(file, id=pa.array(["1"] * 100))), r"was changed .*: the column 'id' is string now"),
+        (padded(without_words), r"was .*'word' is missing now"),
+        (other_values, r"was changed .*: it has [\d,]+ bytes now, and had [\d,]+"),
     ],
-    ids=["removed", "emptied", "truncated", "groups", "rows", "type", "column", "values"],
+    ids=["removed", "emptied", "damaged", "groups", "rows", "type", "column", "values"],
 )
 def test_a_file_that_is_not_what_it_was_when_splits_were_made_is_named(tmp_path, change, message) -> None:
     file = write(tmp_path / "a.parquet")
     split = parquet_splits([str(file)], split_rows=50, dictionary=["word"])[1]
     change(file)
-    with pytest.raises(TableError, match=rf"^{file}: {message}.* \(the split has row groups 5 to 9\)$") as error:
+    with pytest.raises(TableError, match=rf"^{file}: {message}") as error:
         ids([split])
     assert "\n" not in str(error.value)
 

@@ -19,8 +19,8 @@ from dpa.sources import lines
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import RecordFormat
 from dpa.sources.lines import LineFormat
-from dpa.sources.records import LineBlock
-from dpa.sources.splits import Gaps, Split
+from dpa.sources.records import Gaps, LineBlock
+from dpa.sources.splits import Split
 from dpa.sources.watched import WatchedFiles
 
 NOW = 1_000

@@ -47,5 +47,5 @@ def test_the_rest_of_a_file_that_was_replaced_is_not_read(tmp_path: Path) -> Non
     pq.write_table(pa.table({"id": range(ROWS)}), file)
     [split] = parquet_table([str(file)]).splits(ROWS)
     pq.write_table(pa.table({"id": range(ROWS - 10)}), file)
-    with pytest.raises(TableError, match="row groups have 90 rows now, and had 100"):
+    with pytest.raises(TableError, match=r"was changed while the job was running: it has .* bytes now"):
         ids(split.after(10))

@@ -124,7 +124,7 @@ def test_lines_are_counted_no_further_where_that_is_interrupted_or_a_file_is_cut
         replace(table, files=table.files[::-1]).poll(1)
     assert 0 < len(counted) < 8, "of 10 parts"
     file.write_text("a line\n" * 100 + "b")
-    with pytest.raises(TableError, match="it ends at byte 701, and had 1,000"):
+    with pytest.raises(TableError, match="it has 701 bytes now, and had 1,000"):
         table.poll(1_000)
 
 
