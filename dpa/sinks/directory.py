@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 from dpa._util.disk import is_of_file_system, sync, why
 from dpa._util.signals import interrupts_held
 from dpa.errors import DpaError, JobFailedError, PlaceTakenError, TableError
-from dpa.sinks._layout import PLAIN, FileLayout, Parts, columns_in, names_in, rows_in
+from dpa.sinks._layout import FileSink, Parts, columns_in, names_in, rows_in
 from dpa.sinks._replacement import (
     MARK,
     Replacement,
@@ -24,14 +23,14 @@ from dpa.sinks._replacement import (
     settle_abandoned,
     shown,
 )
-from dpa.sinks.sink import Newest, Sink, SinkContext
+from dpa.sinks.sink import Newest
 from dpa.storage import Files, Purpose, files_at
 
 COLUMNS = "# columns "
 """Begins the line of `_job.yaml` that says the columns of a result whose files do not say all of them."""
 
 
-class ResultDirectory(Sink):
+class ResultDirectory(FileSink):
     """A directory of files. A job is refused while another uses the directory. If the result cannot be put there, or
     something else came there meanwhile, the earlier content stays.
 
@@ -39,34 +38,13 @@ class ResultDirectory(Sink):
         staging: where tasks write their files; None before `begin`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        mode: str = "error",
-        *,
-        section: str = "output",
-        mark: Callable[[], str] = str,
-        private: bool = False,
-        layout: FileLayout = PLAIN,
-    ) -> None:
-        """A result at `path`.
-
-        Args:
-            mode: `overwrite` replaces the result of an earlier job; `error` requires an empty or missing directory.
-            section: where a job file has these, for messages.
-            mark: returns the text of the file `_job.yaml` beside the result.
-            private: whether only the owner may read what is staged.
-            layout: how rows lie in files.
-        """
-        self.know(SinkContext(uuid.uuid4().hex))
+    def __init__(self, path: str, mode: str = "error", *, private: bool = False, **options: Any) -> None:
+        """A result at `path`; `private`: only the owner may read what is staged. Else as a `FileSink`."""
+        super().__init__(mode, **options)
         self.staging: str | None = None
         self._given = path
         self._path = Path(path).absolute()
-        self._mode = mode
-        self._section = section
-        self._text = mark
         self._private = private
-        self._layout = layout
         self._columns: str | None = None
         self._replacement: Replacement | None = None
 
@@ -76,9 +54,6 @@ class ResultDirectory(Sink):
     @property
     def place(self) -> str:
         return str(self._path)
-
-    def expect(self, columns: pa.Schema) -> None:
-        self._layout.check(columns)
 
     def check(self) -> None:
         target = self._path.resolve()

@@ -14,7 +14,7 @@ import itertools
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -27,10 +27,19 @@ from dpa._util import lines
 from dpa.errors import PlaceTakenError, TableError
 from dpa.execution.publishing import latest
 from dpa.routing.keys import names_of
-from dpa.sinks._layout import PLAIN, FileLayout, Parts, columns_in, names_in, rows_in
-from dpa.sinks._part_files import PART, begin_of, table_in, with_epochs
+from dpa.sinks._layout import (
+    PART,
+    FileSink,
+    Parts,
+    begin_of,
+    columns_in,
+    names_in,
+    rows_in,
+    table_in,
+    with_epochs,
+)
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import Newest, Sink, SinkContext, together
+from dpa.sinks.sink import Newest, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -49,25 +58,13 @@ _PUT_SECONDS = 30.0
 _PURPOSE = Purpose("results", TableError, TableError)
 
 
-class ResultFiles(Sink):
+class ResultFiles(FileSink):
     """Readers that go by the manifest see the old result or the new one. Files of another kind are never removed."""
 
-    def __init__(
-        self,
-        uri: str,
-        mode: str = "error",
-        *,
-        section: str = "output",
-        mark: Callable[[], str] = str,
-        layout: FileLayout = PLAIN,
-    ) -> None:
-        """A result at a URI, or in a directory; the other arguments are those of a `ResultDirectory`."""
-        self.know(SinkContext(uuid.uuid4().hex))
+    def __init__(self, uri: str, mode: str = "error", **options: Any) -> None:
+        """A result at a URI, or in a directory; else as a `FileSink`."""
+        super().__init__(mode, **options)
         self._objects = objects_at(uri)
-        self._mode = mode
-        self._section = section
-        self._text = mark
-        self._layout = layout
         self._writer = ""
         self._large: set[str] = set()
         self._lock = ExitStack()
@@ -93,9 +90,6 @@ class ResultFiles(Sink):
     @property
     def _life(self) -> str:
         return "" if self.publishes is None or self.with_checkpoints else self._writer
-
-    def expect(self, columns: pa.Schema) -> None:
-        self._layout.check(columns)
 
     def check(self) -> None:
         self._objects.check()

@@ -20,7 +20,7 @@ from dpa._util.lines import Line
 from dpa.checkpoints import FileRef, Manifest
 from dpa.errors import CheckpointError, TableError
 from dpa.protocol.published import is_ahead
-from dpa.sinks import _part_files, objects
+from dpa.sinks import _layout, objects
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._kafka import KafkaTopic
 from dpa.sinks._layout import FileLayout
@@ -221,7 +221,7 @@ def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_p
 
 def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    monkeypatch.setattr(_part_files, "_MOST_EPOCHS", 4)
+    monkeypatch.setattr(_layout, "_MOST_EPOCHS", 4)
     job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, epoch)
