@@ -93,7 +93,13 @@ class Aggregation(BatchReducer):
         )
 
     def check_values(self, values: pa.Schema) -> None:
-        self.result_of(to_frame(no_rows(values)).schema)
+        rows = to_frame(no_rows(values))
+        if not any(rows.schema.get(name) == pl.Null for name in self.reads):
+            self.result_of(rows.schema)
+            return
+        for label, part in self._parts.items():  # null stands for a type that is not known yet
+            with self._naming(self._first_in[label], rows.schema):
+                rows.select(set(part.of.meta.root_names()))
 
     def result_of(self, values: pl.Schema) -> pl.Schema:
         """The result columns of rows with these. Raises ConfigError as `partials`, or where a type does not fit."""

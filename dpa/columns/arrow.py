@@ -117,7 +117,8 @@ def _bytes_of(column: pa.Array) -> pa.Array:
 
 
 def _carried(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.offset and "fixed_size_list" in str(kind):  # polars takes the nulls of a slice for those of the whole
+    if (column.offset or column.null_count) and "fixed_size_list" in str(kind):
+        # polars takes the nulls of a slice for those of the whole
         column = column.take(pa.array(range(len(column)), pa.int64()))
     return as_type(column, kind)
 

@@ -204,11 +204,18 @@ class Columns:
         operators = [each for each in step.receiver.operators if each.kind is RowKind.WINDOW or each.query]
         for feed in step.feeds if operators else ():
             known = self._taken(step, feed) if self._are_known([feed]) else None
-            for operator in operators if known is not None else ():
+            if known is None or (pa.null() in known.types and self._has_functions_of_keys):
+                continue
+            for operator in operators:
                 try:
                     call_on_batch(operator, no_rows(known))
                 except ExecutorError as error:
                     raise ConfigError(_without_place(error), step.at(step.word)) from None
+
+    @property
+    def _has_functions_of_keys(self) -> bool:
+        """Whether null may stand for the type of keys that a function makes, which later steps take."""
+        return any(feed.keying.function is not None for step in self._steps for feed in step.feeds)
 
     def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
         if step.config.agg is not None and step.config.value is None and feed.keying.mapper is None:

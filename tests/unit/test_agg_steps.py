@@ -252,6 +252,28 @@ def test_columns_and_types_are_known_before_there_are_rows() -> None:
     assert str(kinds["one"]).split() == ["best:", "double"]
 
 
+def test_aggregates_of_columns_whose_types_are_known_only_from_files_are_not_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"paid": [True, False, True], "who": ["a", "bc", "a"]}), tmp_path / "in.parquet")
+    made = Flow("orders")
+    first = made.read(tmp_path / "in.parquet").key_by("paid").agg(most="max(who)", name="first")
+    first.key_by(None).agg(
+        n=pl.col("most").filter(pl.col("paid")).count(), longest=pl.col("most").str.len_chars().max()
+    )
+    assert made.run(backend=LocalBackend()).table().to_pylist() == [{"n": 1, "longest": 2}]
+    wrong = made.read(tmp_path / "in.parquet").key_by("paid").agg(most="max(who)", name="again")
+    wrong.key_by(None).agg(n=pl.col("mast").str.len_chars().max(), name="wrong")
+    with pytest.raises(ConfigError, match=r"wrong\.agg\.n: .*there is no column 'mast'.*did you mean 'most'\?"):
+        made.run(backend=LocalBackend())
+
+
+def test_expressions_work_on_keys_that_a_function_makes() -> None:
+    made = Flow("orders")
+    counts = made.read(ORDERS).key_by(lambda row: f"{row['country']}!").agg(n=pl.len())
+    counts.with_columns(size=pl.col("key").str.len_chars()).filter("starts_with(key, 'N')").select("size", "n")
+    found = made.run(backend=LocalBackend()).table().to_pylist()
+    assert found == [{"size": 5, "n": ORDERS["country"].null_count()}]
+
+
 def test_only_the_columns_that_aggregates_need_are_sent() -> None:
     made = flow()
     [step] = [step for step in made.job().spec.steps if step.name == "by_country"]
