@@ -59,10 +59,11 @@ class JobFile:
 
     @cached_property
     def stages(self) -> Mapping[str, StepConfig]:
-        """By name. ConfigError if there is none, or a job of one mapper and one reducer lacks its input or its
-        reducer."""
+        """By name, each of one operation. ConfigError if there is none, or a job of one mapper and one reducer lacks
+        its input or its reducer."""
         if self.config.stages:
-            return self.config.stages
+            steps = self.config.stages.items()
+            return {part: config for name, step in steps for part, config in step.parts(name).items()}
         if "stages" in self.config.model_fields_set:
             raise self.error("stages", "there is no step: a graph has one that reads, and others that take its rows")
         if self.config.input is None:
@@ -74,7 +75,7 @@ class JobFile:
 
     def at(self, step: str, key: str) -> str:
         """The path of a step's key, as the job file writes it."""
-        return f"stages.{step}.{key}" if self.config.stages else written_as(key)
+        return f"stages.{step.partition('.')[0]}.{key}" if self.config.stages else written_as(key)
 
     def error(self, key: str, message: str) -> ConfigError:
         """An error in what stands at a key such as `input.path`."""

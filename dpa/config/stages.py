@@ -1,7 +1,8 @@
 """`stages:` of a job file: a graph of steps, in the words of `dpa.Flow`.
 
-Every step has a name and does one thing: it reads, changes rows, reduces, processes, joins or ranks. Which executors
-fit, and whether the steps that a step names exist, is checked where the graph is made (`dpa.driver._steps`).
+Every step has a name, and reads, changes rows, reduces, processes, joins or ranks. One that does several things stands
+for as many steps. Which executors fit, and whether the steps that a step names exist, is checked where the graph is
+made (`dpa.driver._steps`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
 
 from dpa.config._section import Columns, Section, in_json
 from dpa.config._sinks import OutputConfig, Outputs, PublishConfig
@@ -240,22 +241,39 @@ class StepConfig(StageConfig, _Operation):
     write: Outputs | None = None
     """Where its rows are written; a text is the path. A list: each of these gets all rows."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _strategy_is_named(cls, document: Any) -> Any:
-        return with_strategy(document) if isinstance(document, dict) and BALANCE.section in document else document
+    _words: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _has_no_fault(self) -> StepConfig:
-        for is_wrong, why in self._faults():
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_order(cls, document: Any, handler: ModelWrapValidatorHandler[StepConfig]) -> StepConfig:
+        if isinstance(document, dict) and BALANCE.section in document:
+            document = with_strategy(document)
+        made = handler(document)
+        # The model itself does not know in which order its keys were written.
+        names = document if isinstance(document, dict) else document._words
+        made._words = tuple(name for name in names if name in OPERATIONS and getattr(made, name) is not None)
+        for is_wrong, why in made._faults():
             if is_wrong:
                 raise ValueError(why)
-        return self
+        return made
+
+    def parts(self, name: str) -> dict[str, StepConfig]:
+        """A step for each operation, in order; the last one has the name, and keys that are not of one operation."""
+        found: dict[str, StepConfig] = {}
+        takes: dict[str, Any] = {"from": self.from_, "allow_missing_columns": self.allow_missing_columns}
+        for word in self._words[:-1]:
+            own: dict[str, Any] = {"schema": self.schema_} if "schema" in OPERATIONS[word].uses else {}
+            own |= {word: getattr(self, word), "on_error": self.on_error}
+            part = StepConfig.model_construct(**takes, **own)
+            part._words = (word,)
+            found[f"{name}.{word}"] = part
+            takes = {"from": [f"{name}.{word}"]}
+        return {**found, name: self.model_copy(update={"from_": takes["from"]}) if found else self}
 
     @property
     def operation(self) -> str | None:
-        """What the step does, one of `OPERATIONS`; None: it passes rows on."""
-        return next((name for name in OPERATIONS if getattr(self, name) is not None), None)
+        """What the step does last, one of `OPERATIONS`; None: it passes rows on."""
+        return self._words[-1] if self._words else None
 
     @property
     def does(self) -> Operation:
@@ -290,16 +308,23 @@ class StepConfig(StageConfig, _Operation):
         for section, variants in VARIANTS.items():
             if section in document:
                 document[section] = {variants.by: getattr(getattr(self, section), variants.by), **document[section]}
+        document |= {word: document.pop(word) for word in self._words}
         return {**document, "key_by": document.get("key_by")} if self.names_key else document
 
     def _faults(self) -> Iterator[tuple[object, str]]:
         """Checks, one a row: whether there is a fault, and what it is. The first one is reported."""
-        done = [name for name in OPERATIONS if getattr(self, name) is not None]
-        yield len(done) > 1, f"a step does one thing, not {' and '.join(done)}: make a step of each"
+        done = self._words
+        *before, last = done or ("",)
+        yield before and "read" in done, "`read` does nothing else in its step: make another one of the rest"
+        once = [word for word in before if OPERATIONS[word].is_by_key]
+        yield once, f"`{once and once[0]}` does not stand before `{last}` in one step: make a step of each"
+        of_columns = [word for word in done if "schema" in OPERATIONS[word].uses]
+        both = f"`schema` could be that of {' or '.join(of_columns)}: make a step of each"
+        yield self.schema_ is not None and len(of_columns) > 1, both
         needs = f"`{done[0]}` needs rows: name a step in `from`" if done else f"give one of {', '.join(OPERATIONS)}"
         yield self.read is None and self.from_ is None, needs
         yield self.read is not None and self.from_ is not None, "`read` takes no rows of other steps: leave `from` out"
-        shown = f"`{done[0]}`" if done else "a step without an operation"
+        shown = f"`{last}`" if done else "a step without an operation"
         every = "" if self.join is not None else "; null takes all records as of one key"
         no_key = f"{shown} needs `key_by`, the column that records are grouped by{every}"
         yield self.does.needs_key and not self.names_key, no_key
@@ -313,7 +338,8 @@ class StepConfig(StageConfig, _Operation):
             "sample": self.sample is not None,
             "on_error": self.on_error is not None,
         }
-        unused = {name: is_given and name not in self.does.uses for name, is_given in given.items()}
+        used = frozenset().union(*(OPERATIONS[word].uses for word in done))
+        unused = {name: is_given and name not in used for name, is_given in given.items()}
         if self.read is not None:
             alone = "a record can be left out of topics of Kafka, and of lines that are watched, alone"
             yield self.on_error is not None and not self.read.has_records, alone

@@ -147,7 +147,7 @@ def _is_row(letter: Letter, step: Step) -> bool:
 
 
 def _name(step: Step, *, is_row: bool) -> str:
-    return f"dead_{'rows' if is_row else 'values'}_of_{step.name}"
+    return f"dead_{'rows' if is_row else 'values'}_of_{step.name.replace('.', '_')}"
 
 
 def _feeding(step: Step, *, is_row: bool) -> list[Step]:

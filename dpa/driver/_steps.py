@@ -270,9 +270,9 @@ def check_names(file: JobFile) -> None:
             raise file.error(f"stages.{name}", f"tasks of dpa itself are named {name!r}: give the step another name")
         for key, other in _named_by(file, name):
             if other not in stages:
-                close = difflib.get_close_matches(other, stages, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(stages)}"
-                raise file.error(f"stages.{name}.{key}", f"there is no step {other!r}; {hint}")
+                close = difflib.get_close_matches(other, file.config.stages, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(file.config.stages)}"
+                raise file.error(file.at(name, key), f"there is no step {other!r}; {hint}")
     read = [name for name, config in stages.items() if config.read is not None]
     if not read:
         raise file.error("stages", "no step reads an input: give one of them `read`")

@@ -173,8 +173,7 @@ def test_a_job_file_of_sql_texts_is_checked(spark, tmp_path) -> None:
         """
 stages:
   orders: {read: {path: orders.csv}}
-  paid: {from: orders, filter: "cents > 0"}
-  euros: {from: paid, with_columns: {euros: "cents / 100.0", hour: "date_trunc('hour', at)"}}
+  euros: {from: orders, filter: "cents > 0", with_columns: {euros: "cents / 100.0", hour: "date_trunc('hour', at)"}}
   sums: {from: euros, key_by: [customer, hour], agg: {n: "count(*)", total: "sum(euros)"}, reference: auto}
 """
     )

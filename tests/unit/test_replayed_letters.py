@@ -72,6 +72,24 @@ def test_the_command_replays_letters_into_a_keyed_result(
     assert (left.error, left.record) == ("KeyError", '{"value": "5"}')
 
 
+def test_letters_of_one_of_several_operations_of_a_step_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("""
+on_error: dead_letter
+dead_letters: dead
+stages:
+  texts: {read: {format: records, records: ["1", "x2", "3"]}}
+  numbers: {from: texts, with_columns: {n: "cast(value as int)"}, select: [n], write: out}
+""")
+    Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
+    assert re.search(r"numbers.with_columns +InvalidOperationError +1 ", invoked("dead", "list"))
+    mended = "stages.numbers.with_columns.n=\"cast(replace(value, 'x', '') as int)\""
+    assert "0 dead letters left" in invoked("dead", "replay", "job.yaml", "--set", mended)
+    assert sorted(published(Path("out"))["n"].to_pylist()) == [1, 2, 3]
+
+
 def parity(record: dict[str, Any]) -> dict[str, Any]:
     if STATE["broken"] and record["n"] > 7:
         raise ValueError("large")

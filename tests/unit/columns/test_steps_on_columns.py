@@ -114,10 +114,7 @@ stages:
   paid: {from: sales, filter: "cents > 0"}
   priced: {from: paid, with_columns: {euros: "cents / 100", who: "upper(who)"}}
   more: {from: priced, with_columns: ["euros * 2 AS twice"]}
-  flat: {from: more, unnest: place}
-  lines: {from: flat, explode: [tags]}
-  less: {from: lines, drop: [cents, lon]}
-  named: {from: less, rename: {tags: tag}}
+  named: {from: more, unnest: place, explode: [tags], drop: [cents, lon], rename: {tags: tag}}
   short: {from: named, select: [who, tag, "lat + 1 AS north", twice]}
 """)
     made = Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend()).table()

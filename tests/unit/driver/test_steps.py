@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import dpa
+from dpa._util.as_yaml import as_yaml
 from dpa.balance.options import AdaptiveOptions, NoBalancingOptions
-from dpa.config import load
+from dpa.config import load, parse_written
 from dpa.driver.inputs import Inputs
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
@@ -148,6 +149,51 @@ def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
     )
 
 
+# --- several operations in one step
+
+
+MANY = """\
+from: lines
+%s: "%s"
+%s: "%s"
+key_by: word
+agg: {n: "count(*)", ending: "max(ending)"}
+value: [ending]
+on_error: skip
+parallelism: 3"""
+
+
+@pytest.mark.parametrize("order", [("filter", "with_columns"), ("with_columns", "filter")])
+def test_several_operations_of_a_step_are_steps_in_the_order_in_which_they_are_written(opened, order) -> None:
+    texts = {"filter": "word <> 'be'", "with_columns": "upper(word) AS ending"}
+    found = opened(step(MANY % tuple(part for word in order for part in (word, texts[word]))))
+    first, second = (f"counts.{word}" for word in order)
+    assert [*found] == ["lines", first, second, "counts"]
+    assert [found[name].feeds[0].step for name in (first, second, "counts")] == ["lines", first, second]
+    assert [(step.tasks, step.on_error, step.is_result) for step in found.values()][1:] == [
+        (None, "skip", False),
+        (None, "skip", False),
+        (3, "skip", True),
+    ]
+    assert found["counts"].feeds[0].keying.values == ("ending",)
+    assert found[second].at(order[1]) == f"stages.counts.{order[1]}"
+
+
+def test_the_order_of_operations_is_kept_where_a_job_is_written_down(tmp_path) -> None:
+    body = step('from: lines\nselect: [user]\nrename: {user: word}\nfilter: "word > 0"\nkey_by: word\nreduce: count')
+    (tmp_path / "job.yaml").write_text(LINES + body)
+    written = as_yaml({"directory": str(tmp_path), "job": load(tmp_path / "job.yaml").config.resolved()})
+    assert [*parse_written(written).stages] == [
+        *("lines", "counts.select", "counts.rename", "counts.filter", "counts"),
+    ]
+
+
+def test_the_schema_of_a_step_is_that_of_what_makes_rows(opened) -> None:
+    found = opened(step("from: lines\nmap: mine:same\nfilter: mine:keep\nschema: {word: string}"))
+    assert found["counts.map"].receiver.operators[0].declared is not None
+    assert found["counts"].receiver.operators[0].declared is None
+
+
 # --- errors
 
 COUNT = "from: lines\nkey_by: word\nreduce: count"
@@ -175,7 +221,23 @@ ERRORS = {
     ),
     "two operations": (
         step(COUNT + "\nmap: mine:same"),
-        "4: stages.counts: a step does one thing, not map and reduce: make a step of each",
+        "4: stages.counts: `reduce` does not stand before `map` in one step: make a step of each",
+    ),
+    "two steps by key": (
+        step(COUNT + "\ntop_k: {k: 1, by: count}"),
+        "4: stages.counts: `reduce` does not stand before `top_k` in one step: make a step of each",
+    ),
+    "a change beside what is read": (
+        "  more:\n    read: {format: records, records: [1]}\n    filter: mine:keep\n",
+        "4: stages.more: `read` does nothing else in its step: make another one of the rest",
+    ),
+    "a schema that could be that of two": (
+        step("from: lines\nmap: mine:same\nflat_map: mine:same\nschema: {word: string}"),
+        "4: stages.counts: `schema` could be that of map or flat_map: make a step of each",
+    ),
+    "a change before what is grouped that is wrong": (
+        step('from: lines\nfilter: "wrod > 0"\nkey_by: word\nagg: {n: "count(*)"}'),
+        "6: stages.counts.filter: ",
     ),
     "no key": (
         step("from: lines\nreduce: count"),
