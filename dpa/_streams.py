@@ -149,6 +149,35 @@ class Stream(Looks):
         """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
+    def join(
+        self,
+        other: Stream,
+        on: str | Sequence[str] | None = None,
+        how: str = "inner",
+        *,
+        left_on: str | Sequence[str] | None = None,
+        right_on: str | Sequence[str] | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Stream:
+        """Join with other rows where these columns are equal. Otherwise as `KeyedRows.join`.
+
+        Args:
+            other: the right side.
+            on: the key columns of both sides.
+            how: `inner`, `left`, `right`, `full`, `semi` or `anti`.
+            left_on: in place of `on`, the key columns of this side.
+            right_on: those of the other, as many.
+            name: of the step, by default `join`.
+            options: as for `KeyedRows.join`.
+        """
+        if not isinstance(other, Stream):
+            raise ConfigError(f"a join is with rows of a flow, and this is {_kind(other)}; rows by key join each other")
+        if (on is None) is (left_on is None and right_on is None) or (left_on is None) is not (right_on is None):
+            raise ConfigError("name the key columns: `on`, or both `left_on` and `right_on`")
+        left, right = (left_on, right_on) if on is None else (on, on)
+        return self.key_by(left).join(other.key_by(right), how, name=name, **options)
+
     def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
         """Write the rows to a directory, as Parquet unless its name ends as `.csv` or `.jsonl`; `mode` is `error` or
         `overwrite`, as in a job file, and `options` are the other keys of `output`, such as `publish` or
@@ -277,11 +306,22 @@ class KeyedRows:
         `reduce`."""
         return self._add("process", process, name, options)
 
-    def join(self, other: KeyedRows, how: str = "inner", *, name: str | None = None, **options: Any) -> Stream:
+    def join(
+        self,
+        other: KeyedRows,
+        how: str = "inner",
+        *,
+        broadcast_mb: float | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Stream:
         """Join with other rows, whose key has as many columns: `inner`, `left`, `right`, `full`, `semi` or `anti`.
 
         The result has the key under its names here, the value columns of this side, and those of the other; a name
         that both have ends with `_right` on the other side.
+
+        A side of at most `broadcast_mb` MiB, 32 by default, goes to every task, and no row is sent to another for an
+        `inner`, `left`, `semi` or `anti` join; 0: both sides are shuffled.
         """
         if not isinstance(other, KeyedRows):
             raise ConfigError("a join is with rows by key: give those of `key_by`")
@@ -290,6 +330,8 @@ class KeyedRows:
             if callable(side.key) or side.key is None:
                 raise ConfigError("a join is by columns: make one with `map` and name it in `key_by`")
         join: dict[str, Any] = {"with": [other.rows.step], "how": how, "key_by": other.key}
+        if broadcast_mb is not None:
+            join["broadcast_mb"] = broadcast_mb
         if other.value is not None:
             join["value"] = list(other.value)
         return self._made(name, "join", {"join": join}, options)

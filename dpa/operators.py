@@ -35,12 +35,13 @@ class RowKind(Enum):
     UNNEST = "unnest"
     WINDOW = "window"
     KEY = "key_by"
+    JOIN = "join"
 
 
 ON_COLUMNS = tuple(RowKind)[3:9]
 """What is said in expressions and names of columns alone."""
 
-MAKING = (RowKind.MAP, RowKind.FLAT_MAP, *ON_COLUMNS)  # rows of other columns
+MAKING = (RowKind.MAP, RowKind.FLAT_MAP, RowKind.JOIN, *ON_COLUMNS)  # rows of other columns
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class RowOperator(FunctionExecutor):
 
     Attributes:
         kind: `MAP` makes a row of each row, `FLAT_MAP` any number, `FILTER` keeps some, `WINDOW` puts
-            each into windows, `KEY` returns a row's key; the others are as in polars.
+            each into windows, `KEY` returns a row's key, `JOIN` joins each with rows that every task has; the others
+            are as in polars.
         function: called with each row, a dict by column name, and returns a dict, an iterable of dicts, whether to keep
             the row, or its key. With `on_batches` it is called with Arrow record batches and returns a batch or table,
             or, of a filter, an array of booleans.

@@ -155,6 +155,9 @@ class JoinConfig(Section):
     """The key columns of the right side, as many as the step's `key_by` has for the left; null: the same names."""
     value: Columns | None = None
     """The columns of the right side that the result has; null: all but the key."""
+    broadcast_mb: float = Field(default=32.0, ge=0)
+    """MiB that a side may have so that every task gets it, and no row is sent to another task for the join; 0: both
+    sides are shuffled."""
 
 
 class TopConfig(Section):

@@ -17,6 +17,7 @@ from dpa._util.as_yaml import as_yaml
 from dpa._util.owned import users_directory
 from dpa._util.words import plural
 from dpa.config import OutputConfig
+from dpa.driver._joins import Sides
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.outputs import Publication
 from dpa.driver.spec import JobSpec
@@ -50,6 +51,7 @@ class SavedRun:
     Attributes:
         saved: what the tasks' runtime is to know of it; complete once the inputs are known.
         resumes: whether a job is resumed.
+        sides: the rows that every task of the resumed job had; None: the job is new.
         resumable: where the checkpoints of a job are that can be resumed, after the block; None: it cannot, or another
             driver goes on with it.
         lives: how often the job has been begun again by this driver.
@@ -71,6 +73,7 @@ class SavedRun:
             path = self._store.place  # whatever user code makes the working directory
         self.saved = SavedJob(replace(options, path=path), "")
         self._inputs: Mapping[str, Any] = {}
+        self.sides: Sides | None = None
         self._checkpoint: Manifest | None = None
         self._working = str(Path.cwd())
         self._ending: list[str] = []
@@ -133,9 +136,9 @@ class SavedRun:
         room = self._store.room(self.saved.job) or self._far_room
         return Kept(f"{room}/{step}", self.resumes)
 
-    def know(self, opened: Mapping[str, OpenedInput], publishes: Sequence[str]) -> SavedJob:
+    def know(self, opened: Mapping[str, OpenedInput], publishes: Sequence[str], sides: Sides) -> SavedJob:
         """What is saved, now that the inputs are known; ConfigError if a resumed job had others. `publishes`: the keys
-        of sections whose epochs are committed with checkpoints."""
+        of sections whose epochs are committed with checkpoints; `sides`: the rows that every task has."""
         self._ending = [name for name, found in opened.items() if found.ends]
         inputs = {name: _about_input(found) for name, found in opened.items()}
         for name, then in self._inputs.items():
@@ -147,7 +150,7 @@ class SavedRun:
         config, directory = self._spec.config, str(self._spec.file.directory)
         job = as_yaml({"directory": directory, "job": config.resolved()}) if publishes else ""
         where = {"publishes": publishes, "job": job, "working": self._working}
-        about = json.dumps({"steps": self._about, "inputs": inputs, **where})
+        about = json.dumps({"steps": self._about, "inputs": inputs, "sides": sides, **where})
         self.saved = replace(self.saved, about=about)
         return self.saved
 
@@ -188,7 +191,8 @@ class SavedRun:
             except (CheckpointError, ConfigError) as error:
                 refused.append(error)
         if len(found) == 1:
-            saved, self._inputs, self._checkpoint = found[0]
+            saved, then, self._checkpoint = found[0]
+            self._inputs, self.sides = then["inputs"], then.get("sides", {})
             return saved
         if found:
             several = ", ".join(saved.job for saved, _, _ in found)
@@ -202,7 +206,7 @@ class SavedRun:
         raise CheckpointError(f"{place} has no checkpoint with which {name} can go on; jobs there: {there}{why}")
 
     def _readable(self, job: str) -> tuple[SavedJob, Any, Manifest]:
-        """A job that this one can continue, what it says of its inputs, and its newest checkpoint. CheckpointError if
+        """A job that this one can continue, what that says of it, and its newest checkpoint. CheckpointError if
         that cannot be read; ConfigError if its steps are others."""
         from dpa.protocol.checkpoint_format import below_head
 
@@ -213,7 +217,7 @@ class SavedRun:
         self._require_same(then["steps"])
         rows = newest.checkpoint.records
         saved = SavedJob(self.saved.options, job, generation=newest.generation, read=rows)
-        return saved, then["inputs"], newest.checkpoint
+        return saved, then, newest.checkpoint
 
     def _require_same(self, then: Mapping[str, Mapping[str, Any]]) -> None:
         """ConfigError if a step is not as it was when the checkpoint was made."""

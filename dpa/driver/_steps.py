@@ -38,7 +38,7 @@ from dpa.protocol.wire.addresses import RESERVED
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
 from dpa.routing.keys import names_of
 
-_READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
+READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
 """Tasks of a step that does not say: one that reads or changes rows, one by key, one for one key of all records."""
 
 _EXECUTOR = re.compile(rf"{MADE_IN_PYTHON}|\s*[\w.]+:[\w.]+\s*$")
@@ -75,7 +75,7 @@ class _Builder:
         config = self._config
         if config.read is not None:
             columns = declared(None, config.schema_, self._at, "read")
-            readers = config.parallelism or _READERS
+            readers = config.parallelism or READERS
             on_error = config.on_error or self._file.config.on_error
             return Step(
                 self._name, config, declared=columns, tasks=readers, on_error=on_error, written_as=self._file.at
@@ -88,7 +88,7 @@ class _Builder:
         if tasks is None and by_key:
             tasks = _BY_KEY if feeds[0].keying.key or feeds[0].keying.function else _ONE_KEY
         elif tasks is None and is_result:
-            tasks = _READERS
+            tasks = READERS
         self._check_tasks(tasks, by_key)
         grouping = config.grouping or (RingOptions() if by_key else ShuffleOptions())
         return Step(

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.driver._graph_walk import Walk
+from dpa.driver._joins import chosen
 from dpa.driver.inputs import Inputs, OpenedInput, blaming, lazy_session
 from dpa.driver.placing import PlacementForecast, Placing
 from dpa.driver.reference import translated
@@ -33,7 +34,7 @@ from dpa.logical.columns import Columns
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
 from dpa.protocol.wire.nodes import BackendNode
-from dpa.result import HotKey, hot
+from dpa.result import HotKey, JoinReport, hot
 from dpa.routing.keys import one_type
 
 SAMPLE_ROWS = 100_000
@@ -145,12 +146,14 @@ class Forecast:
         stages: each after all that feed it.
         edges: in the order of the graph.
         placement: where tasks would run; None if the job leaves that to Ray.
+        joins: how each join would be done.
     """
 
     config: dict[str, Any]
     stages: tuple[StageForecast, ...]
     edges: tuple[EdgeForecast, ...]
     placement: PlacementForecast | None = None
+    joins: tuple[JoinReport, ...] = ()
 
     def into(self, name: str) -> list[int]:
         """Numbers of the edges that enter a stage."""
@@ -210,7 +213,9 @@ def forecast_of(
 ) -> Forecast:
     """Forecast a run from these samples: for each source, the number of all rows, None if unknown, and some of them.
     ExecutorError if user code fails on them."""
-    compilation = spec.compilation({name: found.schema for name, found in opened.items()})
+    choice = chosen(spec, opened)
+    columns = spec.compilation({name: found.schema for name, found in opened.items()}).columns
+    compilation = choice.spec.compilation({name: found.schema for name, found in choice.opened.items()})
     compiled = compilation.compiled({})
     walk = Walk(compiled)
     stages = []
@@ -227,7 +232,7 @@ def forecast_of(
         EdgeForecast(edge.source, edge.target, done, records)
         for edge, done, records in zip(compiled.graph.edges, operators, walk.records, strict=True)
     )
-    return Forecast(_with_queries(spec, compilation.columns), tuple(stages), edges, placement)
+    return Forecast(_with_queries(spec, columns), tuple(stages), edges, placement, choice.joins)
 
 
 def _with_queries(spec: JobSpec, columns: Columns) -> dict[str, Any]:

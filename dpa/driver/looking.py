@@ -17,6 +17,7 @@ from dpa._util.inference import known
 from dpa._util.words import plural
 from dpa.config import parse
 from dpa.driver._graph_walk import Walk
+from dpa.driver._joins import Chosen, chosen
 from dpa.driver._steps import Objects
 from dpa.driver.forecast import Forecast, forecast_of
 from dpa.driver.inputs import Inputs, OpenedInput, blaming
@@ -100,7 +101,7 @@ class Looking:
         return name
 
     @cached_property
-    def _spec(self) -> JobSpec:
+    def _written(self) -> JobSpec:
         """All steps on rows run in one task, one after the other, so that rows keep the order of the input."""
         unwritten = {
             name: {key: value for key, value in given.items() if key not in ("write", "reference")}
@@ -119,11 +120,19 @@ class Looking:
 
     @cached_property
     def _opened(self) -> Mapping[str, OpenedInput]:
-        return Inputs(self._spec).look()
+        return Inputs(self._written).look()
+
+    @cached_property
+    def _chosen(self) -> Chosen:
+        return chosen(self._written, self._opened)
+
+    @property
+    def _spec(self) -> JobSpec:
+        return self._chosen.spec
 
     @cached_property
     def _compilation(self) -> Compilation:
-        return self._spec.compilation({name: found.schema for name, found in self._opened.items()})
+        return self._spec.compilation({name: found.schema for name, found in self._chosen.opened.items()})
 
     @cached_property
     def _by_key(self) -> tuple[str, ...]:
@@ -243,7 +252,7 @@ def _gives_each(operator: RowOperator) -> bool:
     """Whether it makes one row of each."""
     if operator.query is None:
         return operator.kind is RowKind.MAP and not operator.on_batches
-    return operator.kind not in (RowKind.FILTER, RowKind.EXPLODE)
+    return operator.kind not in (RowKind.FILTER, RowKind.EXPLODE, RowKind.JOIN)
 
 
 class _Input:

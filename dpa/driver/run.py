@@ -15,6 +15,7 @@ from pathlib import Path
 from dpa._util.as_yaml import as_yaml
 from dpa._util.streams import chosen_level
 from dpa.driver._first_tables import with_first_tables
+from dpa.driver._joins import Chosen, chosen
 from dpa.driver._progress import RunProgress
 from dpa.driver._run_outputs import RunOutputs
 from dpa.driver._saved_run import SavedRun
@@ -61,6 +62,7 @@ class Run:
         self._saved = _saved(spec, resume)
         self._spec = spec = spec.for_one_run()
         self._inputs = Inputs(spec)
+        self._chosen = Chosen(spec, {})
         self._outputs = RunOutputs(spec, is_saved=self._saved is not None)
         self._know_job(uuid.uuid4().hex)
         self._first_tables: dict[str, str] = {}
@@ -132,7 +134,8 @@ class Run:
         self._progress.enter("load")
         kept = None if self._saved is None else self._saved.kept
         opened = self._inputs.open(stack, spark, early=self._backend.samples, kept=kept)
-        tasks = early or self._tasks(stack, Placing.of(self._spec, opened).placed)
+        self._chosen = chosen(self._spec, opened, None if self._saved is None else self._saved.sides)
+        tasks = early or self._tasks(stack, Placing.of(self._chosen.spec, self._chosen.opened).placed)
         references = [Reference(self._spec, result.step, opened, spark) for result in self._outputs.results]
         for reference in references:
             if reference.is_asked:
@@ -162,24 +165,25 @@ class Run:
 
     def _plan(self, opened: Mapping[str, OpenedInput], tasks: Runner) -> RunPlan:
         """What tasks are to run; inputs are sampled for as long as these start."""
-        plan = self._spec.plan(
-            {name: found.splits for name, found in opened.items()},
-            {name: found.schema for name, found in opened.items()},
-            {name: found.feed for name, found in opened.items() if found.feed is not None},
-            [name for name, found in opened.items() if found.ends],
+        spec, read = self._chosen.spec, self._chosen.opened
+        plan = spec.plan(
+            {name: found.splits for name, found in read.items()},
+            {name: found.schema for name, found in read.items()},
+            {name: found.feed for name, found in read.items() if found.feed is not None},
+            [name for name, found in read.items() if found.ends],
         )
         graph, saved = plan.graph, self._saved
         self._progress.enter("startup")
         # A resumed job has the tables of its checkpoint.
         if self._backend.samples and not (saved and saved.resumes):
             plan = frozen(plan)  # the sample may change what user code holds
-            graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
+            graph, self._first_tables = with_first_tables(graph, spec, read, lambda: tasks.is_ready)
         return replace(
             plan,
             graph=self._outputs.known_to(graph),
             deliveries={name: self._outputs.delivery(name, to) for name, to in plan.deliveries.items()},
             log_level=chosen_level(),
-            saved=None if saved is None else saved.know(opened, self._outputs.with_checkpoints),
+            saved=None if saved is None else saved.know(opened, self._outputs.with_checkpoints, self._chosen.digests),
             epoch_log=self._epoch_log(),
         )
 
@@ -221,7 +225,7 @@ class Run:
     def _report(self, status: str, error: str | None = None) -> Report:
         outcome, results = self._outcome, {result.name: result for result in self._outputs.results}
         outcomes = {}
-        for step in self._spec.steps:
+        for step in self._chosen.spec.steps:
             if step.is_stage and not step.is_source:
                 shares = () if outcome is None else outcome.outputs[step.name]
                 first = self._first_tables.get(step.name)
@@ -231,6 +235,7 @@ class Run:
             status=status,
             config=self._spec.config,
             outcomes=outcomes,
+            joins=self._chosen.joins,
             dead_letters=self._outputs.letters_place,
             error=error,
             **self._progress.reported(outcome, None if self._saved is None else self._saved.saved.generation),

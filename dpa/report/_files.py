@@ -70,6 +70,7 @@ def plan_json(forecast: Forecast) -> str:
             "config": forecast.config,
             "stages": _with_estimates(forecast.stages, [forecast.estimates[stage.name] for stage in forecast.stages]),
             "edges": _with_estimates(forecast.edges, forecast.edge_estimates),
+            "joins": [dataclasses.asdict(join) for join in forecast.joins],
             "placement": None if forecast.placement is None else dataclasses.asdict(forecast.placement),
         }
     )

@@ -108,6 +108,7 @@ def _body(report: Report) -> Iterator[str]:
         ("Placement", run_content.looks(report), ""),
         ("Time", run_content.phases(report), began),
         (f"Epochs: {epochs.title}", epochs, run_content.EPOCHS_NOTE),
+        ("Joins", run_content.joins(report.joins), ""),
         ("Recoveries", run_content.recoveries(report), ""),
         ("Records that were left out", run_content.errors(report), ""),
     ]

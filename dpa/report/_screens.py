@@ -86,7 +86,7 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, i
     from dpa.report import _terminal  # it imports rich
 
     def parts(console: Console) -> Iterable[RenderableType]:
-        return _terminal.trees(forecast, console.width) if is_brief else _terminal.plan_parts(forecast, console)
+        return (_terminal.graph_parts if is_brief else _terminal.plan_parts)(forecast, console)
 
     _terminal.print_parts(parts, stream, width)
 

@@ -62,6 +62,7 @@ def run_parts(
     if verbose:
         found = run_content.epochs(report.epochs)
         yield from table(found, console, f"\n{found.title}")
+    yield from table(run_content.joins(report.joins), console, "\njoins")
     yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
     yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
     yield Text()
@@ -106,13 +107,18 @@ def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterat
 def plan_parts(forecast: Forecast, console: Console) -> Iterator[RenderableType]:
     yield Text("resolved job", "bold")
     yield "".join(f"  {line}\n" for line in as_yaml(forecast.config, width=console.width).splitlines())
-    yield from trees(forecast, console.width)
+    yield from graph_parts(forecast, console)
     for found in (found for stage in forecast.stages for found in plan_content.tasks(stage)):
         yield from table(found, console, f"\n{found.title}")
     for found in plan_content.placement(forecast.placement) if forecast.placement is not None else ():
         yield from table(found, console, f"\n{found.title}")
     if forecast.placement is not None and len(forecast.placement.nodes) == 1:
         yield Text("one node bears all tasks; declare placement.nodes, or name a cluster, to see them placed", FAINT)
+
+
+def graph_parts(forecast: Forecast, console: Console) -> Iterator[RenderableType]:
+    yield from trees(forecast, console.width)
+    yield from table(run_content.joins(forecast.joins), console, "\njoins")
 
 
 def _report_files(files: Sequence[Path]) -> Fact:

@@ -5,7 +5,7 @@
 """
 
 from dpa.protocol.wire.metrics import RecordCounts
-from dpa.result._report import RecoveryReport, Report, Seconds
+from dpa.result._report import JoinReport, RecoveryReport, Report, Seconds
 from dpa.result._result import Result, when_written
 from dpa.result._stage import (
     EdgeReport,
@@ -28,6 +28,7 @@ __all__ = [
     "EdgeReport",
     "GroupingReport",
     "HotKey",
+    "JoinReport",
     "KeyDistribution",
     "LatencyReport",
     "LoadShares",

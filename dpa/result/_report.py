@@ -68,6 +68,27 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True)
+class JoinReport:
+    """The form of a join.
+
+    Attributes:
+        step: its name.
+        form: `broadcast`: every task has the rows of one side; `shuffled`: the rows of both sides go to tasks by key.
+        side: the step whose rows every task has; None if it is shuffled.
+        rows: how many these are.
+        bytes: their size in memory.
+        why: the reason for the form.
+    """
+
+    step: str
+    form: str
+    side: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """One run of one job; `report.json` is its `to_dict()`.
 
@@ -80,6 +101,7 @@ class Report:
         bottleneck: what limited the run.
         stages: each after those that feed it. If no task has reported anything, only those with a result.
         edges: of the graph.
+        joins: how each join was done.
         traffic: messages between the tasks of each two stages; empty where tasks are no processes. If the job failed,
             as last reported, at most a second before.
         placement_looks: the last 512 times that the placement was looked at while the job ran.
@@ -105,6 +127,7 @@ class Report:
     bottleneck: Bottleneck = field(default_factory=Bottleneck)
     stages: tuple[StageReport, ...] = ()
     edges: tuple[EdgeReport, ...] = ()
+    joins: tuple[JoinReport, ...] = ()
     traffic: tuple[TrafficReport, ...] = ()
     placement_looks: tuple[PlacementLook, ...] = ()
     placement_counts: dict[str, int] = field(default_factory=dict)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
-from dpa.result._report import Report
+from dpa.result._report import JoinReport, Report
 from dpa.result._stage import StageReport
 from dpa.result.text import (
     Bar,
@@ -191,6 +191,19 @@ def recoveries(report: Report) -> Table:
     ]
     head = ("#after", "died", "node", "#rows again", "#begun after", "#restored", "#flowed", "cause")
     return Table(plural(len(rows), "death"), head, rows, narrow=7)
+
+
+def joins(found: Sequence[JoinReport]) -> Table:
+    """Of a report or a plan."""
+    rows = [
+        (
+            *(one_line(text, 40) for text in (join.step, join.form, join.side or "-")),
+            *("-" if size is None else count(size) for size in (join.rows, join.bytes)),
+            one_line(join.why),
+        )
+        for join in found
+    ]
+    return Table(plural(len(rows), "join"), ("step", "form", "side", "#rows", "#bytes", "because"), rows)
 
 
 def errors(report: Report) -> Table:

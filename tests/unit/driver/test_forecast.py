@@ -126,7 +126,11 @@ def fan_out_and_in() -> Flow:
 def joined() -> Flow:
     flow = Flow("joined")
     customers = flow.read(pa.table({"id": range(8), "name": list("abcdefgh")}), name="customers")
-    both = flow.read(orders(), name="orders").key_by("customer").join(customers.key_by("id"), "left", name="both")
+    both = (
+        flow.read(orders(), name="orders")
+        .key_by("customer")
+        .join(customers.key_by("id"), "left", name="both", broadcast_mb=0)
+    )
     both.key_by("name").reduce("count", name="names")
     return flow
 
@@ -198,7 +202,9 @@ def test_a_process_cannot_be_split_and_a_join_not_combined() -> None:
 def test_the_keys_of_both_sides_of_a_join_are_counted_as_one_whatever_their_columns_are_called() -> None:
     flow = Flow("composite")
     left = flow.read([{"a": 1, "b": "x"}] * 3, name="left").key_by("a", "b")
-    left.join(flow.read([{"c": 1, "d": "x"}, {"c": 2, "d": "y"}], name="right").key_by("c", "d"), name="both")
+    left.join(
+        flow.read([{"c": 1, "d": "x"}, {"c": 2, "d": "y"}], name="right").key_by("c", "d"), name="both", broadcast_mb=0
+    )
     both = flow.job().forecast().stages[-1]
     assert both.distinct == 2
     assert [(key.key, key.records) for key in both.hot_keys] == [((1, "x"), 4), ((2, "y"), 1)]

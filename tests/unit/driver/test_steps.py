@@ -333,7 +333,8 @@ ERRORS = {
     ),
     "the other side of a join as a text": (
         step("from: lines\nkey_by: word\njoin: lines"),
-        '7: stages.counts.join: Input should be a mapping of keys (how, key_by, value, with), not "lines"',
+        "7: stages.counts.join: Input should be a mapping of keys (broadcast_mb, how, key_by, value, with), "
+        'not "lines"',
     ),
     "a query as a list": (
         step(COUNT + "\nreference: [SELECT 1]"),

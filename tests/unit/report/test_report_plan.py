@@ -249,7 +249,7 @@ def test_a_stream_that_is_not_utf_8_gets_a_plan_with_escapes() -> None:
 def test_json_has_every_stage_and_edge_with_its_estimate(made: Callable[[], Forecast]) -> None:
     forecast = made()
     plan = json.loads(plan_json(forecast))
-    assert list(plan) == ["schema", "config", "stages", "edges", "placement"]
+    assert list(plan) == ["schema", "config", "stages", "edges", "joins", "placement"]
     assert plan["schema"] == "dpa-plan-2"
     assert [stage["name"] for stage in plan["stages"]] == [stage.name for stage in forecast.stages]
     assert [(edge["source"], edge["target"]) for edge in plan["edges"]] == [
