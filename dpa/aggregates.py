@@ -96,7 +96,10 @@ _HEADROOM = 38
 
 
 class Sum(_OfOneColumn):
-    """The sum of a column, under the same name. Decimals of p digits have a sum of p + 10, at most 38."""
+    """The sum of a column, under the same name. Decimals of p digits have a sum of p + 10, at most 38.
+
+    A state of integers that does not fit in 64 bits is a decimal, as the sums of other states may bring it back.
+    """
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         values = _widened(groups.values.column(self.column))
@@ -108,7 +111,9 @@ class Sum(_OfOneColumn):
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
         total = states.column(self.column)
         if pa.types.is_decimal(total.type):
-            total = exact(total, _decimal(total.type, more_digits=10, more_scale=0), f"a sum of {self.column!r}")
+            is_whole = not pa.types.is_decimal256(total.type)
+            kind = pa.int64() if is_whole else _decimal(total.type, more_digits=10, more_scale=0)
+            total = exact(total, kind, f"a sum of {self.column!r}")
         return pa.record_batch({self.column: total})
 
 
@@ -150,9 +155,16 @@ def _widened(values: pa.Array) -> pa.Array:
 
 
 def _sum(groups: Groups, column: str) -> pa.Array:
-    """The sum of decimals has the type of the column."""
-    total, kind = groups.sum(column), groups.values.column(column).type
-    return total.cast(kind) if pa.types.is_decimal(kind) else total
+    """The sum of decimals has the type of the column, that of integers the one in which it fits."""
+    values = groups.values.column(column)
+    try:
+        total = groups.sum(column)
+    except OverflowError:
+        if pa.types.is_decimal(values.type):
+            raise
+        wide = pa.record_batch({column: values.cast(pa.decimal128(38))})
+        return replace(groups, values=wide).sum(column)
+    return total.cast(values.type) if pa.types.is_decimal(values.type) else total
 
 
 def _decimal(summed: pa.DataType, *, more_digits: int, more_scale: int) -> pa.DataType:

@@ -28,13 +28,15 @@ _SOON = {"strategy": "adaptive", "check_seconds": 0.0, "min_delay": 0.0}
 
 @dataclass(frozen=True)
 class DiesOnce:
-    """Keeps all rows, and kills its process at the row of a number, if a file is not there yet."""
+    """Keeps all rows, and kills its process at the row of a number, if a file is not there yet. A driver, which looks
+    at some rows before, is left alive."""
 
     file: str
     number: int
+    driver: int
 
     def __call__(self, row: Mapping[str, Any]) -> bool:
-        if next(_KEPT) >= self.number and not Path(self.file).exists():
+        if os.getpid() != self.driver and next(_KEPT) >= self.number and not Path(self.file).exists():
             Path(self.file).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return True
@@ -75,7 +77,9 @@ class RandomFlow:
         drawn.draw(chance.randint(0, 5))
         dies = str(place / f"{seed}.died") if on_ray and chance.random() < 0.4 else ""
         if dies:
-            drawn.changes.insert(chance.randint(0, len(drawn.changes)), _dying(DiesOnce(dies, chance.randint(1, 40))))
+            drawn.changes.insert(
+                chance.randint(0, len(drawn.changes)), _dying(DiesOnce(dies, chance.randint(1, 40), os.getpid()))
+            )
         is_keyed = chance.random() < 0.7
         if is_keyed:
             for number in range(chance.choice([1, 1, 2])):

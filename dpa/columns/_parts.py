@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpa.columns import _sketches as sketches
 from dpa.errors import ConfigError
-from dpa.executors import quotient
+from dpa.executors import exact, quotient
 
 _DIGITS = 38
 """The most digits of a decimal."""
@@ -46,15 +48,28 @@ class Aggregate:
     lists: bool = False
 
 
+_LIMB = 10**19
+"""The numbers of digits of a sum of long decimals are kept in two parts, which no number of rows makes too long."""
+
+_WHOLE = pl.Decimal(_DIGITS, 0)
+
+
 def total(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """The exact sum, null without values. It raises, as a strict cast does, if it does not fit in int64, or in a
-    decimal of 10 digits more than `kind`, 38 at most."""
+    """The exact sum as a state, null without values. That of integers and of long decimals is a struct, which holds any
+    sum: whether the result is too large does not depend on which rows are summed up first."""
     if kind == pl.Null:
         return values.first()
     if kind.is_integer() or kind == pl.Boolean:
-        found = values.cast(pl.Int128).sum().cast(pl.Int64)
+        found = pl.struct(integer=values.cast(pl.Int128).sum().cast(_WHOLE))
+    elif isinstance(kind, pl.Decimal) and kind.precision + 10 > _DIGITS:
+        number, of = values.to_physical(), pl.lit(None, kind)
+        found = pl.struct(
+            (number // _LIMB).sum().cast(_WHOLE).alias("high"),
+            (number % _LIMB).sum().cast(_WHOLE).alias("low"),
+            of.alias("type"),
+        )
     elif isinstance(kind, pl.Decimal):
-        found = _total_of_decimals(values, kind)
+        found = values.sum().cast(pl.Decimal(kind.precision + 10, kind.scale))
     elif kind.is_float():
         found = values.cast(pl.Float64).sum()
     elif kind == pl.Duration:
@@ -64,19 +79,40 @@ def total(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
     return pl.when(values.count() > 0).then(found)
 
 
-def _total_of_decimals(values: pl.Expr, kind: pl.Decimal) -> pl.Expr:
-    """Sums of decimals wrap around at 128 bits in polars. A sum of floats beside it is off by much less than that. A
-    strict cast of 1,000 to 8 bits is how an expression raises."""
-    found = values.sum()
-    if kind.precision + 10 > _DIGITS:
-        about, most = values.cast(pl.Float64).sum(), 10.0 ** (_DIGITS - kind.scale)
-        wraps = ((about - found.cast(pl.Float64)).abs() > most / 10) | (found.cast(pl.Float64).abs() > most)
-        found += (wraps.cast(pl.Int64) * 1_000).cast(pl.Int8).cast(pl.Decimal(_DIGITS, kind.scale))
-    return found.cast(pl.Decimal(min(kind.precision + 10, _DIGITS), kind.scale))
-
-
 def _merged_total(states: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    if isinstance(kind, pl.Struct):
+        fields = [states.struct.field(name) for name in _fields(kind)]
+        sums = [
+            field.first() if name == "type" else field.sum() for name, field in zip(_fields(kind), fields, strict=True)
+        ]
+        return pl.when(states.count() > 0).then(pl.struct(sums))
     return total(states, kind).cast(kind) if isinstance(kind, pl.Decimal) else total(states, kind)
+
+
+def _whole_total(state: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """The result. It raises, as a strict cast does, if a sum of integers does not fit in int64, or one of decimals in
+    38 digits."""
+    if not isinstance(kind, pl.Struct):
+        return state
+    fields = _fields(kind)
+    if "integer" in fields:
+        return state.struct.field("integer").cast(pl.Int64)
+    kind = pl.Decimal(_DIGITS, fields["type"].scale)
+    return state.map_batches(lambda states: pl.Series(exact(_joined(states), _in_arrow(kind), "it")), return_dtype=kind)
+
+
+def _joined(states: pl.Series) -> pa.Array:
+    """Sums of decimals, of which those of long ones are in two parts, in Arrow, which has 76 digits."""
+    if not isinstance(states.dtype, pl.Struct):
+        return states.to_arrow()
+    high, low = (states.struct.field(name).to_arrow() for name in ("high", "low"))
+    whole = pc.add(pc.multiply(high.cast(pa.decimal256(46)), pa.scalar(Decimal(_LIMB), pa.decimal256(20))), low)
+    kind = pa.decimal256(76, _fields(states.dtype)["type"].scale)
+    return pa.Array.from_buffers(kind, len(whole), whole.buffers(), offset=whole.offset)
+
+
+def _in_arrow(kind: pl.Decimal) -> pa.DataType:
+    return pa.decimal128(kind.precision, kind.scale)
 
 
 def _counted(states: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -95,7 +131,7 @@ def rows() -> Aggregate:
 
 
 def sums(label: str, of: pl.Expr) -> Aggregate:
-    return Aggregate(label, of, total, _merged_total)
+    return Aggregate(label, of, total, _merged_total, _whole_total)
 
 
 def least(label: str, of: pl.Expr, *, nan: bool = False) -> Aggregate:
@@ -148,8 +184,8 @@ def mean(label: str, of: pl.Expr) -> Aggregate:
         fields = _fields(kind)
         summed, number = states.struct.field("sum"), states.struct.field("count").sum().alias("count")
         if "type" in fields:
-            exact = _merged_total(summed, fields["sum"]).alias("sum")
-            return pl.struct(exact, number, pl.lit(None, fields["type"]).alias("type"))
+            whole = _merged_total(summed, fields["sum"]).alias("sum")
+            return pl.struct(whole, number, pl.lit(None, fields["type"]).alias("type"))
         return pl.struct(summed.sum().alias("sum"), number)
 
     def final(state: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -205,8 +241,7 @@ def _mean_of_decimals(states: pl.Series) -> pl.Series:
     """Rounded half up, by Arrow, which has 76 digits."""
     fields = states.struct
     kind = _decimal_mean(fields.field("type").dtype)
-    exact = pa.decimal128(kind.precision, kind.scale)
-    found = quotient(fields.field("sum").to_arrow(), fields.field("count").to_arrow(), exact, "a mean")
+    found = quotient(_joined(fields.field("sum")), fields.field("count").to_arrow(), _in_arrow(kind), "it")
     return pl.Series(states.name, found)
 
 

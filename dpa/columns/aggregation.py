@@ -27,8 +27,8 @@ _GROUP = "dpa group"
 """The column of the positions of groups; longer where values have such a column."""
 
 
-_TOO_LARGE = re.compile(r"from `(?:i128|i64|decimal\[38,\d+\])` to `(i64|i8|decimal.*?)` failed|decimal addition")
-"""How polars says that a sum does not fit in the type that it should have."""
+_TOO_LARGE = re.compile(r"overflow: it does not fit in (\w+)|from `decimal\[38,0\]` to `i64` failed")
+"""How polars says that a result does not fit in the type that it should have."""
 
 
 class Aggregation(BatchReducer):
@@ -127,9 +127,11 @@ class Aggregation(BatchReducer):
 
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
         frame = to_frame(states)
-        found = frame.select(self.final(frame.schema)).select(
-            expression.alias(name) for name, expression in self._finals.items()
-        )
+        try:
+            results = frame.select(self.final(frame.schema))
+        except (pl.exceptions.PolarsError, OverflowError) as error:
+            raise self._overflow(error, frame) from None
+        found = results.select(expression.alias(name) for name, expression in self._finals.items())
         like = [
             states.schema.field(expression.meta.root_names()[0]).with_name(name)
             for name, expression in self._finals.items()
@@ -143,22 +145,18 @@ class Aggregation(BatchReducer):
             name += "_"
         ids = pl.DataFrame({name: pl.Series(groups.ids, dtype=pl.Int32)})
         rows = ids.hstack(frame) if frame.width else ids
-        try:
-            found = rows.group_by(name).agg(states)
-        except pl.exceptions.PolarsError as error:
-            raise self._overflow(error, rows, name, states) from None
+        found = rows.group_by(name).agg(states)
         self._check_bounds(found)
         return to_batch(found.sort(name).drop(name), like)
 
-    def _overflow(self, error: Exception, rows: pl.DataFrame, group: str, states: Sequence[pl.Expr]) -> Exception:
-        """What polars raises of all states as an error of the sum that is too large, if it is of one."""
-        for label, state in zip(self._parts, states, strict=True):
+    def _overflow(self, error: Exception, states: pl.DataFrame) -> Exception:
+        """What polars raises of all results as an error of the one that is too large, if it is of one."""
+        for label, final in zip(self._parts, self.final(states.schema), strict=True):
             try:
-                rows.group_by(group).agg(state)
-            except pl.exceptions.PolarsError as own:
+                states.select(final)
+            except (pl.exceptions.PolarsError, OverflowError) as own:
                 if found := _TOO_LARGE.search(str(own)):
-                    kind = {"i64": "int64", "i8": "38 digits", None: "38 digits"}.get(found[1], found[1])
-                    return OverflowError(f"overflow: {label} does not fit in {kind}")
+                    return OverflowError(f"overflow: {label} does not fit in {'38 digits' if found[1] else 'int64'}")
         return error
 
     def _check_bounds(self, states: pl.DataFrame) -> None:

@@ -229,6 +229,17 @@ def test_a_sum_beyond_64_bits_is_an_error_and_not_another_number() -> None:
         run(Sum(), [("a", 2**62)] * 4, pa.int64())
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("batch_records", [1, 2, 100])
+@pytest.mark.parametrize("combine", [False, True])
+def test_it_does_not_depend_on_batches_whether_a_sum_fits(encoded: bool, batch_records: int, combine: bool) -> None:
+    values = [2**62] * 5 + [-(2**62)] * 4 + [None, 1]
+    column = pa.array(values, pa.int64())
+    rows = pa.table({"key": ["a"] * len(values), "value": column.dictionary_encode() if encoded else column})
+    found = run_local(None, Sum(), rows, combine=combine, batch_records=batch_records)
+    assert found.to_pylist() == [{"key": "a", "value": 2**62 + 1}] and found.schema.types == [pa.string(), pa.int64()]
+
+
 def test_a_mean_is_found_even_where_the_sum_is_beyond_64_bits() -> None:
     assert run(Mean(), [("a", 2**62)] * 4, pa.int64())["a"]["value"] == pytest.approx(2.0**62)
 

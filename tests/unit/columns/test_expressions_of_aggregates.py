@@ -4,6 +4,7 @@ import math
 import pickle
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,26 @@ def test_sums_of_integers_are_exact_or_an_error() -> None:
         of(pa.array([2**62, 2**62]), x=V.sum(), n=pl.len())
 
 
+@pytest.mark.parametrize(("most", "kind"), [(2**63 - 1, pl.Int64), (10**38 - 1, pl.Decimal(38, 0))], ids=str)
+def test_it_does_not_depend_on_pieces_whether_a_sum_fits(most: int, kind: Any) -> None:
+    numbers = [most, most, most, 5, None, -most, -most, -most, most - 7]
+    aggregation = Aggregation({"x": V.sum()})
+    for seed in range(20):
+        for more, fits in ((0, True), (2, True), (3, False)):
+            values = [None if each is None else Decimal(each) for each in [*numbers, more]]
+            frame = pl.DataFrame({"key": [0] * len(values), "v": pl.Series(values, dtype=pl.Decimal(38, 0)).cast(kind)})
+            if fits:
+                assert in_pieces(aggregation, frame, Random(seed))[0]["x"] == most - 2 + more
+            else:
+                with pytest.raises(OverflowError, match=r"sum\(v\) does not fit in"):
+                    in_pieces(aggregation, frame, Random(seed))
+
+
+def test_means_of_long_decimals_are_found_even_where_the_sum_is_too_long() -> None:
+    values = pa.array([Decimal("9" * 30 + ".1250"), Decimal("9" * 30 + ".3750"), None] * 40, pa.decimal128(34, 4))
+    assert of(values, x=V.mean()) == {"x": Decimal("9" * 30 + ".25")}
+
+
 def test_sums_and_means_of_decimals_are_those_of_spark() -> None:
     values = pa.array([Decimal("1.10"), Decimal("2.25"), None, Decimal("0.01")], pa.decimal128(5, 2))
     found = of(values, x=V.sum(), y=V.mean(), z=V.max())
@@ -257,9 +278,7 @@ def test_columns_keep_their_types_where_values_are_taken_as_they_are() -> None:
 
 def test_large_means_lose_no_digits_of_a_variance() -> None:
     frame = pl.DataFrame({"key": [0] * 1000, "v": [1e9 + number % 10 for number in range(1000)]})
-    import random
-
-    found = in_pieces(Aggregation({"x": V.var(ddof=0)}), frame, random.Random(1))
+    found = in_pieces(Aggregation({"x": V.var(ddof=0)}), frame, Random(1))
     assert found[0]["x"] == pytest.approx(8.25, rel=1e-7)
 
 
@@ -268,8 +287,6 @@ def test_sketches_are_within_the_bounds_that_are_promised() -> None:
     random = np.random.default_rng(7)
     numbers = random.lognormal(0, 2, 60_000)
     frame = pl.DataFrame({"key": np.arange(60_000) % 2, "v": numbers, "w": random.integers(0, 20_000, 60_000)})
-    import random as python_random
-
     aggregation = Aggregation(
         {
             "q": V.quantile(0.9),
@@ -278,7 +295,7 @@ def test_sketches_are_within_the_bounds_that_are_promised() -> None:
             "text": pl.col("w").cast(pl.String).approx_n_unique(),
         }
     )
-    found = in_pieces(aggregation, frame, python_random.Random(3))
+    found = in_pieces(aggregation, frame, Random(3))
     for key in (0, 1):
         own = frame.filter(pl.col("key") == key)
         for name, share in (("q", 0.9), ("m", 0.5)):
