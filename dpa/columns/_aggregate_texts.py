@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from dpa.columns._taking_apart import with_columns_replaced
+from dpa.columns._text import marked
 from dpa.errors import ConfigError
 
 
@@ -36,8 +37,7 @@ def aggregate_of(text: str) -> pl.Expr:
     try:
         expression = pl.sql_expr(found)
     except (pl.exceptions.PolarsError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        raise ConfigError(f"this is no SQL that polars knows: {why}") from None
+        raise ConfigError(marked(text, str(error).partition("\n")[0])) from None
     return with_columns_replaced(expression, made) if made else expression
 
 
@@ -46,6 +46,8 @@ def _rewritten(tokens: list[str], made: dict[str, pl.Expr]) -> Iterator[str]:
     place = 0
     while place < len(tokens):
         word, opens = tokens[place].lower(), _next(tokens, place + 1)
+        if word == "over" and tokens[opens : opens + 1] == ["("]:  # polars takes an empty one for none
+            raise ConfigError("`over` looks at other rows: an aggregate is of the rows of a key, so leave it out")
         if (word not in _ONE and word not in _TWO) or opens >= len(tokens) or tokens[opens] != "(":
             yield tokens[place]
             place += 1

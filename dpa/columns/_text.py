@@ -28,7 +28,7 @@ def expression_of(text: str) -> pl.Expr | Sql:
             message = str(error).partition("\n")[0]
             untyped = _UNTYPED.match(message)
             if untyped is None:
-                raise ConfigError(_marked(text, message)) from None
+                raise ConfigError(marked(text, message)) from None
             # The rest of the text is looked at with a function in its place that takes any types.
             looked_at, typed = re.sub(rf"\b{untyped[1]}\s*\(", "concat(", looked_at, flags=re.IGNORECASE), True
     try:
@@ -38,10 +38,13 @@ def expression_of(text: str) -> pl.Expr | Sql:
     if not typed:
         return made
     alias = _ALIAS.fullmatch(text)
-    return Sql(text, made.meta.output_name()) if alias is None else Sql(alias[1], alias[2] or alias[3])
+    if alias is None:
+        # Of a function, SQL names what it makes by the first column, even if a literal comes before.
+        return Sql(text, next(iter(made.meta.root_names()), made.meta.output_name()))
+    return Sql(alias[1], alias[2] or alias[3])
 
 
-def _marked(text: str, message: str) -> str:
+def marked(text: str, message: str) -> str:
     shown = text.splitlines() or [""]
     found, before = message, 0
     for query in (f"SELECT\n{text}\nFROM self", f"SELECT (\n{text}\n) FROM self"):
@@ -69,6 +72,12 @@ def _error_of(query: str) -> str:
     except pl.exceptions.PolarsError as error:
         return str(error).partition("\n")[0]
     return ""
+
+
+def marked_name(text: str, message: str) -> str:
+    """A message with a mark in its text, where that has the first name which the message quotes."""
+    column = _named_in(text, message)
+    return message if column < 0 else f"{message}\n    {text}\n    {' ' * column}^"
 
 
 def _named_in(text: str, message: str) -> int:

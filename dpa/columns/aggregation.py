@@ -15,13 +15,14 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from dpa._util.inference import no_rows
+from dpa._util.inference import no_rows, require_name
 from dpa.columns._aggregate_texts import aggregate_of
 from dpa.columns._parts import MOST_VALUES, Aggregate
 from dpa.columns._taking_apart import taken_apart
-from dpa.columns.arrow import to_batch, to_frame
-from dpa.errors import ConfigError
-from dpa.executors import BatchReducer, Groups
+from dpa.columns._text import marked_name
+from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
+from dpa.errors import ConfigError, TableError
+from dpa.executors import BatchReducer, Groups, SelfNamed
 
 _GROUP = "dpa group"
 """The column of the positions of groups; longer where values have such a column."""
@@ -31,7 +32,7 @@ _TOO_LARGE = re.compile(r"overflow: it does not fit in (\w+)|from `decimal\[38,0
 """How polars says that a result does not fit in the type that it should have."""
 
 
-class Aggregation(BatchReducer):
+class Aggregation(SelfNamed, BatchReducer):
     """Expressions of aggregates, by the names of the result columns. States have a column for each aggregate, so two
     expressions with the same one share it.
 
@@ -41,12 +42,15 @@ class Aggregation(BatchReducer):
         written: for messages, each as its user has written it.
     """
 
-    def __init__(self, expressions: Mapping[str, pl.Expr], texts: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, expressions: Mapping[str, pl.Expr], texts: Mapping[str, str] | None = None, step: str = ""
+    ) -> None:
         """Raises ConfigError where an expression is not one of aggregates, or has one that there is not."""
         if not expressions:
             raise ConfigError("name an aggregate at least, such as n=pl.len()")
         self.expressions = dict(expressions)
         self.texts = dict(texts or {})
+        self.step = step
         self.written = {name: str(expression) for name, expression in expressions.items()} | self.texts
         self._parts: dict[str, Aggregate] = {}
         self._first_in: dict[str, str] = {}
@@ -54,11 +58,15 @@ class Aggregation(BatchReducer):
         self._made: dict[tuple[Any, ...], list[pl.Expr]] = {}
         for name, expression in expressions.items():
             with self._naming(name):
+                require_name(name)
                 self._finals[name] = taken_apart(expression, self._parts)
             self._first_in |= {label: name for label in self._parts if label not in self._first_in}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Aggregation, (self.expressions, self.texts)
+        return Aggregation, (self.expressions, self.texts, self.step)
+
+    def __str__(self) -> str:
+        return f"agg({', '.join(f'{name} = {text}' for name, text in self.written.items())})"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -108,7 +116,9 @@ class Aggregation(BatchReducer):
         found = {}
         for name, expression in self._finals.items():
             with self._naming(name):
-                [found[name]] = aggregated.select(expression).dtypes
+                result = aggregated.select(expression)
+                to_batch(result, pa.schema([]))
+                [found[name]] = result.dtypes
         return pl.Schema(found)
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
@@ -128,7 +138,8 @@ class Aggregation(BatchReducer):
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
         frame = to_frame(states)
         try:
-            results = frame.select(self.final(frame.schema))
+            with panics_as_errors():
+                results = frame.select(self.final(frame.schema))
         except (pl.exceptions.PolarsError, OverflowError) as error:
             raise self._overflow(error, frame) from None
         found = results.select(expression.alias(name) for name, expression in self._finals.items())
@@ -145,7 +156,8 @@ class Aggregation(BatchReducer):
             name += "_"
         ids = pl.DataFrame({name: pl.Series(groups.ids, dtype=pl.Int32)})
         rows = ids.hstack(frame) if frame.width else ids
-        found = rows.group_by(name).agg(states)
+        with panics_as_errors():
+            found = rows.group_by(name).agg(states)
         self._check_bounds(found)
         return to_batch(found.sort(name).drop(name), like)
 
@@ -172,7 +184,7 @@ class Aggregation(BatchReducer):
             with self._naming(self._first_in[label], values):
                 [kind] = rows.select(part.of).dtypes
                 found.append(part.partial(part.of, kind).alias(label))
-                rows.group_by(pl.lit(0)).agg(found[-1])
+                to_batch(rows.group_by(pl.lit(0)).agg(found[-1]), pa.schema([]))
         return found
 
     def _once(self, what: str, schema: pl.Schema, make: Any) -> list[pl.Expr]:
@@ -186,17 +198,21 @@ class Aggregation(BatchReducer):
         """A block in which errors are of one expression, of rows with these columns."""
         at = f"`{self.written[name]}`"
         try:
-            yield
-        except ConfigError as error:
-            raise ConfigError(f"{at}: {error.message}", name) from None
+            with panics_as_errors():
+                yield
+        except (ConfigError, TableError) as error:
+            what = error.message
         except pl.exceptions.ColumnNotFoundError as error:
-            raise ConfigError(f"{at}: {_missing(str(error), columns)}", name) from None
+            what = _missing(str(error), columns)
         except pl.exceptions.PolarsError as error:
             what = str(error).partition("\n")[0]
-            raise ConfigError(f"{at}: {what}", name) from None
+        else:
+            return
+        what = marked_name(self.texts[name], what) if name in self.texts else what
+        raise ConfigError(f"{at}: {what}", name)
 
 
-def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr | str]) -> Aggregation:
+def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr | str], step: str = "") -> Aggregation:
     """Of expressions and SQL texts. One without a name has that which polars gives its column. Raises ConfigError."""
     found, texts = dict[str, pl.Expr](), dict[str, str]()
     for keyword, given in [*((None, each) for each in unnamed), *named.items()]:
@@ -214,7 +230,7 @@ def aggregation_of(unnamed: Sequence[pl.Expr | str], named: Mapping[str, pl.Expr
         found[name] = expression
         if isinstance(given, str):
             texts[name] = given
-    return Aggregation(found, texts)
+    return Aggregation(found, texts, step)
 
 
 def _missing(error: str, columns: pl.Schema | None) -> str:

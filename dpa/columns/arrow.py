@@ -6,14 +6,15 @@ one. Where there is none, values travel as their bytes, on which no expression w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from dpa._util.inference import as_type, no_rows
+from dpa._util.inference import as_type, no_rows, require_name
 from dpa.errors import TableError
 
 _OPAQUE = "dpa.opaque"
@@ -28,6 +29,16 @@ _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 _OLDEST = pl.CompatLevel.oldest()
 """Without views, which many functions of Arrow lack."""
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """A block in which a panic of polars is an error of its own: it is no `Exception` otherwise, which
+    what tolerates errors or reports them would let through."""
+    try:
+        yield
+    except pl.exceptions.PanicException as error:
+        raise pl.exceptions.ComputeError(f"polars panicked: {error}") from None
 
 
 def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
@@ -56,10 +67,14 @@ def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
 
 def to_batch(frame: pl.DataFrame, like: pa.Schema) -> pa.RecordBatch:
     """The rows of a frame. A column that `like` has and polars holds as it would hold that one gets its type; any other
-    gets the plain Arrow type of what it is in polars."""
+    gets the plain Arrow type of what it is in polars. Raises TableError where Arrow has none, or no such name."""
     types = held(like)
     columns = {}
     for column in frame.iter_columns():
+        require_name(column.name)
+        if "Int128" in str(column.dtype):
+            mend = "cast it to Int64 or to a decimal"
+            raise TableError(f"the column {column.name!r} would be {column.dtype}, which Arrow has not: {mend}")
         is_like = types.get(column.name) == column.dtype
         columns[column.name] = _returned(column, like.field(column.name).type if is_like else None)
     return pa.record_batch(columns)

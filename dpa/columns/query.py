@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from dpa._util.inference import no_rows
-from dpa.columns.arrow import to_batch, to_frame
+from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
 from dpa.errors import TableError
 from dpa.executors import SelfNamed
 
@@ -120,7 +120,8 @@ class Query(SelfNamed):
         """Raises polars.exceptions.PolarsError, or what a function inside of an expression raises; TableError where a
         column is missing, or is no list."""
         like = self.passed_on(batch.schema)  # which also looks for what is wrong with the columns
-        return to_batch(self.lazy(to_frame(batch).lazy()).collect(), like)
+        with panics_as_errors():
+            return to_batch(self.lazy(to_frame(batch).lazy()).collect(), like)
 
     def passed_on(self, columns: pa.Schema) -> pa.Schema:
         """The columns of its rows, under their new names, that are those of its input as they were."""

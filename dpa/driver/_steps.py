@@ -152,15 +152,17 @@ class _Builder:
         return fitting(self._file, self._objects, self._at("reduce"), section, as_reducer)
 
     def _agg(self, section: Mapping[str, str]) -> AnyReducer:
-        from dpa.columns.aggregation import aggregation_of
+        from dpa.columns.aggregation import Aggregation, aggregation_of
 
         if self._at("agg") in self._objects:
-            return as_reducer(self._objects[self._at("agg")])
+            made: Aggregation = self._objects[self._at("agg")]
+            made.step = self._name
+            return made
         for name, text in section.items():
             with self._file.blaming(self._at(f"agg.{name}"), ConfigError):
                 require_in_file(text)
         try:
-            return aggregation_of((), section)
+            return aggregation_of((), section, self._name)
         except ConfigError as error:
             raise self._error(f"agg.{error.key}" if error.key else "agg", error.message) from None
 

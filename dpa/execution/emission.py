@@ -86,9 +86,14 @@ class Emission:
         return self.operators
 
     def _queried(self, rows: ScannedRows, query: ScanQuery, limits: Limits) -> Iterator[Emitted]:
+        from dpa.columns.arrow import panics_as_errors
+
         operators, found = self._scanning, None
         if rows.frame is not None:
-            with suppress(Exception):  # to read and compute by batches names what is wrong and where, or sets it aside
+            with (
+                suppress(Exception),
+                panics_as_errors(),
+            ):  # to read and compute by batches names what is wrong and where, or sets it aside
                 found = query.collect(rows, limits.rows)
         if isinstance(found, Block):
             yield Emitted(((0, found),) if found.rows else (), rows.origin.rows, int(found.mapped().sum()))

@@ -233,6 +233,52 @@ def test_records_on_which_an_expression_raises_become_dead_letters(tmp_path: Pat
         failing.run(backend=LocalBackend())
 
 
+def panics(number: int) -> int:
+    if number == 3:
+        raise pl.exceptions.PanicException("three")
+    return number
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["scanned", "in memory"])
+def test_a_panic_of_polars_is_an_error_of_its_step(tmp_path: Path, reads: bool) -> None:
+    rows = pa.table({"k": [1, 1, 2], "v": [1, 3, 5]})
+    pq.write_table(rows, tmp_path / "in.parquet")
+
+    def made(**options: Any) -> Flow:
+        flow = Flow("panics", **options)
+        read = flow.read(tmp_path / "in.parquet" if reads else rows)
+        moved = read.with_columns(w=pl.col("v").map_elements(panics, return_dtype=pl.Int64))
+        moved.key_by("k").agg(w=pl.col("w").sum())
+        return flow
+
+    with pytest.raises(JobFailedError, match=r"with_columns: with_columns\(w = .* failed on .*polars panicked: "):
+        made().run(backend=LocalBackend())
+    tolerant = made(on_error="dead_letter", dead_letters=str(tmp_path / "dead"))
+    assert by_key(tolerant.run(backend=LocalBackend()).table(), "k") == {1: {"w": 1}, 2: {"w": 5}}
+    [letter] = pq.read_table(tmp_path / "dead").to_pylist()
+    assert letter["step"] == "with_columns" and letter["record"] == '{"k": 1, "v": 3}'
+
+
+def test_errors_of_aggregates_name_the_step() -> None:
+    made = Flow("orders")
+    made.read([{"key": 1, "n": 2**62}] * 2).key_by("key").agg(total="sum(n)", name="by_key")
+    with pytest.raises(JobFailedError, match=r"by_key: agg\(total = sum\(n\)\) failed on 1 keys: OverflowError"):
+        made.run(backend=LocalBackend())
+
+
+def test_names_and_types_that_arrow_has_not_are_refused() -> None:
+    refused = {
+        r"'x\\x00', and names have no NUL": pl.col("cents").max().alias("x\0"),
+        r"would be Int128, which Arrow has not: cast it": pl.col("cents").cast(pl.Int128).max().alias("x"),
+        r"'x' would be Int128": pl.col("cents").max().cast(pl.Int128).alias("x"),
+    }
+    for message, aggregate in refused.items():
+        with pytest.raises(ConfigError, match=message):
+            made = Flow("orders")
+            made.read(ORDERS).key_by("country").agg(aggregate)
+            made.run(backend=LocalBackend())
+
+
 def test_a_sum_that_does_not_fit_fails_the_job() -> None:
     made = Flow("orders")
     made.read([{"key": 1, "n": 2**62}] * 2).key_by("key").agg(total="sum(n)")
@@ -288,7 +334,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "rows": ({"x": "cents + 1"}, "x: `cents . 1`: names the column 'cents' outside of an aggregate"),
     "window": ({"x": pl.col("cents").diff().sum()}, "x: .*looks at other rows"),
     "order": ({"x": pl.col("cents").first()}, "x: .*depends on the order in which rows come"),
-    "syntax": ({"x": "sum(cents"}, r"x: `sum\(cents`"),
+    "syntax": ({"x": "sum(cents"}, r"x: `sum\(cents`: .*SQL.*found: the end\n    sum\(cents\n {13}\^"),
+    "place": ({"x": "sum(euro) + 1"}, r"did you mean 'euros'\?\n    sum\(euro\) \+ 1\n        \^"),
+    "over": ({"x": "max(cents) OVER ()"}, "`over` looks at other rows: an aggregate is of the rows of a key"),
     "key": ({"country": "count(*)"}, "gives a column 'country', which is the key column"),
     "nothing": ({}, "name an aggregate at least"),
     "number": ({"x": 3}, "an aggregate is a polars expression or a SQL text, not 3"),

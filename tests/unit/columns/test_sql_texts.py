@@ -36,6 +36,11 @@ def test_a_mark_stands_under_the_place_where_a_text_is_wrong(text: str) -> None:
     assert mark == f"    {' ' * place}^"
 
 
+@pytest.mark.skipif(not TRUNCATES, reason="polars has no `date_trunc` in SQL")
+def test_a_text_whose_types_are_looked_up_has_the_name_of_its_first_column() -> None:
+    assert expression_of("date_trunc('month', day)") == Sql("date_trunc('month', day)", "day")
+
+
 def test_the_mark_of_several_lines_stands_under_the_one_that_is_wrong() -> None:
     with pytest.raises(ConfigError, match=r"found: >\n    cents\n    > >\n      \^\n    3$"):
         expression_of("cents\n> >\n3")
