@@ -237,6 +237,12 @@ class _Choice:
             raise _ShuffledError(f"what {step.name!r} makes is known at the end of its input")
         if len(step.feeds) > 1:
             raise _ShuffledError(f"{step.name!r} has the rows of several steps")
+        # Functions may be slow, which tasks share, and may give other rows when a job is resumed.
+        if any(operator.query is None for operator in step.receiver.operators):
+            raise _ShuffledError(f"{step.name!r} calls a function, which runs in tasks")
+        self._require_all(step)
+
+    def _require_all(self, step: Step) -> None:
         if step.on_error != "fail":
             raise _ShuffledError(f"{step.name!r} may leave out records (`on_error`)")
 
@@ -248,6 +254,8 @@ class _Choice:
             raise _ShuffledError(f"the rows of {source.name!r} depend on when they are read")
         if found.source is None:
             raise _ShuffledError(f"Spark loads {source.name!r}, whose size is known then")
+        if given.has_records:
+            self._require_all(source)
         if isinstance(found.source, FileTable):
             self._require_few(source.name, sum(getattr(file, "size", 0) for file in found.source.files))
 

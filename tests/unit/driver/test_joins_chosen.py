@@ -142,9 +142,15 @@ WHYS: dict[str, tuple[str, Callable[[Flow, Stream, Stream], Any]]] = {
             right.map(lambda row: row, name="made"), left_on="customer", right_on="id", how="semi"
         ),
     ),
+    "function": (
+        "'made' calls a function, which runs in tasks",
+        lambda flow, left, right: left.join(
+            right.map(one, name="made", schema={"id": "int64"}), left_on="customer", right_on="id", how="semi"
+        ),
+    ),
     "frequent": (
-        "'alike' has 700 rows of one key, and a row may match 100 at most",
-        lambda flow, left, right: right.join(left.map(one, name="alike", schema={"id": "int64"}), on="id", how="left"),
+        "'select' has 700 rows of one key, and a row may match 100 at most",
+        lambda flow, left, right: right.join(left.select("at * 0 AS id"), on="id", how="left"),
     ),
 }
 
