@@ -138,7 +138,6 @@ def _states_of(edge: MapTask, schema: pa.Schema) -> pa.Schema:
 
 
 def by_batches(rows: ScannedRows, most: int) -> Iterator[Chunk]:
-    """The rows of a piece without a query."""
     first = rows.origin.first
     for batch in rows.batches(most):
         yield Chunk(batch, batch.num_rows, Origin(first, batch.num_rows))

@@ -36,7 +36,6 @@ class Chunk:
     origin: Origin
 
     def part(self, start: int, stop: int, read: int) -> Chunk:
-        """Some of its rows."""
         origin = self.origin.part(start, stop - start, self.batch.num_rows)
         return Chunk(self.batch.slice(start, stop - start), read, origin)
 

@@ -55,7 +55,6 @@ class Columns:
             self._found[step.name] = found.with_names(self._named[step.name])
 
     def of(self, step: str) -> pa.Schema | None:
-        """The columns of a step's rows, or None."""
         found = self._found[step]
         return found.schema if found.extent is Extent.ALL else None
 
@@ -262,7 +261,6 @@ def _extent(step: Step, feed: StepInput, rows: Known) -> Extent:
 
 
 def _of_input(step: Step, given: pa.Schema | None) -> pa.Schema | None:
-    """The columns that a step reads of an input with these."""
     time = step.processing_time
     try:
         return given if given is None or time is None else time.added_to(given)
