@@ -87,6 +87,21 @@ def test_a_side_that_another_step_takes_stays_and_a_join_may_be_a_side() -> None
     assert found == [{"customer": n, "rank": rank, "cents": n} for n, rank in enumerate([1, 2, None])]
 
 
+@pytest.mark.parametrize("mb", [32, 0])
+def test_rows_of_several_steps_join_one_side(mb: float) -> None:
+    flow = Flow("union")
+    orders, customers = sides(flow)
+    few = flow.read(pa.table({"customer": pa.array([1, 9], pa.int8()), "at": [0.5, 1.5], "cents": [1, 2]}), name="few")
+    both = orders.with_columns(at=pl.col("at").cast(pl.Float64)).union(few, name="both")
+    both.join(customers, left_on="customer", right_on="id", name="joined", broadcast_mb=mb)
+    result = run(flow)
+    assert result.report.joins[0].form == ("broadcast" if mb else "shuffled")
+    assert result.table().schema == pa.schema(
+        {"customer": pa.int64(), "cents": pa.int64(), "at": pa.float64(), "segment": pa.string()}
+    )
+    assert result.table().num_rows == 501
+
+
 class Polled(dpa.Feed):
     """An open input."""
 
