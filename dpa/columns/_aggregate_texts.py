@@ -1,7 +1,5 @@
 """SQL texts as expressions of aggregates: what polars' SQL knows, and some aggregates of Spark's that it does not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 

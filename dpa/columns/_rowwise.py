@@ -4,8 +4,6 @@ An expression is walked as polars serializes it. Of a function polars itself say
 any other node must be one of those listed here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

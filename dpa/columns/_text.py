@@ -1,7 +1,5 @@
 """SQL texts as expressions of polars, and what is wrong with a text, marked at its place."""
 
-from __future__ import annotations
-
 import re
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Verbs on columns, made of what users write: expressions of polars, SQL texts, names of columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

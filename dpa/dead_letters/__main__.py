@@ -4,8 +4,6 @@ Exit status: 0 done, 1 they cannot be read, or their results not be written, 2 a
 replayed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Annotated

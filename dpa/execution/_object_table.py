@@ -1,7 +1,5 @@
 """Python objects by key, each with two counts of records: the states of record reducers and processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

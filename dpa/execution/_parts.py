@@ -1,7 +1,5 @@
 """Joins parts of states, divides them by the hashes of their keys, and handles keys whose last part is a window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

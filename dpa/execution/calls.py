@@ -1,8 +1,6 @@
 """Calls into a user's reducer or process. An exception, or a wrong return value, becomes an `ExecutorError` that names
 it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import length_hint

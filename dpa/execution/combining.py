@@ -1,7 +1,5 @@
 """Whether a sender folds equal keys before it sends, where the job does not say."""
 
-from __future__ import annotations
-
 FEW_RECORDS = 4_096
 """Of a block with fewer, records are sent as they are: to fold them takes longer than to process them."""
 

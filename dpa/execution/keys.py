@@ -1,7 +1,5 @@
 """Key columns as distinct keys and codes: a key that comes a million times in a batch is hashed and looked up once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any

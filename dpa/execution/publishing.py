@@ -1,7 +1,5 @@
 """What a task publishes of its share at the end of an epoch, while its stage goes on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """Assigns rows to windows of event time, and notes those that are in none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Messages arrive at once, in the order in which they were sent. A subclass says w
 commits do; the simulator of `experiments` also overrides how long everything takes.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from abc import ABC, abstractmethod

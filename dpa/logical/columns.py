@@ -6,8 +6,6 @@ result without rows has them as nulls. A join names the columns of its result by
 known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat

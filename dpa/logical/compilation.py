@@ -4,8 +4,6 @@ A step that has no tasks of its own is fused into the tasks of each stage before
 in common runs once: the emission of a stage is the tree of the steps after it, up to the stages that follow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

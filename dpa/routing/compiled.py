@@ -4,8 +4,6 @@ Compiled code is kept for other processes, beside the source or else in the user
 be written every process compiles anew, which takes seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -12,8 +12,6 @@ So 5 and "5" hash alike, which is harmless: equal hashes share a reducer, they d
 refused. Hashes instead of texts of a composite key's components need no escaping, and columns of them are made fast.
 """
 
-from __future__ import annotations
-
 from datetime import date, datetime, timezone
 from decimal import Decimal
 

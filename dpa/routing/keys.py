@@ -5,8 +5,6 @@ microseconds without a zone or in UTC, decimal128, or null; a composite key is a
 value that Arrow gives for it, and a composite key is a tuple. All of these can be compared, hashed and pickled.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Sequence
 from datetime import date

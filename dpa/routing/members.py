@@ -5,8 +5,6 @@ Consistent hashing moves no more than it must: what a reducer that leaves had go
 and one that joins takes a part of many arcs. Arcs of single hot keys stay as they are, whoever their neighbours are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 A value does not change if it can be converted to the column's type and back. Times without a zone are in UTC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Directories of a result that is partitioned by columns, named as Hive and Spark do: `country=DE/day=2024-01-02`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 

@@ -1,8 +1,6 @@
 """How the rows of a result lie in files: in which format, in which directories, in how many. The names of the files,
 and which rows in them are of which epoch."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

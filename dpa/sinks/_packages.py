@@ -1,7 +1,5 @@
 """What sinks have in common whose rows another package writes. Each epoch is written once."""
 
-from __future__ import annotations
-
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping

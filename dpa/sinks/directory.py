@@ -1,7 +1,5 @@
 """A result as a directory of files, which replaces an earlier result as a whole."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

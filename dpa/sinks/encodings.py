@@ -1,7 +1,5 @@
 """How rows become the bytes of a file, and rows again: a class for each format of files, and a line of `ENCODINGS`."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

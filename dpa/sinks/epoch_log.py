@@ -4,8 +4,6 @@ Rows are only added. When a job starts again, maybe from a checkpoint, it adds a
 are made again, and readers see the new ones.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

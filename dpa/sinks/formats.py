@@ -1,7 +1,5 @@
 """The formats of results: those of files are `ENCODINGS`, and each other one is a line here and a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Results that stay in memory: they travel to the process that runs the job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa

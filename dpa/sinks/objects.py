@@ -8,8 +8,6 @@ to begin can commit. It may also remove what dead jobs have left.
 Where each epoch adds rows, small files of Parquet are merged: `_FANOUT` files of a level become one of the next.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 import uuid

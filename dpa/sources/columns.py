@@ -1,7 +1,5 @@
 """Columns of tables: checks, with messages that name the columns there are."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Container, Iterable
 

@@ -1,7 +1,5 @@
 """What generators draw from: Zipf-distributed ranks, and names for them."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from string import ascii_lowercase
 from typing import cast

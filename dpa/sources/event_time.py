@@ -1,8 +1,6 @@
 """Time of a source's rows: event time that comes with them, in the order that the source promises, or the time at which
 they are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The format of files by the endings of their names. Reads no files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 

@@ -1,7 +1,5 @@
 """Inputs in memory, as Arrow tables. `dpa.spark` adds Spark's DataFrames."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice

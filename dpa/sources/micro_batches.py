@@ -5,8 +5,6 @@ once it has the file that Spark writes last. Or it stages a table, and lists the
 numbered file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

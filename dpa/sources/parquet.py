@@ -3,8 +3,6 @@
 Partition columns in directory names (`year=2024/...`) are Spark's to read (`dpa.spark._stage`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

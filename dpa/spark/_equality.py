@@ -1,8 +1,6 @@
 """When two columns hold equal values, whatever their physical types; a form of values in which rows can be sorted and
 joined; and where two values first differ. Columns of different kinds are not compared."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

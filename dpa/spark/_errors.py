@@ -1,8 +1,6 @@
 """Turns Spark's exceptions into a `TableError` of a line or two. Their own text carries plans, stack traces and log
 entries, which do not help the author of a job file."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@ that speed up jobs of seconds without slowing those of hours.
 Downloads nothing, and leaves the environment alone: `java_home` names a directory for the caller to give to Spark.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

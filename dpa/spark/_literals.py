@@ -1,7 +1,5 @@
 """Names, types and constants of polars as SQL of Spark."""
 
-from __future__ import annotations
-
 import math
 from datetime import datetime, timedelta, timezone
 from typing import Any

@@ -5,8 +5,6 @@ the expression has in polars, unsigned integers the next wider one. What has no 
 that overflow are an error in Spark, and wrap around in polars.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

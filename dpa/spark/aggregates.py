@@ -1,7 +1,5 @@
 """Aggregates of `agg` in Spark's SQL, with the values that `dpa.columns` gives them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ Such an archive builds on one of Java's own classes, which is made beside it: a 
 and the Spark that made them.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ a key as bags.
 Polars compares whole columns. Only the few rows that are shown are looked at value by value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

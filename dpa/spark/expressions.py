@@ -1,7 +1,5 @@
 """What functions of polars are in Spark's SQL, by the names that polars serializes them under."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of times, dates and durations in Spark's SQL."""
 
-from __future__ import annotations
-
 import re
 
 from dpa.spark._literals import text

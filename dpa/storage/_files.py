@@ -1,7 +1,5 @@
 """What checkpoints and results need of a place for files."""
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What every feed promises (`dpa.Feed`), checked on one whose rows are known."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Sequence

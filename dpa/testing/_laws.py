@@ -4,8 +4,6 @@ Keys are checked together and compared with each key alone, because a batch redu
 proves nothing: the reducer was just not caught.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import random

@@ -1,7 +1,5 @@
 """Executors and flows run on a little data in this process, without a job around them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

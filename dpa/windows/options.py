@@ -3,8 +3,6 @@
 Times are microseconds since 1970-01-01 UTC. A window holds its start and not its end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """The time of rows by a column; the windows of an event; and how a key's sessions are joined."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple

@@ -1,8 +1,6 @@
 """The kinds of receivers: what takes the records of a stage. A new kind is a file like its neighbours, and a name in
 `KINDS`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dpa._util.declared import Declared

@@ -5,8 +5,6 @@ a key's rows are found by position. The side with fewer rows is sorted by key, a
 with it one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Processes: a state for each key, and rows that are emitted while records come."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Per-record reducers: the state of a key is one Python object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial

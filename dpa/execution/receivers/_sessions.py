@@ -5,8 +5,6 @@ reducer's states, they are joined when they outnumber those joined before. The k
 sessions move together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

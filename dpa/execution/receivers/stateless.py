@@ -1,7 +1,5 @@
 """A stage without states: it passes rows on, changed by an operator or as they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

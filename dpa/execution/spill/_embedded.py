@@ -4,8 +4,6 @@ no other.
 An entry has the states of all keys with one hash. A state is here or in memory, never in both.
 """
 
-from __future__ import annotations
-
 import gc
 import pickle
 import weakref

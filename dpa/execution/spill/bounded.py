@@ -7,8 +7,6 @@ both are merged later. Other states come back one by one, with the next record o
 Use is tracked by stretches of the hash circle, as many as tasks have hot keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

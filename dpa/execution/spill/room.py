@@ -4,8 +4,6 @@ Files have no name, so nothing outlives the process, however it ends. What needs
 process; the next process that needs one removes those of dead processes.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 from abc import ABC, abstractmethod

@@ -6,8 +6,6 @@ in place, and write the chosen reducer of each record to the last one. In a part
 virtual workers.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The interface of all groupings: how a sender chooses the reducer of each record, and what reducers report to it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 They differ in where a key's record goes next: CH follows the circle, PoRC a random sequence of the key.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -3,8 +3,6 @@
 Both cut the keys into equal parts and give each reducer parts in proportion to its capacity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

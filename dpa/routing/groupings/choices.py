@@ -4,8 +4,6 @@ Nasir et al., "The Power of Both Choices" (PKG), and "When Two Choices Are Not E
 Stream Processing" (D- and W-Choices); CG paper, III-A and III-D. A sender counts only what it has sent itself.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

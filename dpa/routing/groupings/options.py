@@ -5,8 +5,6 @@ docstrings are its keys (docs/job-files.md). Compiled groupings are imported whe
 load.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, TypeAlias

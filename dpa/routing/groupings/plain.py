@@ -1,7 +1,5 @@
 """Groupings that count no loads: key grouping, shuffle grouping, and the ring, whose table load balancing changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
