@@ -226,7 +226,11 @@ class _Result:
         if self._note in mark:
             return
         rows = published(self.path)
-        whole = self._merged(rows) if self.step.receiver.keeps_states else self._added(rows)
+        try:
+            new = [table.select(rows.column_names).cast(rows.schema) for table in self.new if table.num_rows]
+            whole = self._merged([rows, *new]) if self.step.receiver.keeps_states else pa.concat_tables([rows, *new])
+        except (pa.ArrowException, KeyError) as error:
+            raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
         to = Target(str(self.path), "overwrite", mark=lambda: mark + self._note, files=self.output.files)
         self._sink = FORMATS[self.output.format].sink(to)
         self._sink.begin()
@@ -237,25 +241,13 @@ class _Result:
             self._sink.commit(self._staged, 1, 0.0, is_last=True)
             self._sink.abort()
 
-    def _added(self, rows: pa.Table) -> pa.Table:
-        try:
-            return pa.concat_tables([rows, *self._fitting(rows)])
-        except (pa.ArrowException, KeyError) as error:
-            raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
-
-    def _fitting(self, rows: pa.Table) -> list[pa.Table]:
-        return [table.select(rows.column_names).cast(rows.schema) for table in self.new if table.num_rows]
-
-    def _merged(self, rows: pa.Table) -> pa.Table:
-        key, receiver = self.step.key, replace(self.step.receiver, tolerance=None)
+    def _merged(self, tables: Sequence[pa.Table]) -> pa.Table:
+        key, receiver, columns = self.step.key, replace(self.step.receiver, tolerance=None), tables[0].schema
         store = store_of(receiver)
-        try:
-            for table in (rows, *self._fitting(rows)):
-                for batch in table.combine_chunks().to_batches():
-                    store.merge(_states_of(batch, key, receiver, self.step.balance.hash_seed))
-            return store.finish(key).table.select(rows.column_names).cast(rows.schema)
-        except (pa.ArrowException, KeyError) as error:
-            raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
+        for table in tables:
+            for batch in table.combine_chunks().to_batches():
+                store.merge(_states_of(batch, key, receiver, self.step.balance.hash_seed))
+        return store.finish(key).table.select(columns.names).cast(columns)
 
 
 def _states_of(rows: pa.RecordBatch, key: Any, receiver: Receiver, seed: int) -> KeyedPart:

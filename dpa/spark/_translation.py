@@ -258,10 +258,6 @@ def _column(made: Translation, node: Node, name: str) -> str:
     return made.texts.get(name) or quoted(name)
 
 
-def _alias(made: Translation, _: Node, content: list[Any]) -> str:
-    return made.sql(content[0])
-
-
 _COMPARED = {
     "Eq": "=",
     "NotEq": "<>",
@@ -276,10 +272,6 @@ _LOGICAL = {"And": ("AND", "&"), "Or": ("OR", "|"), "Xor": ("<>", "^")}
 """Operators on booleans, and on bits."""
 
 _ADDED = {"Plus": "+", "Minus": "-", "Multiply": "*", "Mul": "*"}
-
-
-def _binary(made: Translation, node: Node, content: Mapping[str, Any]) -> str:
-    return operation(made, node, content["op"], content["left"], content["right"])
 
 
 def operation(made: Translation, node: Node, op: str, left: Node, right: Node) -> str:
@@ -433,8 +425,8 @@ def _zone(kind: pl.DataType) -> str | None:
 RULES: dict[str, Rule] = {
     "Column": _column,
     "Literal": _literal,
-    "Alias": _alias,
-    "BinaryExpr": _binary,
+    "Alias": lambda made, node, content: made.sql(content[0]),
+    "BinaryExpr": lambda made, node, of: operation(made, node, of["op"], of["left"], of["right"]),
     "Ternary": _ternary,
     "Cast": _cast,
 }
