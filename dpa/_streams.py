@@ -157,26 +157,16 @@ class Stream(Looks):
         *,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
-        name: str | None = None,
         **options: Any,
     ) -> Stream:
-        """Join with other rows where these columns are equal. Otherwise as `KeyedRows.join`.
-
-        Args:
-            other: the right side.
-            on: the key columns of both sides.
-            how: `inner`, `left`, `right`, `full`, `semi` or `anti`.
-            left_on: in place of `on`, the key columns of this side.
-            right_on: those of the other, as many.
-            name: of the step, by default `join`.
-            options: as for `KeyedRows.join`.
-        """
+        """Join with other rows, the right side, where the columns `on` are equal; or `left_on` here, and as many in
+        `right_on` there. Otherwise as `KeyedRows.join`."""
         if not isinstance(other, Stream):
             raise ConfigError(f"a join is with rows of a flow, and this is {_kind(other)}; rows by key join each other")
         if (on is None) is (left_on is None and right_on is None) or (left_on is None) is not (right_on is None):
             raise ConfigError("name the key columns: `on`, or both `left_on` and `right_on`")
         left, right = (left_on, right_on) if on is None else (on, on)
-        return self.key_by(left).join(other.key_by(right), how, name=name, **options)
+        return self.key_by(left).join(other.key_by(right), how, **options)
 
     def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
         """Write the rows to a directory, as Parquet unless its name ends as `.csv` or `.jsonl`; `mode` is `error` or
