@@ -97,6 +97,7 @@ EXPORTED = {
         "EdgeReport",
         "GroupingReport",
         "HotKey",
+        "JoinReport",
         "KeyDistribution",
         "LatencyReport",
         "LoadShares",
