@@ -17,18 +17,20 @@ UNREAD, READING = "UnreadableRecord", "read"
 
 @dataclass(frozen=True)
 class Origin:
-    """The input rows behind a row of a task: `rows` rows from `first` on."""
+    """The input rows behind a row of a task: `rows` rows from `first` on; `aligned`: as many rows as these are made of
+    one each."""
 
     first: int
     rows: int
-
-    def of(self, row: int, number: int) -> Origin:
-        """The origin of row `row` of `number` rows: one input row if each was made of one."""
-        return Origin(self.first + row, 1) if number == self.rows else self
+    aligned: bool = True
 
     def part(self, start: int, rows: int, number: int) -> Origin:
         """The origin of `rows` of `number` rows, from row `start` on."""
-        return Origin(self.first + start, rows) if number == self.rows else self
+        return Origin(self.first + start, rows) if self.aligned and number == self.rows else self
+
+    def found(self) -> Origin:
+        """The same, where it takes work to find out which rows these are."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Letters:
                 self._counts = [*summed(self._counts)]
             return
         if self.reads is not None and origin is not None:
-            number, file, skipped = self.reads
+            (number, file, skipped), origin = self.reads, origin.found()
             offset = skipped + origin.first + self.before(origin.first)
             letter = replace(letter, split=number, file=file, offset=offset, rows=origin.rows)
         self._letters.append(letter)

@@ -35,6 +35,9 @@ _KEY, _WEIGHT = "\ue000key", "\ue000rows"
 _FOLDED = 1_048_576
 """Rows whose states a query computes at least, if there are as many: that takes about 0.02 s."""
 
+_OTHER_ROWS = frozenset({"filter", "explode", "join"})
+"""Verbs after which rows are not one for each row before."""
+
 _LEAST = 65_536
 """Where fewer rows are asked for, batches are read one after the other: a query begins anew within a row group."""
 
@@ -47,11 +50,13 @@ class ScanQuery:
         verbs: the work of its first operators; None: it has none that a query does.
         operators: how many these are.
         edge: whose partial states end the query; None: it gives rows.
+        is_traced: whether rows of it may become dead letters, whose places are looked for in batches.
     """
 
     verbs: Query | None
     operators: int
     edge: MapTask | None
+    is_traced: bool = False
 
     @staticmethod
     def of(operators: Sequence[RowOperator], outputs: Sequence[object]) -> ScanQuery | None:
@@ -61,13 +66,15 @@ class ScanQuery:
         match outputs:
             case [MapTask() as edge] if _folds(edge) and len(first) == len(operators):
                 return ScanQuery(verbs, len(first), edge)
-        return ScanQuery(verbs, len(first), None) if first else None
+        makes_others = any(verb.word in _OTHER_ROWS for verb in verbs.verbs) if verbs is not None else False
+        is_traced = makes_others and any(map(tolerates_calls, (*operators[len(first) :], *outputs)))
+        return ScanQuery(verbs, len(first), None, is_traced) if first else None
 
     def wanted(self, at_once: int, left: int) -> int:
         """How many of `left` rows it reads next, where about `at_once` are asked for; 0: some are read without it."""
         if self.edge is not None and self.edge.combines(left):
             return max(at_once, _FOLDED)  # their states are few
-        return at_once if self.verbs is not None and at_once >= _LEAST else 0
+        return at_once if self.verbs is not None and at_once >= _LEAST and not self.is_traced else 0
 
     def collect(self, rows: ScannedRows, most: int) -> Block | Iterator[Chunk]:
         """A block of partial states, or chunks of at most `most` rows."""
@@ -82,8 +89,11 @@ class ScanQuery:
             self.edge.note(block)
             return block
         batch = to_batch(frame.collect(), same)
-        read = [origin.rows, *(0 for _ in range(most, batch.num_rows, most))]
-        return (Chunk(batch.slice(number * most, most), new, origin) for number, new in enumerate(read))
+        whole = Chunk(batch, origin.rows, origin)
+        return (
+            whole.part(start, min(start + most, batch.num_rows), 0 if start else origin.rows)
+            for start in range(0, max(batch.num_rows, 1), most)
+        )
 
 
 def only(columns: Sequence[str], after: RowOperator) -> RowOperator:
@@ -94,6 +104,16 @@ def only(columns: Sequence[str], after: RowOperator) -> RowOperator:
 
     select = Verb("select", tuple(map(pl.col, columns)), text=", ".join(columns))
     return replace(after, kind=RowKind.MAP, function=Query((select,)))
+
+
+def tolerates_calls(node: object) -> bool:
+    """Whether a row becomes a dead letter where a function of the user's raises on it."""
+    match node:
+        case MapTask():
+            return node.tolerance is not None and (node.mapper is not None or node.key_function is not None)
+        case RowOperator():
+            return node.tolerance is not None
+    return any(map(tolerates_calls, (*node.operators, *node.outputs)))  # type: ignore[attr-defined]
 
 
 def _folds(edge: MapTask) -> bool:

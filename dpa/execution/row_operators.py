@@ -40,6 +40,44 @@ class Chunk:
         return Chunk(self.batch.slice(start, stop - start), read, origin)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traced(Origin):
+    """The origin of rows that a query made of others. That of a single row is found by halving what the query is given,
+    as it makes the rows of each row in order.
+
+    Attributes:
+        query, batch: what made them, of which rows.
+        given: the origin of these.
+        start, made: which of all that were made they are.
+    """
+
+    query: Query
+    batch: pa.RecordBatch
+    given: Origin
+    start: int
+    made: int
+
+    @staticmethod
+    def of(operator: RowOperator, batch: pa.RecordBatch, given: Origin, made: int) -> Origin:
+        """`given`, but for a query."""
+        query = operator.query
+        if query is None:
+            return given
+        return Traced(given.first, given.rows, False, query=query, batch=batch, given=given, start=0, made=made)
+
+    def part(self, start: int, rows: int, number: int) -> Origin:
+        whole = Origin(self.first, self.rows, aligned=False)
+        return replace(self, start=self.start + start, made=rows) if number == self.made else whole
+
+    def found(self) -> Origin:
+        place, low, high = self.start, 0, self.batch.num_rows
+        while self.made == 1 and high - low > 1:
+            middle = (low + high) // 2
+            before = self.query(self.batch.slice(low, middle - low)).num_rows
+            low, high, place = (low, middle, place) if place < before else (middle, high, place - before)
+        return self.given.part(low, high - low, self.batch.num_rows).found()
+
+
 @dataclass(frozen=True)
 class Limits:
     """When an operator hands over rows: at most `rows` in a chunk, on which record functions may work for about
@@ -113,7 +151,9 @@ def _on_columns(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], mos
                 yield chunk
                 continue
             try:
-                made = iter([Chunk(part, 0, chunk.origin) for part in _cut(call_on_batch(whole, chunk.batch), most)])
+                found = call_on_batch(whole, chunk.batch)
+                origin = Traced.of(whole, chunk.batch, chunk.origin, found.num_rows)
+                made = iter([Chunk(part, 0, of_part) for part, of_part in _cut(found, most, origin)])
             except UserCodeError:
                 if rows > 1 and operators[0].tolerance is not None:
                     # Polars computes no column that nobody takes, so it depends on the row alone whether it fails.
@@ -135,10 +175,10 @@ def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> It
             continue
         read = chunk.read
         for made, origin in _on_batch(operator, chunk):
-            for batch in _cut(made, most):
+            for batch, of_part in _cut(made, most, origin):
                 declared = operator.declared
                 rows = batch if declared is None else declared.conformed(batch, _method(operator))
-                yield Chunk(rows, read, origin)
+                yield Chunk(rows, read, of_part)
                 read = 0
         if read:  # user code raised on each row
             yield Chunk(chunk.batch.slice(0, 0), read, chunk.origin)
@@ -147,13 +187,14 @@ def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> It
 def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBatch | pa.Table, Origin]]:
     """With its origin; in parts, where rows that the function fails on are left out."""
     if operator.tolerance is None:
-        yield call_on_batch(operator, chunk.batch), chunk.origin
+        whole = call_on_batch(operator, chunk.batch)
+        yield whole, Traced.of(operator, chunk.batch, chunk.origin, whole.num_rows)
         return
     rows = chunk.batch.num_rows
 
     def dies(row: int, error: UserCodeError) -> None:
         [record] = to_show(chunk.batch.slice(row, 1))
-        origin = chunk.origin.of(row, rows)
+        origin = chunk.origin.part(row, 1, rows)
         on = f"record {shown(record)}"
         tolerated(operator.tolerance, operator, error.method, on, error.error, record, origin=origin)
 
@@ -161,7 +202,8 @@ def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBa
         return call_on_batch(operator, chunk.batch.slice(start, stop - start))
 
     for start, stop, made in bisected(work, rows, dies):
-        yield made, chunk.origin.part(start, stop - start, rows)
+        given = chunk.origin.part(start, stop - start, rows)
+        yield made, Traced.of(operator, chunk.batch.slice(start, stop - start), given, made.num_rows)
 
 
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"a batch of {local['rows']} rows"))
@@ -189,10 +231,12 @@ def _mask(found: Any) -> pa.Array | pa.ChunkedArray:
     return found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, pa.bool_())
 
 
-def _cut(rows: pa.RecordBatch | pa.Table, most: int) -> list[pa.RecordBatch]:
-    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-    batches = [batch for batch in table.to_batches(most) if batch.num_rows]
-    return batches or [no_rows(table.schema)]
+def _cut(rows: pa.RecordBatch | pa.Table, most: int, origin: Origin) -> Iterator[tuple[pa.RecordBatch, Origin]]:
+    table, first = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows, 0
+    for batch in table.to_batches(most) if rows.num_rows else [no_rows(table.schema)]:
+        if batch.num_rows or not rows.num_rows:
+            yield batch, origin.part(first, batch.num_rows, rows.num_rows)
+            first += batch.num_rows
 
 
 def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
@@ -202,7 +246,7 @@ def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], lim
             for rows, read in _runs(operators, source, limits, positions=True):
                 yield Chunk(chunk.batch.take(pa.array(rows, pa.int64())), read, source.taken())
         return
-    source = _Source(chunks, operators[0])
+    source = _Source(chunks, operators[0], all(operator.kind is not RowKind.FLAT_MAP for operator in operators))
     for made, read in _runs(operators, source, limits):
         try:
             rows = batch_of(made, operators[-1].declared, _method(operators[-1]))
@@ -223,6 +267,7 @@ class _Source:
 
     Attributes:
         taker: what takes them, and fails on one that Python has none for.
+        aligned: whether at most one row is made of each.
         row: position of the last row in its chunk.
         read: rows of the task's input that were read for all rows so far; in parts, where one gave several rows.
         ended: whether there are no more rows.
@@ -230,6 +275,7 @@ class _Source:
 
     chunks: Iterator[Chunk]
     taker: RowOperator
+    aligned: bool = True
     row: int = -1
     read: int = 0
     ended: bool = False
@@ -251,14 +297,14 @@ class _Source:
     @property
     def origin(self) -> Origin:
         assert self._chunk is not None
-        return self._chunk.origin.of(self.row, self._chunk.batch.num_rows)
+        return self._chunk.origin.part(self.row, 1, self._chunk.batch.num_rows)
 
     def taken(self) -> Origin:
         """The origin of all rows since the call before."""
         if self._chunk is None or self._first is None:
             return Origin(0, 0)
         last = self.origin
-        found = Origin(self._first, last.first + last.rows - self._first)
+        found = Origin(self._first, last.first + last.rows - self._first, self.aligned and last.rows == 1)
         self._first = last.first
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -290,3 +291,47 @@ def test_steps_on_columns_can_be_looked_at() -> None:
     assert (named.count(), named.filter("cents > 0").count()) == (4, 2)
     assert named.select("euros").head(1).to_pylist() == [{"euros": 1.5}]
     assert '[(col("cents")) * (dyn int: 2)], cents / 100 AS "euros"' in repr(Stream(flow, "with_columns"))
+
+
+def refuses(row: dict[str, Any]) -> dict[str, Any]:
+    if row["n"] % 7 == 3:
+        raise ValueError("not this one")
+    return row
+
+
+@dpa.batch_mapper
+def refuses_batches(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for row in batch.to_pylist():
+        refuses(row)
+    return batch
+
+
+@pytest.mark.parametrize("reads", ["memory", "batches", "scan"])
+@pytest.mark.parametrize("behind", ["record", "batch", "key", "two"])
+def test_the_letter_of_a_row_that_a_query_made_names_the_row_of_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: str, behind: str
+) -> None:
+    if reads == "scan":
+        monkeypatch.setattr("dpa.execution._queries._LEAST", 1)
+    rows = pa.table({"n": range(120), "l": [[1, 2, 3][: row % 4] for row in range(120)]})
+    source: Any = rows
+    if reads != "memory":
+        source = tmp_path / "in.parquet"
+        pq.write_table(rows, source, row_group_size=40)
+    limits = {"split_records": 1_000, "batch_records": 50}
+    flow = Flow("letters", on_error="dead_letter", dead_letters=str(tmp_path / "dead"), limits=limits)
+    made = flow.read(source).filter("n % 3 > 0").with_columns(m=pl.col("n") + 1).explode("l").filter("l is not null")
+    if behind == "two":
+        made = made.map(lambda row: row).filter("l < 3").select("n", "l")
+    if behind == "key":
+        made.key_by(lambda row: refuses(row)["n"]).reduce("count")
+    else:
+        made.map(refuses_batches if behind == "batch" else refuses).key_by(None).reduce("count")
+    flow.run(backend=LocalBackend())
+    letters = pq.read_table(tmp_path / "dead").to_pylist()
+    most = 2 if behind == "two" else 3
+    bad = [n for n in range(120) if n % 3 and n % 7 == 3 for _ in range(min(n % 4, most))]
+    assert sorted(json.loads(letter["record"])["n"] for letter in letters) == bad
+    for letter in letters:
+        assert 0 <= json.loads(letter["record"])["n"] - letter["offset"] < letter["rows"], letter
+        assert letter["rows"] == 1 or behind == "two"
