@@ -141,14 +141,14 @@ class ObjectTable:
         together."""
         self._type = one_type([self._type, keys.type])
         before = size = self.size
-        found = []
-        for number, key in enumerate(to_python(keys)):
-            place = self._places.setdefault(key, size)
+        given = to_python(keys)
+        found = [*map(self._places.get, given)]
+        for number in [number for number, place in enumerate(found) if place is None]:
+            found[number] = place = self._places.setdefault(given[number], size)  # a block may have a key twice
             if place == size:
-                self.states.append(self._zero(key) if states is None else states[number])
-                self.keys.append(key)
+                self.states.append(self._zero(given[number]) if states is None else states[number])
+                self.keys.append(given[number])
                 size += 1
-            found.append(place)
         with self._guard:
             while size > len(self._counts):
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])

@@ -14,7 +14,17 @@ from dpa.errors import ExecutorError
 from dpa.execution._held import held_of, value_of
 from dpa.execution.failures import USER_ERRORS, at, described, executor_error, shown
 from dpa.execution.rows import require_record
-from dpa.executors import BatchReducer, Groups, Process, Record, Reducer, RowsReducer, name_of
+from dpa.executors import (
+    NOTHING,
+    BatchReducer,
+    FunctionReducer,
+    Groups,
+    Process,
+    Record,
+    Reducer,
+    RowsReducer,
+    name_of,
+)
 from dpa.routing.keys import in_words
 
 
@@ -26,9 +36,16 @@ def fold(
     (rows,)."""
     function: Callable[[Any, Any], Any] = getattr(reducer, method)
     taken = list.__iter__(values)
+    pairs = zip(codes, held_of(values, taken), strict=True)
     try:
-        for code, value in zip(codes, held_of(values, taken), strict=True):
-            states[code] = function(states[code], value)
+        if type(reducer) is FunctionReducer and method == "reduce":  # as its `reduce` does, with one call less
+            function = reducer.function
+            for code, value in pairs:
+                state = states[code]
+                states[code] = value if state is NOTHING else function(state, value)
+        else:
+            for code, value in pairs:
+                states[code] = function(states[code], value)
     except USER_ERRORS as error:
         row = len(values) - length_hint(taken) - 1
         raise executor_error(reducer, method, f"key {in_words(keys[codes[row]])}", error, row) from None

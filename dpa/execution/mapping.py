@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,9 +19,9 @@ from dpa.execution.combining import Combining
 from dpa.execution.failures import USER_ERRORS, UserCodeError, at, bisected, described, executor_error, shown, tolerated
 from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.rows import Rows, origin_of, records_of
+from dpa.execution.rows import Pace, Rows, origin_of, records_of
 from dpa.execution.windowing import joined_block, session_block
-from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
+from dpa.executors import AnyMapper, BatchMapper, FunctionMapper, Mapper, name_of
 from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of
 from dpa.tolerance import Origin, Tolerance
@@ -180,58 +180,62 @@ class MapTask:
         keys: list[Any] = []
         values: list[Any] = []
         whole = self.tolerance is not None  # a record's pairs are in one block, as they may have to be taken back
-        read = told = kept = 0
-        until = clock() + self.step_seconds
+        make = mapper.function if type(mapper) is FunctionMapper else mapper.map  # one call less for each record
+        most, read, told, kept = self.batch_records, 0, 0, 0
+        pace = Pace(clock, self.step_seconds)
         for batch in rows.batches(_ROWS_AT_ONCE):
-            for record in records_of(batch):
-                read += 1
-                if whole:
+            records = records_of(batch)
+            while some := [*islice(records, min(pace.records, most - len(keys)))]:
+                for record in some:
+                    read += 1
                     kept = len(keys)
-                try:
-                    if isinstance(record, Unheld):
-                        raise record.error
-                    for pair in mapper.map(record):
-                        if isinstance(pair, str):
-                            raise TypeError(f"yield (key, value) pairs, not strings such as {pair!r}")
-                        key, value = pair
-                        keys.append(key)
-                        values.append(value)
-                        if len(keys) == self.batch_records and whole:
-                            until = -math.inf
-                        elif len(keys) == self.batch_records:
-                            yield self._block(mapper, keys, values), read
-                            told += read
-                            keys, values, read, until = [], [], 0, clock() + self.step_seconds
-                except DpaError:
-                    raise
-                except USER_ERRORS as error:
-                    bad, where = value_of(record), origin_of(rows, origin, told + read - 1, 1)
-                    tolerated(self.tolerance, mapper, "map", f"record {shown(bad)}", error, bad, origin=where)
-                    del keys[kept:], values[kept:]
-                if keys and clock() > until:
+                    try:
+                        if isinstance(record, Unheld):
+                            raise record.error
+                        for pair in make(record):
+                            if isinstance(pair, str):
+                                raise TypeError(f"yield (key, value) pairs, not strings such as {pair!r}")
+                            key, value = pair
+                            keys.append(key)
+                            values.append(value)
+                            if len(keys) == most and not whole:
+                                yield self._block(mapper, keys, values), read
+                                told += read
+                                keys, values, read = [], [], 0
+                                pace.begin()
+                    except DpaError:
+                        raise
+                    except USER_ERRORS as error:
+                        bad, where = value_of(record), origin_of(rows, origin, told + read - 1, 1)
+                        tolerated(self.tolerance, mapper, "map", f"record {shown(bad)}", error, bad, origin=where)
+                        del keys[kept:], values[kept:]
+                if keys and (pace.is_over() or len(keys) >= most):
                     yield self._block(mapper, keys, values), read
                     told += read
-                    keys, values, read, until = [], [], 0, clock() + self.step_seconds
+                    keys, values, read = [], [], 0
+                    pace.begin()
         yield self._block(mapper, keys, values) if keys else None, read
 
     @described(lambda local: at(local["function"], "key_by", f"record {shown(local['record'])}"))
     def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float], origin: Origin | None) -> Made:
-        before = 0
+        before, pace = 0, Pace(clock, self.step_seconds)
         for batch in self._batches(rows):
             keys: list[Any] = []
-            start, until = 0, clock() + self.step_seconds
-            for record in records_of(batch):
-                try:
-                    if isinstance(record, Unheld):
-                        raise record.error
-                    keys.append(function.function(record))
-                except USER_ERRORS as error:
-                    bad, where = value_of(record), origin_of(rows, origin, before + start + len(keys), 1)
-                    tolerated(self.tolerance, function, "key_by", f"record {shown(bad)}", error, bad, origin=where)
-                    keys.append(_DEAD)
-                if clock() > until:
+            start, records = 0, records_of(batch)
+            while some := [*islice(records, pace.records)]:
+                for record in some:
+                    try:
+                        if isinstance(record, Unheld):
+                            raise record.error
+                        keys.append(function.function(record))
+                    except USER_ERRORS as error:
+                        bad, where = value_of(record), origin_of(rows, origin, before + start + len(keys), 1)
+                        tolerated(self.tolerance, function, "key_by", f"record {shown(bad)}", error, bad, origin=where)
+                        keys.append(_DEAD)
+                if pace.is_over():
                     yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
-                    keys, start, until = [], start + len(keys), clock() + self.step_seconds
+                    keys, start = [], start + len(keys)
+                    pace.begin()
             if keys:
                 yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
             before += batch.num_rows

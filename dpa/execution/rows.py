@@ -26,8 +26,34 @@ if TYPE_CHECKING:
 _AT_ONCE = 4_096
 """Rows that are turned into Python objects at a time."""
 
+_LOOKS = 64
+"""Most records between two looks at the clock, and the part of the time for which these may take."""
+
 _TOGETHER = 65_536
 """Rows up to which small parts of a scan are put together to be read by batches: for each piece the file is opened."""
+
+
+class Pace:
+    """When functions of a record hand over what they have made: after `seconds` of `clock`, at which they look the less
+    often the faster they are.
+
+    Attributes:
+        records: how many to take until the next look.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock, self._seconds, self.records = clock, seconds, 1
+        self.begin()
+
+    def begin(self) -> None:
+        self._began = self._looked = self._clock()
+
+    def is_over(self) -> bool:
+        """Whether it is time to hand over; called after so many records."""
+        before, self._looked = self._looked, self._clock()
+        fast = self._looked - before < self._seconds / _LOOKS
+        self.records = min(2 * self.records, _LOOKS) if fast else 1
+        return self._looked - self._began > self._seconds
 
 
 class Rows(Protocol):

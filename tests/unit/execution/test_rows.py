@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ExecutorError
-from dpa.execution.rows import OneBatch, Portions, one_batch, whole_of
+from dpa.execution.rows import OneBatch, Pace, Portions, one_batch, records_of, whole_of
 
 
 def of(rows: int) -> pa.RecordBatch:
@@ -63,3 +63,28 @@ def test_what_arrow_does_not_put_together_is_said_with_its_reason() -> None:
     lists = pa.chunked_array([pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), each) for each in columns])
     with pytest.raises(ExecutorError, match=r"the column 'x', list<.*>, cannot be in one piece: .*dictionaries"):
         whole_of(pa.table({"x": lists}))
+
+
+def test_who_works_on_slow_records_looks_at_the_clock_after_each_one_and_among_fast_ones_seldom() -> None:
+    now = 0.0
+    pace = Pace(lambda: now, 1.0)
+    looked, handed_over = [], []
+    for seconds in [0.001] * 9 + [0.3] * 5:
+        looked.append(pace.records)
+        now += seconds
+        handed_over.append(pace.is_over())
+        if handed_over[-1]:
+            pace.begin()
+    assert looked == [1, 2, 4, 8, 16, 32, 64, 64, 64, 64, 1, 1, 1, 1]
+    assert handed_over == [False] * 12 + [True, False]
+
+
+def test_rows_have_the_columns_of_their_batch_whatever_their_names_are() -> None:
+    names = ["class", "v1", "v0", "", "a\"b'c", "\\n", "{}", "\N{SNOWMAN}"]
+    batch = pa.record_batch([pa.array([place, None]) for place in range(len(names))], names=names)
+    assert (
+        list(records_of(batch))
+        == batch.to_pylist()
+        == [{name: place for place, name in enumerate(names)}, dict.fromkeys(names)]
+    )
+    assert list(records_of(batch.slice(2))) == []
