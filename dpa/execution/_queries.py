@@ -139,11 +139,12 @@ def folded(edge: MapTask, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
     column = key_column(batch, next(iter(names)) if isinstance(edge.key, str) else tuple(names))
     if pa.types.is_struct(column.type):
         column = pa.StructArray.from_arrays(column.flatten(), names=list(names.values()))
-    keys, codes = encode(column)
+    is_text = pa.types.is_string(column.type)
+    keys, codes = (column, np.arange(len(column), dtype=np.int32)) if is_text else encode(column)  # texts are distinct
     states = batch.drop_columns([*names, _WEIGHT])
     if len(keys) < len(codes):  # some are one key here, and several to polars
         states = edge.receiver.merged(Groups(keys, codes, states))
-    else:
+    elif not is_text:
         states = states.take(pa.array(np.argsort(codes)))  # composite keys come in another order than their rows
     weights = np.bincount(codes, batch.column(_WEIGHT).to_numpy(), len(keys)).astype(np.int64)
     own = np.arange(len(keys), dtype=np.int32)

@@ -49,7 +49,7 @@ class Pace:
         self._began = self._looked = self._clock()
 
     def is_over(self) -> bool:
-        """Whether it is time to hand over; called after so many records."""
+        """Whether to hand over now; called after each `records` records."""
         before, self._looked = self._looked, self._clock()
         fast = self._looked - before < self._seconds / _LOOKS
         self.records = min(2 * self.records, _LOOKS) if fast else 1
