@@ -5,8 +5,6 @@ number of states. Types and special values are those of the ready-made reducers 
 have 64 bits and are exact, a sum of no values is null, and NaN is greater than any number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal

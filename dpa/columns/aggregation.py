@@ -4,8 +4,6 @@ An expression such as `pl.col("a").sum() / pl.len()` is taken apart: each aggreg
 and what stands around them is computed of their results in the end.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A type that polars has not travels as one that it has: an extension type as its 
 one. Where there is none, values travel as their bytes, on which no expression works.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
