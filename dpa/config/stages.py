@@ -271,7 +271,8 @@ class StepConfig(StageConfig, _Operation):
             part._words = (word,)
             found[f"{name}.{word}"] = part
             takes = {"from": [f"{name}.{word}"]}
-        return {**found, name: self.model_copy(update={"from_": takes["from"]}) if found else self}
+        rest = {"from_": takes["from"], **dict.fromkeys(self._words[:-1])}  # what a part does, the last one does not
+        return {**found, name: self.model_copy(update=rest) if found else self}
 
     @property
     def operation(self) -> str | None:

@@ -18,8 +18,10 @@ from dpa.config import load, parse_written
 from dpa.driver.inputs import Inputs
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
+from dpa.job import Job
 from dpa.logical.step import Step
 from dpa.operators import JoinOptions
+from dpa.testing import LocalBackend
 
 SMALL = "input: {format: records, records: [{word: to, user: ann}]}\n"
 """The input of a job of one mapper and one reducer."""
@@ -177,6 +179,17 @@ def test_several_operations_of_a_step_are_steps_in_the_order_in_which_they_are_w
     ]
     assert found["counts"].feeds[0].keying.values == ("ending",)
     assert found[second].at(order[1]) == f"stages.counts.{order[1]}"
+
+
+def test_a_window_is_one_operation_of_its_step_among_others() -> None:
+    read = {"format": "records", "records": [{"word": word, "at": 60 * n} for n, word in enumerate("abaa")]}
+    stages = {
+        "lines": {"read": {**read, "time": {"column": "at", "unit": "s"}}},
+        "counts": {"from": "lines", "window": "2m", "filter": "word = 'a'", "key_by": "word", "agg": {"n": "count(*)"}},
+    }
+    result = Job(stages=stages).run(backend=LocalBackend()).table()
+    assert sorted(result.column("n").to_pylist()) == [1, 2]
+    assert result.column_names == ["word", "window_start", "window_end", "n"]
 
 
 def test_the_order_of_operations_is_kept_where_a_job_is_written_down(tmp_path) -> None:
