@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpa.errors import LateRecordError
 from dpa.measure.timing import Waited
@@ -29,21 +29,6 @@ _DONE = {
     EpochPhase.SNAPSHOTS: "took its snapshot",
 }
 """What a task does in each step of a cut."""
-
-
-@dataclass
-class _Sum:
-    """Of one phase: as in `PhaseStats`."""
-
-    number: int = 0
-    seconds: float = 0.0
-    longest: float = 0.0
-    row_seconds: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.number += 1
-        self.seconds += seconds
-        self.longest = max(self.longest, seconds)
 
 
 @dataclass
@@ -70,7 +55,7 @@ class EpochTimes:
     """One cut at a time, of which the coordinator says each step; commits may end behind the next one."""
 
     def __init__(self) -> None:
-        self._phases = {phase: _Sum() for phase in EpochPhase}
+        self._phases = {phase: PhaseStats(phase) for phase in EpochPhase}
         self._number = self._rows = 0
         self._seconds = self._longest = 0.0
         self._waited_for: EpochWait | None = None
@@ -84,11 +69,7 @@ class EpochTimes:
 
     @property
     def stats(self) -> EpochStats:
-        phases = tuple(
-            PhaseStats(phase, found.number, found.seconds, found.longest, found.row_seconds)
-            for phase, found in self._phases.items()
-            if found.number
-        )
+        phases = tuple(found for found in self._phases.values() if found.number)
         return EpochStats(self._number, self._seconds, self._longest, self._waited_for, self._rows, phases)
 
     def start(self, now: float) -> None:
@@ -139,9 +120,9 @@ class EpochTimes:
         self._number += 1
         self._seconds += waited
         late = self._late_for_rows
-        self._phases[EpochPhase.WAITING].add(self._began_at - self._went_on_at - late)
+        self._add(EpochPhase.WAITING, self._began_at - self._went_on_at - late)
         for phase, seconds in (*([(EpochPhase.LATE, late)] if late > 0 else []), *self._steps.items()):
-            self._phases[phase].add(seconds)
+            self._add(phase, seconds)
         self._went_on_at = now
         return waited
 
@@ -151,7 +132,7 @@ class EpochTimes:
         return max(0.0, min(self._late, self._oldest))
 
     def has_checkpoint(self, now: float) -> None:
-        self._phases[EpochPhase.CHECKPOINT].add(now - self._went_on_at)
+        self._add(EpochPhase.CHECKPOINT, now - self._went_on_at)
 
     def committing(self, epoch: int, now: float) -> None:
         if epoch in self._unseen and self._unseen[epoch].waits:
@@ -161,11 +142,15 @@ class EpochTimes:
         found = self._unseen.pop(epoch, None)
         if found is None:
             return
-        self._phases[EpochPhase.COMMIT].add(now - found.at)
+        self._add(EpochPhase.COMMIT, now - found.at)
         found.spend(EpochPhase.COMMIT, now)
         self._rows += found.rows
         for phase, seconds in found.row_seconds.items():
-            self._phases[phase].row_seconds += seconds
+            before = self._phases[phase]
+            self._phases[phase] = replace(before, row_seconds=before.row_seconds + seconds)
+
+    def _add(self, phase: EpochPhase, seconds: float) -> None:
+        self._phases[phase] = self._phases[phase].with_one(seconds)
 
 
 class EndedEpochs:

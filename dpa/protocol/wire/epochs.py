@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from dpa.sources.splits import Split
@@ -58,6 +58,10 @@ class PhaseStats:
     @property
     def mean(self) -> float:
         return self.seconds / self.number if self.number else 0.0
+
+    def with_one(self, seconds: float) -> PhaseStats:
+        longest = max(self.longest, seconds)
+        return replace(self, number=self.number + 1, seconds=self.seconds + seconds, longest=longest)
 
 
 @dataclass(frozen=True)
