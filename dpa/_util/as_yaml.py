@@ -1,7 +1,5 @@
 """Configurations as YAML that may be shown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Arrow types by the names that Arrow prints (`int64`, `timestamp[us, tz=UTC]`, `list<item: string>`), and the columns
 that a step declares with them: user code's rows are checked against these, and an empty result has them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Files: errors of writing, as each library reports a full disk in its own way; and paths with links. Before Python
 3.13 `Path.resolve` fails on a loop of links, and `Path.exists` says that nothing is there."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Numbers in options: durations are seconds, or text with a unit such as `500ms`, `1s`, `2m`, `1h`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias

@@ -6,8 +6,6 @@ integers beyond int64 fail next to smaller ones. Arrow also lacks functions for 
 views.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime

@@ -1,8 +1,6 @@
 """Keeps pyarrow from importing pandas needlessly: with its first array, it imports an installed pandas to recognise
 pandas' objects. That costs a quarter of a second at the start of the command and of each actor."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """A job's line: which coordinator made which epochs. If two copies of a job's checkpoints are resumed separately, their
 epochs share numbers but not makers."""
 
-from __future__ import annotations
-
 import json
 from typing import TypeAlias
 

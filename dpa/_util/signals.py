@@ -1,8 +1,6 @@
 """The signals that end a job: held back while something starts or ends that must not be left half done, and kept from
 processes that this one ends itself."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ command line, and the actors of a run whose driver has set a level. Phases, star
 records or blocks.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

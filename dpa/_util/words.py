@@ -1,7 +1,5 @@
 """Words that messages share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -4,8 +4,6 @@ The classes are plain and frozen. A job file's section `balance` is made of them
 docstrings are its keys (docs/job-files.md).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ What to change on the ring is a method of each strategy's options. Rounds, thres
 to the policy, which sends nothing and owns no clock.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """When a reducer counts as overloaded (DPA paper, section 4.1, equation 1), by its queue in records or in time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -4,8 +4,6 @@ A further strategy is a subclass of `BalanceOptions`, beside its policy, and a r
 schema, its documentation's tests and the suites that run every strategy take it up from there.
 """
 
-from __future__ import annotations
-
 from dpa.balance._base import BalanceOptions, LoadReportOptions
 from dpa.balance._tokens import DoublingOptions, HalvingOptions, NoBalancingOptions, TokenOptions
 from dpa.balance.adaptive.policy import AdaptiveOptions

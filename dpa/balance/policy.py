@@ -1,7 +1,5 @@
 """The interface between the protocol and any balancing policy."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field

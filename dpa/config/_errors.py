@@ -1,7 +1,5 @@
 """What pydantic finds wrong with a job file, in words: a line for each key, with its place and what would be right."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The base of every section of a job file, and what several of them are made of."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

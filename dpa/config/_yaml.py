@@ -1,8 +1,6 @@
 """YAML as people may write it: whatever is no document, or would be too large a one, is an error that says where; and
 where each key was written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 

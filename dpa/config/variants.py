@@ -4,8 +4,6 @@ Such a section is one of several frozen dataclasses, which whoever uses the opti
 bounds and docstrings are taken from there, so a key that does not apply is refused, and nothing is written twice.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

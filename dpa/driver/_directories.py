@@ -1,7 +1,5 @@
 """Directories that a job reads, works in or takes its code from: what it writes must replace none of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 Each stage is one task, so a key has one state. What no stage takes records from is run only if its result is asked for.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Loads the executors that a job file names: imports modules, makes objects, and explains what is missing."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

@@ -1,8 +1,6 @@
 """What becomes known of a run while it runs, for its observers and for the report: phases, statistics, warnings, and
 deaths that the job survives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce

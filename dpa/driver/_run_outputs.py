@@ -1,7 +1,5 @@
 """Where the rows of one run go: results, partial results and dead letters."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -4,8 +4,6 @@ Each step is a common table expression of its name, over those whose rows it tak
 a function of the user's has no counterpart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

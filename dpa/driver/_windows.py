@@ -5,8 +5,6 @@ Rows in windows have the columns `window_start` and `window_end`, which are the 
 key. What such a step makes of a window is of the last microsecond before its end, for a window that follows.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """Where the tasks of a run are: the one interface that `dpa.driver.run` has to Ray, to the simulator, and to this
 process."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
 

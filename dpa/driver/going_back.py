@@ -5,8 +5,6 @@ makes it the newest one, which stops whoever still runs the job. Last, place by 
 back. Where that is cut short the job is not resumed, as a place has too much, until the same command has ended it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

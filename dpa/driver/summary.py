@@ -1,8 +1,6 @@
 """The report of a run, built from its last statistics and its outcome, stage by stage: busy shares, skew, hot keys and
 latency are computed here and nowhere else. With it, the wall time of each phase."""
 
-from __future__ import annotations
-
 import itertools
 import platform
 import time

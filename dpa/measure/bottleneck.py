@@ -5,8 +5,6 @@ blocked stages point to the bottleneck: it is fed by one and is not blocked itse
 harmless where the tasks behind it are waiting for something else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

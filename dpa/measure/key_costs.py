@@ -5,8 +5,6 @@ time of a usual record and 1 + d_k how many times as long a record of key k take
 key that explains most of what is left unexplained gets a cost of its own if chance cannot explain as much, and so on.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Tasks come and go while a job runs. So a task is judged by the time in which it took part, not by the whole stream.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Times are in seconds and come from the caller, who has the clock.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

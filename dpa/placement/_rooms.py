@@ -3,8 +3,6 @@
 And tasks packed by what they cost alone, so that the fullest node is as empty as can be.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 

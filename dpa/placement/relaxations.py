@@ -3,8 +3,6 @@
 Unequal nodes need no step of their own: a node's capacity is in processors of one kind (`dpa.placement.model.Node`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

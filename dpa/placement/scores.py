@@ -4,8 +4,6 @@ As every task of a group talks to every task of a connected group, what a node s
 tasks alone. Shapes: a figure a node is a vector as long as the cluster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ as long as what was written then means the same, as where a field was added that
 number lies in tests/formats.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

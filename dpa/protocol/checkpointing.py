@@ -1,8 +1,6 @@
 """The coordinator's side of checkpoints: it takes the job's chain over, says what the tasks begin with, and adds
 checkpoints to the chain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ seconds, and carries out the instructions that come back, in order. `handle` is 
 events is enough to replay a machine exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The machines of tasks, made of the graph: the runtime and the simulator start from these."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from dpa.balance.delegation import DelegationOptions

@@ -2,8 +2,6 @@
 were removed, or an older copy of them was put back: epochs would be taken for those that are there, whatever they have.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from dpa._util.lines import parted

@@ -4,8 +4,6 @@ printed. What no rule names cannot come, and no state follows that its rule does
 As in h11's `_state.py` there are two kinds: rules that an event triggers, and rules that a state triggers by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum

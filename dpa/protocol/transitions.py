@@ -1,7 +1,5 @@
 """The page of all state machines (docs/protocol.md), printed from their rules: `python -m dpa.protocol.transitions`."""
 
-from __future__ import annotations
-
 import inspect
 
 from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance

@@ -5,8 +5,6 @@ The page draws what `dpa.result.run_content` and `stage_content` say of a `Repor
 escaped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path

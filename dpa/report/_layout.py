@@ -5,8 +5,6 @@ it. An edge has a slot in each layer that it passes, so it is never drawn over a
 the mean position of their neighbours to the left and to the right in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -3,8 +3,6 @@
 A step is drawn below those whose rows it takes: the layout of graphs (`_layout`), turned by a right angle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape

@@ -3,8 +3,6 @@
 The numbers are `dpa.driver.forecast`'s; here they are only judged and written out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """The first rows of a table as words, for terminals, pages and notebooks alike."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from dpa.result.text import Table, key_text, one_line, plural

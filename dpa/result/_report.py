@@ -1,7 +1,5 @@
 """The report of a run: what is known of the whole job, of each stage, and of the edges between them."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any

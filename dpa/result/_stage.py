@@ -1,7 +1,5 @@
 """What a report says of one stage: counts, tasks, skew, decisions, latency, keys, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal

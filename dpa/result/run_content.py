@@ -1,7 +1,5 @@
 """What is said of a whole run: facts, and tables of its stages, its time, its epochs, and looks at its placement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from dpa.protocol.wire.epochs import EpochStats

@@ -3,8 +3,6 @@
 Long tables are cut on a terminal; the page and `report.json` have them in full.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What a coordinator does aside, on threads beside its worker: it polls open inputs, and writes the log by epoch."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

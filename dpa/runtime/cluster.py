@@ -1,7 +1,5 @@
 """The Ray that a job runs on: started for the job, already running, or the caller's own."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

@@ -1,8 +1,6 @@
 """A driver that outlives the command that started it: a detached actor of the cluster keeps its process, on the same
 machine. Until the job has a coordinator, the actor answers in its place."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

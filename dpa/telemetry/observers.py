@@ -1,7 +1,5 @@
 """Observers of a run: the command line's display, the log, an experiment, or several of them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Protocol

@@ -6,8 +6,6 @@ keys say nothing of the next: then those are expected that are frequent all alon
 nothing but that they lie evenly on the circle.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace

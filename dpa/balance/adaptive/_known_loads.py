@@ -1,8 +1,6 @@
 """What is known of each reducer's load: its last report, what has become of that since, and its waits for a
 processor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace

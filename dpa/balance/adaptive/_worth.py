@@ -1,8 +1,6 @@
 """Whether a change of the table is worth it: a rebalance, whose excess must exceed chance and patience and whose gain
 what it moves; and one owner again for a key that was split."""
 
-from __future__ import annotations
-
 import math
 
 from dpa.balance.adaptive._arrivals import Arrivals

@@ -8,8 +8,6 @@ as will do (the objective is Dicer's: imbalance plus a movement cost).
 The first table of a stage, and the one that spreads every key, are made here too.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace

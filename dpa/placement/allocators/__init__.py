@@ -1,7 +1,5 @@
 """The placement papers' algorithms and ours, one file each, by the names that a job file uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from dpa.placement.allocators.by_task import EvenAllocator, OnlineAllocator, RandomAllocator, TaskLevelAllocator

@@ -3,8 +3,6 @@
 They are the baselines of the papers. Time grows with the number of tasks, of TL and OTD with its square.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpa.errors import TooLargeError

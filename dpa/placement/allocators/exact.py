@@ -4,8 +4,6 @@ A group's tasks are alike, so what is placed so far is a vector of counts, and a
 in 7 groups there are some thousand vectors, where the task allocation paper (7.3) tried all assignments of tasks.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

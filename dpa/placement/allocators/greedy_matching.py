@@ -7,8 +7,6 @@ by its second one, the deviation R_dev. The improved one minimises the sum of sq
 counts the total of bandwidth.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -3,8 +3,6 @@
 Both step aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np

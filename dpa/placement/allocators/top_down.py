@@ -1,7 +1,5 @@
 """TD: whole groups first, and parts of them only where they must be split (task allocation paper, section 4)."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

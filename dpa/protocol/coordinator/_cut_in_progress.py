@@ -1,7 +1,5 @@
 """One cut while it is made: where each stage is in it, and what tasks have said."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import Enum
 

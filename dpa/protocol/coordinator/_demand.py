@@ -5,8 +5,6 @@ A stage that cannot keep up holds back those that feed it, so what comes is no m
 sources make while nothing holds them back, times the records that each stage on the way makes of one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

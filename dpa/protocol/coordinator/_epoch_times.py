@@ -4,8 +4,6 @@ Sources say how long the rows of an epoch have waited when they pause; from then
 time in each phase. So a few sums are exact means over rows, and bounded in memory.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """The records on which user code has failed, or which could not be read: the coordinator's view. They belong to the
 generation: with a checkpoint goes what had been noted when it was cut."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dpa.protocol.graph import Tolerated

@@ -1,7 +1,5 @@
 """The policies of a job that ask for changes of its tasks: how many each stage has, and on which nodes they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

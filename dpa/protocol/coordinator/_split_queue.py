@@ -1,7 +1,5 @@
 """The splits of a source that no task reads yet, and the tasks that ask for some: the coordinator's view."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from operator import itemgetter

@@ -4,8 +4,6 @@ A stage passes on its watermark, or with windows the earliest time that they may
 that its feeders pass on. Feeders that are done, idle or without event time do not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

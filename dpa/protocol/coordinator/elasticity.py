@@ -1,8 +1,6 @@
 """Stages whose number of tasks follows their work, looked at in the ticks of the coordinator: `demand` measures,
 `dpa.balance.elastic` decides."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ In migrate mode every table moves states. In merge mode states stay until the la
 processes what is queued for a while, then hands over the rest, and the others merge it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

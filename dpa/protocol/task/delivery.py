@@ -1,7 +1,5 @@
 """How a task delivers its finished share of its stage's result, and its shares of results by epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any

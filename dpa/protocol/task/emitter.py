@@ -1,8 +1,6 @@
 """One edge as a sending task sees it: records that wait for credit, the grouping, and the routing table of the stage
 that receives them."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A job file's section `limits` is made of the class, so its fields, defaults, bounds and docstrings are the keys.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

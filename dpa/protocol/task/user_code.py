@@ -1,7 +1,5 @@
 """Carries out the instructions that run user code. A driver adds time: it measures the seconds, or makes them up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias

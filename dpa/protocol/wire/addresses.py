@@ -1,7 +1,5 @@
 """Who a message is from and for."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

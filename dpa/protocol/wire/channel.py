@@ -4,8 +4,6 @@ Ray's concurrent actors keep no call order and may run a retried call twice; the
 repaired: an actor that died takes its messages with it, and ends its generation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from dpa.errors import ProtocolError

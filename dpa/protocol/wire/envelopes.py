@@ -1,7 +1,5 @@
 """Envelopes: messages in transit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpa.protocol.wire.addresses import Address

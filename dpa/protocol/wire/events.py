@@ -1,8 +1,6 @@
 """What drivers give machines besides envelopes: tasks start and die, user code has returned, time has passed, or
 somebody asks for something."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -1,8 +1,6 @@
 """Relays: in a job of many tasks, what these say to the coordinator comes through a few processes, several messages a
 call, and so does what it says to them. Channels put in order what comes by whatever way (`channel.py`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """What tasks use of the machines that they are on: what placements are made by."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field

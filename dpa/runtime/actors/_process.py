@@ -1,8 +1,6 @@
 """A task's process on its machine: the processors that it waits for, the memory that it may keep, and how experiments
 and tests slow it down."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

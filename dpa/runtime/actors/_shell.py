@@ -4,8 +4,6 @@ Messages are handled on the thread that brings them, one at a time. User code ha
 are taken in while it works.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import queue

@@ -1,8 +1,6 @@
 """How tasks start: actors that are prepared before there is a plan; late starts, a few at a time while records flow,
 with a time limit, that can be cancelled; and the wait for deaths."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

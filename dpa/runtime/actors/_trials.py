@@ -4,8 +4,6 @@ A task's own process has threads, of Ray and of libraries, whose locks a fork wo
 of a job's own Ray does not serve here: a cluster has none, it knows no plan, and nobody waits for what it forks.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import resource

@@ -1,7 +1,5 @@
 """What a job on Ray answers: requests, until whoever asked fetches the answer, and the driver, which polls it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """What a Ray error means: its cause in one line without tracebacks and colours; whether a process has died; and where a
 task was."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """The Ray actor of a relay, which stands between the coordinator of a job with many tasks and some of these tasks; and
 the coordinator's side of relays."""
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

@@ -6,8 +6,6 @@ the agents of the node, for which its raylet would wait. Workers are forked, and
 choice. `ray.init` has no options for this, so what it calls is replaced while it runs.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import shlex

@@ -1,7 +1,5 @@
 """A cut of the stream: between the coordinator, source tasks, operator tasks and the load balancer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from dpa.measure.timing import Waited

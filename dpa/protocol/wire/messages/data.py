@@ -1,7 +1,5 @@
 """Records and credit: a task to one downstream or to another of its stage, and back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpa.execution.block import Block

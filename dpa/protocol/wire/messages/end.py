@@ -1,7 +1,5 @@
 """Progress, and the end of a stage: tasks to the coordinator, this to the load balancer and to tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """An exchange of states: coordinator to the tasks of a stage, task to task, task to coordinator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

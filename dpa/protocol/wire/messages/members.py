@@ -1,8 +1,6 @@
 """Tasks of a stage that come and go while a job runs: between the coordinator, the load balancer, tasks that leave, and
 the others of their stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpa.measure.latency import LatencySketch

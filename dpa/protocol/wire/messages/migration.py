@@ -1,8 +1,6 @@
 """States that migrate: sender to the task that gives ranges, that to the task that takes them, tasks to the load
 balancer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpa.execution.publishing import EmittedRows

@@ -1,7 +1,5 @@
 """Reading the input: coordinator to source tasks, and back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpa.protocol.wire.messages import Message

@@ -1,8 +1,6 @@
 """Balancing: tasks and senders to the load balancer; routing tables from it to tasks and senders; decisions to the
 coordinator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpa.balance.decision import Decision
