@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -22,7 +21,7 @@ from dpa.report import MODES, make_progress
 from dpa.routing.members import MOST_TASKS
 from dpa.telemetry.tracker import StageStatus
 
-_INTERRUPTED = 130
+_INTERRUPTED = "not waited for any longer; the job does what it was asked for all the same"
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -52,7 +51,7 @@ def main(
 def show(context: typer.Context) -> None:
     """Show the running jobs, with the nodes and processes of their tasks."""
     address: str | None = context.obj
-    with _asking(address):
+    with exiting(_INTERRUPTED), connected(address):
         jobs = [(job.name, job.status()) for job in RunningJob.all(address)]
     if not jobs:
         print("no job runs here" if address is None else f"no job runs on {address}")
@@ -139,15 +138,11 @@ def attach(
 ) -> None:
     """Show the screen of a job on a cluster until it ends, and then what a detached one has printed. Ctrl-C leaves it
     running."""
-    with _asking(context.obj):
+    with exiting(_INTERRUPTED), connected(context.obj):
         job = RunningJob.find(run, context.obj)
-        try:
-            with make_progress(progress, sys.stderr, job.name) as display:
-                end = job.follow(display)
-                display.ended("failed" if end is not None and end[0] == 1 else "ok")
-        except KeyboardInterrupt:
-            say(f"{job.name} goes on")
-            raise typer.Exit(_INTERRUPTED) from None
+        with exiting(f"{job.name} goes on"), make_progress(progress, sys.stderr, job.name) as display:
+            end = job.follow(display)
+            display.ended("failed" if end is not None and end[0] == 1 else "ok")
         if end is None:
             say(f"{job.name} has ended; its result is shown where it was started")
             return
@@ -157,22 +152,11 @@ def attach(
 
 
 def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:
-    with _asking(context.obj):
+    with exiting(_INTERRUPTED), connected(context.obj):
         job = RunningJob.find(run, context.obj)
         with Console(stderr=True).status(f"waiting for {job.name}"):
             done = ask(job)
         print(done)
-
-
-@contextmanager
-def _asking(address: str | None) -> Iterator[None]:
-    """A block that asks jobs over one connection to their cluster, and reports errors."""
-    try:
-        with exiting(), connected(address):
-            yield
-    except KeyboardInterrupt:
-        say("not waited for any longer; the job does what it was asked for all the same")
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
 
-_INTERRUPTED = 130
+_INTERRUPTED = "interrupted: no actor, process or staged file is left, and no half-written output"
 _EXIT = {"ok": 0, "failed": 1, "mismatch": 3}
 
 _STATUSES = """\b
@@ -91,7 +91,7 @@ def main(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
     """Run a job and show how its reducers were kept even."""
-    with _exiting():
+    with exiting(_INTERRUPTED):
         if as_json and sys.stdout is None:
             raise ConfigError("--json: standard output is closed, so there is nowhere to print the report")
         open_closed()
@@ -126,17 +126,6 @@ def main(
                 result = _run(job, interrupts, progress, address, resume)
                 status = _show(result, report, as_json, verbose)
     raise typer.Exit(status)
-
-
-@contextmanager
-def _exiting() -> Iterator[None]:
-    """A block whose errors, and a Ctrl-C, become messages and the exit status of this process."""
-    try:
-        with exiting():
-            yield
-    except KeyboardInterrupt:
-        say("interrupted: no actor, process or staged file is left, and no half-written output")
-        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _print_schema() -> None:

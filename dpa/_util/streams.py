@@ -52,10 +52,16 @@ def printing(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def exiting() -> Iterator[None]:
-    """Turn an error in this block into a message on standard error and its exit status."""
+def exiting(interrupted: str | None = None) -> Iterator[None]:
+    """Turn an error in this block into a message on standard error and its exit status, and so a Ctrl-C where
+    `interrupted` says what it has done."""
     try:
         yield
+    except KeyboardInterrupt:
+        if interrupted is None:
+            raise
+        say(interrupted)
+        raise SystemExit(JobCancelledError.exit_status) from None
     except DpaError as error:
         say(str(error) if isinstance(error, JobCancelledError) else f"error: {error}")
         raise SystemExit(error.exit_status) from None

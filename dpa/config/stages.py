@@ -60,22 +60,18 @@ _BY_KEY = frozenset({"key_by", "value", "consistency"})
 
 OPERATIONS = {
     "read": Operation(frozenset({"schema", "sample", "on_error"})),
-    "map": Operation(frozenset({"schema", "on_error"})),
-    "flat_map": Operation(frozenset({"schema", "on_error"})),
-    "filter": Operation(frozenset({"on_error"})),
+    **dict.fromkeys(("map", "flat_map"), Operation(frozenset({"schema", "on_error"}))),
     **dict.fromkeys(
-        ("with_columns", "select", "drop", "rename", "explode", "unnest"), Operation(frozenset({"on_error"}))
+        ("filter", "with_columns", "select", "drop", "rename", "explode", "unnest", "window"),
+        Operation(frozenset({"on_error"})),
     ),
-    "window": Operation(frozenset({"on_error"})),
-    "reduce": Operation(
-        _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
-        needs_key=True,
-        publishes=frozenset({"table", "changes"}),
-    ),
-    "agg": Operation(
-        _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
-        needs_key=True,
-        publishes=frozenset({"table", "changes"}),
+    **dict.fromkeys(
+        ("reduce", "agg"),
+        Operation(
+            _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
+            needs_key=True,
+            publishes=frozenset({"table", "changes"}),
+        ),
     ),
     "process": Operation(_BY_KEY | {"schema", "on_error"}, needs_key=True),
     "join": Operation(_BY_KEY, needs_key=True, publishes=frozenset()),

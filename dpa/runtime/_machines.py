@@ -25,7 +25,7 @@ from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import MoveTasks
+from dpa.protocol.wire.events import MoveTasks, moves_by_stage
 from dpa.protocol.wire.nodes import BackendNode, Placed
 from dpa.runtime.actors.answers import Polled
 from dpa.runtime.cluster import alive_nodes, is_of_this_process
@@ -181,15 +181,12 @@ class Machines:
         """Moves of all tasks of a machine to the machines with the fewest tasks per processor."""
         targets = self._targets(placed)
         tasks = Counter({target: len(self._tasks.get(target.id, ())) for target in targets})
-        moves: dict[str, list[tuple[int, str]]] = {}
+        moves = []
         for address in sorted(self._tasks[node]):
             to = min(targets, key=lambda target: (tasks[target] + 1) / max(target.processors, 0.01))
             tasks[to] += 1
-            moves.setdefault(address.stage, []).append((address.index, to.id))
-        return [
-            MoveTasks(None, stage, tuple(task for task, _ in pairs), tuple(to for _, to in pairs), reason)
-            for stage, pairs in moves.items()
-        ]
+            moves.append((address, to.id))
+        return moves_by_stage(moves, reason)
 
     def _targets(self, placed: Placed | None) -> Sequence[BackendNode]:
         """Machines to which tasks may move: those of the placement, if any of them is usable."""

@@ -14,7 +14,6 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa.protocol.plan import CancelJob, Request
-from dpa.protocol.wire.instructions import Answer
 from dpa.runtime.actors.answers import PendingRequests
 from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
 
@@ -28,11 +27,11 @@ _CALLS = 64
 """Callers that may wait for the driver's end at a time."""
 
 
-class DriverActor:
+class DriverActor(PendingRequests):
     """The process of a driver. Its output also goes to this actor's log in Ray's directory of logs."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:
-        self._answers = PendingRequests()
+        super().__init__()
         self._printed: deque[str] = deque(maxlen=_KEPT_LINES)
         self._ended = threading.Event()
         self._process = subprocess.Popen(
@@ -58,17 +57,10 @@ class DriverActor:
 
     def ask(self, request: Request) -> None:
         """End the driver, which then publishes nothing; other requests are refused."""
-        assert request.request is not None
-        self._answers.expect(request.request)
-        self._answers.while_starting(request)
+        self.expect(request.request)
+        self.while_starting(request)
         if isinstance(request, CancelJob):
             self._process.send_signal(signal.SIGINT)
-
-    def answers(self, requests: Sequence[int]) -> list[Answer]:
-        return self._answers.found(requests)
-
-    def forget(self, requests: Sequence[int]) -> None:
-        self._answers.forget(requests)
 
     def _keep(self) -> None:
         assert self._process.stdout is not None

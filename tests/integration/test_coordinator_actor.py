@@ -197,7 +197,7 @@ def test_a_death_that_is_noticed_while_a_coordinator_is_reset_ends_nothing(begun
     coordinator.shell.lock = Lock()  # type: ignore[assignment]
     coordinator.fail(TaskDied(REDUCERS[1], FailureKind.DIED, "it was killed"))
     assert coordinator._error is None and coordinator._death is None and not coordinator.posted
-    assert answers.found([7]) == []
+    assert answers.answers([7]) == []
 
 
 def test_an_epoch_is_committed_when_the_driver_asks_again_and_not_when_it_is_given_to_it(

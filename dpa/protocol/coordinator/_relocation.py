@@ -12,7 +12,7 @@ from dpa.placement.online import Deployment, Look, OnlinePlacement, policy_of
 from dpa.placement.scores import Floats
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import MoveTasks
+from dpa.protocol.wire.events import MoveTasks, moves_by_stage
 from dpa.protocol.wire.metrics import PlacementLook, TaskChange
 from dpa.protocol.wire.use import TaskUse
 
@@ -94,7 +94,9 @@ class Relocation:
         if seconds_left is not None and seconds_left < self._online.options.seconds:
             self.counts["nearly done"] += 1
             return []
-        return self._requests(self._looked(deployment, now))
+        look = self._looked(deployment, now)
+        moves = ((self._tasks[at], self._online.ids[node]) for at, node in look.moves)
+        return moves_by_stage(moves, look.reason)
 
     def _all_tasks(self) -> list[Address]:
         return [address for stage in self._stages.values() for address in stage.addresses]
@@ -145,16 +147,6 @@ class Relocation:
                     sent[place[receiver]] += sign * traffic.bytes
         rate: Floats = sent * now.by_seconds(before)
         return rate
-
-    def _requests(self, look: Look) -> list[MoveTasks]:
-        moves: dict[str, list[tuple[int, str]]] = {}
-        for at, node in look.moves:
-            task = self._tasks[at]
-            moves.setdefault(task.stage, []).append((task.index, self._online.ids[node]))
-        return [
-            MoveTasks(None, stage, tuple(task for task, _ in pairs), tuple(node for _, node in pairs), look.reason)
-            for stage, pairs in moves.items()
-        ]
 
 
 def _used_queue(stage: StageProgress, index: int) -> float:

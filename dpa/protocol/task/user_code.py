@@ -120,11 +120,6 @@ class UserCode:
     def state_use(self) -> tuple[int, int]:
         return (0, 0) if self._reduce_task is None else self._reduce_task.state_use
 
-    @property
-    def is_mergeable(self) -> bool:
-        receiver = self.reduce_task.receiver
-        return receiver.keeps_states and receiver.can_merge
-
     def carry_out(self, instruction: Instruction) -> Event | None:
         """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does.
 

@@ -1,7 +1,7 @@
 """What drivers give machines besides envelopes: tasks start and die, user code has returned, time has passed, or
 somebody asks for something."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
@@ -130,6 +130,17 @@ class MoveTasks(Event):
     tasks: tuple[int, ...]
     nodes: tuple[str, ...] = ()
     reason: str = "asked for"
+
+
+def moves_by_stage(moves: Iterable[tuple[Address, str]], reason: str) -> list[MoveTasks]:
+    """Tasks to these nodes: a request for each stage, for which nobody waits."""
+    of: dict[str, list[tuple[int, str]]] = {}
+    for task, node in moves:
+        of.setdefault(task.stage, []).append((task.index, node))
+    return [
+        MoveTasks(None, stage, tuple(task for task, _ in pairs), tuple(node for _, node in pairs), reason)
+        for stage, pairs in of.items()
+    ]
 
 
 TaskRequest: TypeAlias = Rescale | MoveTasks

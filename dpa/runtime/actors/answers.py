@@ -51,7 +51,7 @@ class PendingRequests:
         self.keep(Answer(request.request, "the job ends, and publishes nothing"))
         self.is_cancelled = True
 
-    def found(self, requests: Sequence[int]) -> list[Answer]:
+    def answers(self, requests: Sequence[int]) -> list[Answer]:
         return [answer for request in requests if (answer := self._of.get(request)) is not None]
 
     def forget(self, requests: Sequence[int]) -> None:

@@ -84,7 +84,7 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def answers(self, requests: Sequence[int]) -> list[Answer]:
-        return self._answers.found(requests)
+        return self._answers.answers(requests)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def forget(self, requests: Sequence[int]) -> None:
