@@ -15,7 +15,6 @@ _SAID = ("No space left on device", "Disk quota exceeded", "local disk is full",
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a disk, or a quota of it, is full."""
     return getattr(error, "errno", None) in _FULL or any(said in str(error) for said in _SAID)
 
 

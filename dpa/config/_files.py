@@ -78,7 +78,6 @@ class JobFile:
         return f"stages.{step.partition('.')[0]}.{key}" if self.config.stages else written_as(key)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """An error in what stands at a key such as `input.path`."""
         return ConfigError(message, key, place_of(self.origin, self.places, key.split(".")))
 
     @contextmanager

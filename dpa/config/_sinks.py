@@ -143,7 +143,6 @@ class ReferenceConfig(Section):
 
     @property
     def has_query(self) -> bool:
-        """Whether there is a query, or a function, to compute rows with."""
         return bool(self.sql or self.function)
 
     @property

@@ -99,7 +99,6 @@ class ReducerConfig(Section):
 
     @property
     def as_step(self) -> dict[str, Any]:
-        """What a step has in its place."""
         if self.use is None:
             return {"agg": self.agg}
         return {"reduce": ExecutorConfig(use=self.use, args=self.args)}

@@ -194,7 +194,6 @@ class _Sampling:
         self._is_whole = all(self._rows[name] == found.rows for name, found in self._opened.items())
 
     def _require_time(self) -> None:
-        """_TooLateError if the job has stopped waiting for the sample."""
         if self.waited() > self.allowed:
             raise _TooLateError
 

@@ -49,11 +49,9 @@ class Walk:
         self._codes = {name: UserCode(task, 0, time.perf_counter) for name, task in compiled.tasks.items()}
 
     def sample(self, source: str, rows: pa.Table) -> None:
-        """Emit what a source makes of a sample of its input."""
         self.read(source, MemorySplit(rows))
 
     def read(self, source: str, split: Split) -> None:
-        """Emit what a source makes of a split of its input."""
         self._read(source, OpenSplit(split))
 
     def reached(self, stage: str) -> list[tuple[int, Block]]:
@@ -96,7 +94,6 @@ class Walk:
         return code.reduce_task.share.table
 
     def _read(self, stage: str, opening: OpenSplit | OpenResult) -> None:
-        """Read what an instruction opens, and emit its records."""
         code = self._codes[stage]
         code.carry_out(opening)
         while True:

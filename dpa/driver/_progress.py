@@ -101,7 +101,6 @@ class RunProgress:
         self.enter("startup")
 
     def end(self, outcome: RunOutcome) -> None:
-        """Know exactly what was measured from outside."""
         times = outcome.times
         stream, merge = times.stream_ended - times.stream_started, times.merged - times.stream_ended
         self._stopwatch.correct(stream=stream, merge=merge)
@@ -121,7 +120,6 @@ class RunProgress:
         }
 
     def _checkpoints(self, first_generation: int) -> CheckpointStats:
-        """Of all generations."""
         known, snapshot = self._dead_checkpoints, self._snapshot
         generation = first_generation + len(known)
         if snapshot is not None and snapshot.checkpoints is not None and snapshot.generation == generation:

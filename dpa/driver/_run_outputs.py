@@ -87,7 +87,6 @@ class RunOutputs:
         return replace(delivery, sinks=sinks, publishes=publishes)
 
     def commit(self, commit: Commit) -> None:
-        """Commit an epoch to a sink of this process."""
         output = self._steps[commit.stage].outputs[commit.output]
         assert output is not None
         output.commit(commit.staged, commit.at, commit.epoch, is_last=False)
@@ -106,7 +105,6 @@ class RunOutputs:
             yield from (report for report in found.reports if report.path is not None)
 
     def result(self, report: Report) -> Result:
-        """What a job that has not failed returns."""
         of = {found.name: found for found in self.results}
         tables = {name: result.table for name, result in of.items() if result.table is not None}
         written = {name: when_written(result.report) for name, result in of.items()}
@@ -118,7 +116,6 @@ class RunOutputs:
 
 
 def _warn_of_aggregation(step: Step) -> None:
-    """Say what to write in place of the section, which the next version does not have."""
     old = step.config.aggregation
     if old is None:
         return

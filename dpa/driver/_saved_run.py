@@ -132,7 +132,6 @@ class SavedRun:
         self._is_done = True
 
     def kept(self, step: str) -> Kept:
-        """Where the input of a step is staged."""
         room = self._store.room(self.saved.job) or self._far_room
         return Kept(f"{room}/{step}", self.resumes)
 

@@ -138,7 +138,6 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _values(columns: pa.Schema, keying: Keying) -> pa.Schema:
-    """The value columns of a step that takes rows with these."""
     names = names_of(keying.key)
     if keying.values is None:
         return pa.schema([field for field in columns if field.name not in names])
@@ -146,7 +145,6 @@ def _values(columns: pa.Schema, keying: Keying) -> pa.Schema:
 
 
 def _expressions(executor: Any) -> dict[str, pl.Expr]:
-    """The aggregates of a reducer that is made of them."""
     kind = type(executor)
     if kind is Count:
         return {"count": pl.len()}
@@ -225,7 +223,6 @@ def _in_windows(assign: Assign, rows: str, columns: pa.Schema) -> str:
 
 
 def _done(verb: Verb, rows: str, before: pl.Schema, after: pl.Schema) -> str:
-    """What a verb makes of rows."""
     if verb.word == "filter":
         return f"SELECT * FROM {rows} WHERE {' AND '.join(translation(before).conditions(verb.expressions))}"
     if verb.word in ("select", "with_columns"):

@@ -156,11 +156,9 @@ class Forecast:
     joins: tuple[JoinReport, ...] = ()
 
     def into(self, name: str) -> list[int]:
-        """Numbers of the edges that enter a stage."""
         return [number for number, edge in enumerate(self.edges) if edge.target == name]
 
     def out_of(self, name: str) -> list[int]:
-        """Numbers of the edges that leave a stage."""
         return [number for number, edge in enumerate(self.edges) if edge.source == name]
 
     @cached_property
@@ -173,7 +171,6 @@ class Forecast:
 
     @cached_property
     def edge_estimates(self) -> tuple[Estimate, ...]:
-        """For each edge, the records that travel along it."""
         return tuple(self._scales[edge.source].sent.of(edge.records) for edge in self.edges)
 
     @cached_property

@@ -91,7 +91,6 @@ class OpenedInput:
         return None if self.feed is not None else total_rows(self.splits)
 
     def as_read(self, given: Sequence[Split]) -> OpenedInput:
-        """An open input of which only these splits were read."""
         assert self.frame_of is not None
         return replace(self, splits=tuple(given), frame=cache(partial(self.frame_of, given)), feed=None)
 

@@ -249,7 +249,6 @@ class Looking:
 
 
 def _gives_each(operator: RowOperator) -> bool:
-    """Whether it makes one row of each."""
     if operator.query is None:
         return operator.kind is RowKind.MAP and not operator.on_batches
     return operator.kind not in (RowKind.FILTER, RowKind.EXPLODE, RowKind.JOIN)
@@ -313,5 +312,4 @@ def _up_to(step: str, stages: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taken_by(given: Mapping[str, Any]) -> list[str]:
-    """The steps whose rows a step takes, by its section."""
     return [*given.get("from", ()), *given.get("join", {}).get("with", ())]

@@ -345,7 +345,6 @@ class StepOutputs:
         return replace(stage, publishing=tuple(how))
 
     def take(self, outcome: RunOutcome) -> None:
-        """Take the result, which is complete and not yet published."""
         shares = outcome.outputs[self.name]
         self._staged = [
             [

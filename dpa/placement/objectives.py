@@ -124,7 +124,8 @@ class Unevenness(Objective):
 
 
 class Makespan(Objective):
-    """Seconds until the records of `seconds` are processed (`dpa.placement.scores.makespan`).
+    """Seconds until the records that arrive within `seconds` are processed, as fast as the busiest resource allows,
+    with their delay on the way.
 
     Args:
         evenness: what the mean square of the nodes' busy parts counts besides, in the time of one node that is busy all

@@ -80,23 +80,6 @@ def throughput(placement: Placement) -> float:
     return math.inf if worst == 0 else 1 / worst
 
 
-def delay(placement: Placement, delays: Delays = DELAYS) -> float:
-    """Seconds that a byte spends on its way, over all edges of the graph (N-Storm, equations 1 and 2): the expected
-    hops between nodes and within them, each with its delay. Waiting in queues is left out."""
-    counts = placement.counts
-    inside = [
-        float(counts[link.upstream] @ counts[link.downstream]) / placement.graph.pairs(link.upstream, link.downstream)
-        for link in placement.graph.links
-    ]
-    return sum(delays.local * kept + delays.network * (1 - kept) for kept in inside)
-
-
-def makespan(placement: Placement, seconds: float = 60.0, delays: Delays = DELAYS) -> float:
-    """Seconds until what arrives within `seconds` at the graph's rate is processed, if it may be as fast as the
-    busiest resource allows: the one objective of processors, bandwidth and delay."""
-    return seconds / throughput(placement) + delay(placement, delays)
-
-
 def dearest_first(costs: Sequence[float] | Floats) -> list[int]:
     return sorted(range(len(costs)), key=lambda at: -costs[at])
 

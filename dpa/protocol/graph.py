@@ -352,7 +352,6 @@ class Graph:
         return self.checkpoints is not None or any(each.is_by_epoch or each.closed for each in outputs)
 
     def queue_bound(self, name: str) -> int:
-        """The most records that all queues of a stage can hold together."""
         return self.emitters(name) * self[name].flow.in_flight_records
 
     def queue_fed(self) -> Iterator[Stage]:

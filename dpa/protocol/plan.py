@@ -138,7 +138,6 @@ class RunPlan:
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """Those to which epochs are committed."""
         return tuple(sink for to in self.deliveries.values() for sink in to.by_epoch if sink is not None)
 
     def sink_of(self, commit: Commit) -> Sink | None:

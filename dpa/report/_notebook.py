@@ -48,7 +48,6 @@ def rows_html(rows: pa.Table, said: str, most: int) -> str:
 
 
 def error_html(message: str) -> str:
-    """In place of rows that there are none of."""
     return f'<p style="color:{COLOURS[5]}">{escape(message)}</p>'
 
 

@@ -86,7 +86,6 @@ class RayRunner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether Ray has started, and actors are starting on it."""
         return self._started.is_entered
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:

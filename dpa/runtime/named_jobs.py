@@ -87,7 +87,6 @@ class NamedJob:
             return None
 
     def answer(self, request: Request | None) -> Status | Answer | None:
-        """The answer to a request, or without one the status."""
         return self.status() if request is None else self.ask(request)
 
     def ask(self, request: Request) -> Answer:
@@ -127,7 +126,6 @@ class NamedJob:
         return found
 
     def _is_restarted(self, generation: int) -> bool:
-        """Whether a newer generation begins soon."""
         until = time.monotonic() + _RESTART_SECONDS
         while _generations().get(self.name, -1) <= generation:
             if time.monotonic() >= until:

@@ -82,7 +82,6 @@ class TrackedSnapshot(Snapshot):
 
     @property
     def decisions(self) -> Mapping[str, int]:
-        """How many there were, by outcome."""
         return sum((Counter(stage.decision_counts) for stage in self.stages), Counter())
 
     @property

@@ -1,7 +1,7 @@
 """Part h: one objective for processors, bandwidth and delay, and how long a job takes by it with each allocator.
 
 The time is that of what arrives in a minute at the graph's rate, if the job may be as fast as the busiest processor or
-network allows (`dpa.placement.scores.makespan`). Every allocator may use the whole of every node.
+network allows (`makespan`). Every allocator may use the whole of every node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS
-from dpa.placement.model import Cluster
+from dpa.placement.model import Cluster, Placement
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table, progress
 from experiments.placement.graphs import GENERATORS, MEGABYTE, Case
@@ -44,6 +44,23 @@ _SHOWN = 3.0
 
 BUDGET = 1.0
 """Seconds of processor time in which ours should find a placement."""
+
+
+def delay(placement: Placement, delays: scores.Delays = scores.DELAYS) -> float:
+    """Seconds that a byte spends on its way, over all edges of the graph (N-Storm, equations 1 and 2): the expected
+    hops between nodes and within them, each with its delay. Waiting in queues is left out."""
+    counts = placement.counts
+    inside = [
+        float(counts[link.upstream] @ counts[link.downstream]) / placement.graph.pairs(link.upstream, link.downstream)
+        for link in placement.graph.links
+    ]
+    return sum(delays.local * kept + delays.network * (1 - kept) for kept in inside)
+
+
+def makespan(placement: Placement, seconds: float = 60.0, delays: scores.Delays = scores.DELAYS) -> float:
+    """Seconds until what arrives within `seconds` at the graph's rate is processed, if it may be as fast as the
+    busiest resource allows: the one objective of processors, bandwidth and delay."""
+    return seconds / scores.throughput(placement) + delay(placement, delays)
 
 
 @dataclass
@@ -94,7 +111,7 @@ class Times:
             return math.inf
         finally:
             self.seconds[name] = max(self.seconds[name], time.process_time() - began)
-        return scores.makespan(placement)
+        return makespan(placement)
 
 
 def measure(options: argparse.Namespace) -> Findings:

@@ -63,7 +63,6 @@ class TrueRates:
         self._looked_at = 0.0
 
     def look(self, now: float) -> dict[str, StageRates]:
-        """The rates of each stage since the last time; `now` in seconds."""
         rates: dict[str, float | None] = {}
         running: dict[str, float] = {}
         processed: dict[str, float] = {}

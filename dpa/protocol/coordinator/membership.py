@@ -156,7 +156,6 @@ class Membership(RuledMachine):
 
     @property
     def can_begin(self) -> bool:
-        """Whether a request waits only for changes before it."""
         return bool(self._requests)
 
     @property

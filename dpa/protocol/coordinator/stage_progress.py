@@ -155,7 +155,6 @@ class StageProgress(RuledMachine):
 
     @property
     def held(self) -> WatermarkHolder | None:
-        """What holds the watermark of a source; None: nothing does."""
         return self.splits.held(self._coordinator.now)
 
     @property

@@ -320,7 +320,6 @@ class OperatorMachine(TaskMachine):
 
     @property
     def _processed_by_ring(self) -> bool:
-        """Whether the plain ring routed every record to this task."""
         return self._goes_by_table and self.table is self._ring_table
 
     def _deliver(self, sender: Address, message: Deliver) -> State:

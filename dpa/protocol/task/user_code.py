@@ -60,7 +60,6 @@ def _nothing() -> None:
 
 
 def no_archive(slot: int, task: ReduceTask) -> Callable[[], object]:
-    """For jobs without checkpoints."""
     return _nothing
 
 

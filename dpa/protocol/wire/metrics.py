@@ -211,7 +211,6 @@ class CheckpointStats:
     read_before: int = 0
 
     def __add__(self, later: CheckpointStats) -> CheckpointStats:
-        """With those of the next generation."""
         summed = {name: getattr(self, name) + getattr(later, name) for name in ("written", "failed", "waited", "size")}
         return CheckpointStats(**summed, read=later.read, read_before=self.read_before)
 

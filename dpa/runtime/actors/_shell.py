@@ -76,7 +76,6 @@ class StateLog:
         self._known = machine.states()
 
     def look(self) -> None:
-        """Log what has changed since the last look."""
         if not _log.isEnabledFor(logging.INFO):
             return
         known, self._known = self._known, self._machine.states()

@@ -123,7 +123,6 @@ class TaskActor:
 
     @ray.method(concurrency_group="data", num_returns=0)
     def push(self, pickled: PickledEnvelope | bytes) -> None:
-        """Take in records, or the states of ranges."""
         self._receive(pickled)
 
     def _receive(self, *pickled: PickledEnvelope | bytes) -> None:

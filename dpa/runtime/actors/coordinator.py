@@ -78,7 +78,6 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control", num_returns=0)
     def ask(self, request: Request) -> None:
-        """Take in a request; `answers` gives its answer later."""
         self._answers.expect(request.request)
         self._state.ask(request)
 

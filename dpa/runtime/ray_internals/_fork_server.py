@@ -98,7 +98,6 @@ def become(request: dict[str, Any], added: list[str]) -> None:
 
 
 def main(listener: socket.socket) -> None:
-    """Import, serve, and be a worker in each fork."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # NumPy starts threads as it is imported
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # this file's directory
