@@ -89,9 +89,9 @@ class Looks:
     def describe(self, rows: int = 10_000, *, first: int = FIRST_ROWS) -> pl.DataFrame:
         """Count, nulls, mean, deviation, minimum, quartiles and maximum of each column of the first rows, as polars
         describes them; arguments and errors are those of `show`."""
-        import polars as pl
+        from dpa.columns.arrow import to_frame
 
-        return pl.DataFrame(self.head(rows, first=first)).describe()
+        return to_frame(self.head(rows, first=first)).describe()
 
     def _looking(self) -> Looking:
         flow = self.flow

@@ -210,6 +210,8 @@ class JobSpec:
         keeps, place = any(step.on_error == "dead_letter" for step in self.steps), self.config.dead_letters
         at_end = place is None or place.publish is None
         yield not at_end, f"{DEAD_LETTERS}.publish", "dead letters are published at the end: leave it out"
+        by = place is not None and bool(place.partition_by)
+        yield by, f"{DEAD_LETTERS}.partition_by", "dead letters lie in one directory: leave it out"
         no_place = place is None or (place.path is None and place.use is None)
         yield keeps and no_place, DEAD_LETTERS, "`on_error: dead_letter` needs a place: name a directory"
         none = "no record becomes a dead letter: set `on_error: dead_letter`"

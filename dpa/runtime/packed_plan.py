@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 from dpa._secrets import know, known, learn
@@ -28,6 +30,7 @@ class PackedPlan:
         rows: how many input rows the splits have.
         tasks: how many tasks the stages have.
         secrets: what no message from the actor may hold.
+        polars: the version with which expressions in the plan are pickled.
     """
 
     python_path: tuple[str, ...]
@@ -36,6 +39,7 @@ class PackedPlan:
     rows: int
     tasks: int
     secrets: tuple[str, ...] = field(repr=False)
+    polars: str = field(default_factory=partial(version, "polars"))
 
     @staticmethod
     def pack(plan: RunPlan) -> PackedPlan:
@@ -45,9 +49,14 @@ class PackedPlan:
         return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, tasks, known())
 
     def unpack(self) -> RunPlan:
-        """The plan, in an actor. ConfigError if a module of the user's is not to be found there."""
+        """The plan, in an actor. ConfigError if a module of the user's is not to be found there, or the plan has
+        expressions of another version of polars."""
         from ray import cloudpickle
 
+        here = version("polars")
+        if here != self.polars and b"polars" in self.pickled:
+            why = f"the job was started with polars {self.polars}, and its actors have {here}"
+            raise ConfigError(f"{why}: expressions need the same version on all nodes, so install it there")
         with self._importing("an executor"):
             plan: RunPlan = cloudpickle.loads(self.pickled)
             if plan.frozen is not None:

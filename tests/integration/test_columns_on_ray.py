@@ -3,12 +3,16 @@ own, before and after steps by key."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from dpa import Flow
 from dpa.columns.arrow import to_frame
+from dpa.errors import DpaError
+from dpa.runtime.packed_plan import PackedPlan
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -40,6 +44,17 @@ def test_steps_on_columns_give_what_polars_gives() -> None:
         .select("k", "tags", pl.col("kind").cast(pl.String), least=pl.max_horizontal("moved", 9))
     )
     assert found.sort(found.columns).equals(wanted.sort(wanted.columns))
+
+
+def test_expressions_are_not_sent_to_another_version_of_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PackedPlan, "pack", lambda plan, pack=PackedPlan.pack: replace(pack(plan), polars="0.1"))
+    flow = Flow("columns")
+    flow.read(pa.table({"n": range(ROWS)})).with_columns(m=pl.col("n") + 1)
+    with pytest.raises(DpaError, match=r"started with polars 0\.1, and its actors have .*: expressions need the same"):
+        flow.run()
+    plain = Flow("plain")
+    plain.read(pa.table({"n": range(ROWS)})).key_by("n").reduce("count")
+    assert plain.run().table().num_rows == ROWS
 
 
 def test_steps_on_columns_stand_before_and_after_steps_by_key() -> None:

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from arrow_columns import COLUMNS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_broker import make_topic, produce
@@ -107,6 +108,12 @@ def test_every_step_has_a_plan_a_description_and_a_picture(kind: str, capsys: py
     page = parseString(f"<page>{rows._repr_html_()}</page>")
     assert len(page.getElementsByTagName("rect")) == len(rows._looking().stages)
     assert len(page.getElementsByTagName("table")) == 1
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
+def test_columns_of_every_type_are_described(column: pa.Array) -> None:
+    described = Flow("types").read(pa.table({"x": column})).filter(pl.lit(True)).describe()
+    assert described["statistic"].to_list()[:2] == ["count", "null_count"] and "x" in described.columns
 
 
 def test_rows_keep_the_order_of_the_input(files: Path) -> None:

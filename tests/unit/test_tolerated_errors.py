@@ -251,6 +251,10 @@ def test_a_value_that_became_a_state_is_as_it_was() -> None:
     [
         ({"on_error": "dead_letter"}, "dead_letters: `on_error: dead_letter` needs a place"),
         ({"dead_letters": "dead"}, "dead_letters: no record becomes a dead letter"),
+        (
+            {"on_error": "dead_letter", "dead_letters": {"path": "dead", "partition_by": ["step"]}},
+            r"dead_letters\.partition_by: dead letters lie in one directory: leave it out",
+        ),
         ({"max_errors": 3}, "max_errors: the first error fails the job"),
         ({"on_error": "skip", "max_errors": "many"}, "max_errors: a number of records, or a share"),
         ({"on_error": "skip", "max_errors": "101%"}, "max_errors: a number of records, or a share"),
