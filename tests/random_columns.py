@@ -53,6 +53,7 @@ KINDS: dict[str, tuple[_Make, pa.DataType]] = {
     "infinite": (_one_of(math.inf, -math.inf, 0.5, math.nan), pa.float64()),
     "half": (_one_of(math.nan, -0.0, 0.5, -8.0), pa.float32()),
     "money": (_digits(5, 2), pa.decimal128(7, 2)),
+    "price": (_digits(20, 2), pa.decimal128(24, 2)),
     "wide": (_digits(38, 3), pa.decimal128(38, 3)),
     "moment": (lambda chance: _DAY + dt.timedelta(minutes=chance.randint(0, 90)), _VIENNA),
     "day": (lambda chance: dt.date(2020, 2, chance.randint(1, 29)), pa.date32()),

@@ -84,7 +84,9 @@ def _merged_total(states: pl.Expr, kind: pl.DataType) -> pl.Expr:
             field.first() if name == "type" else field.sum() for name, field in zip(_fields(kind), fields, strict=True)
         ]
         return pl.when(states.count() > 0).then(pl.struct(sums))
-    return total(states, kind).cast(kind) if isinstance(kind, pl.Decimal) else total(states, kind)
+    if isinstance(kind, pl.Decimal):  # with 10 digits more than the values, which rows do not use up
+        return pl.when(states.count() > 0).then(states.sum().cast(kind))
+    return total(states, kind)
 
 
 def _whole_total(state: pl.Expr, kind: pl.DataType) -> pl.Expr:

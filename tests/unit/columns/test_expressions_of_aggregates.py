@@ -246,6 +246,21 @@ def test_it_does_not_depend_on_pieces_whether_a_sum_fits(most: int, kind: Any) -
                     in_pieces(aggregation, frame, Random(seed))
 
 
+@pytest.mark.parametrize("digits", range(1, 39))
+def test_sums_and_means_of_decimals_of_any_length_are_exact(digits: int) -> None:
+    scale = min(digits, 3)
+    frame = pl.DataFrame(
+        {"key": [0] * 8, "v": pl.Series([1, None, -7, 5, 5, 9, 0, 3], dtype=pl.Int64)},
+    ).with_columns(v=V.cast(pl.Decimal(38, 0)) * Decimal(1).scaleb(-scale))
+    frame = frame.with_columns(v=V.cast(pl.Decimal(digits, scale)))
+    aggregation = Aggregation({"x": V.sum(), "y": V.mean()})
+    for seed in range(8):
+        found = in_pieces(aggregation, frame, Random(seed))[0]
+        assert found["x"] == Decimal(16).scaleb(-scale)
+        places = Decimal(1).scaleb(-min(scale + 4, 38))
+        assert found["y"] == (found["x"] / 7).quantize(places, ROUND_HALF_UP)
+
+
 def test_means_of_long_decimals_are_found_even_where_the_sum_is_too_long() -> None:
     values = pa.array([Decimal("9" * 30 + ".1250"), Decimal("9" * 30 + ".3750"), None] * 40, pa.decimal128(34, 4))
     assert of(values, x=V.mean()) == {"x": Decimal("9" * 30 + ".25")}
