@@ -89,6 +89,11 @@ class ZipfTable:
             )
 
 
+def pairs(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """A mapper of a record: its word with its value."""
+    yield record["word"], record["value"]
+
+
 @contextmanager
 def zipf_table(records: int, seed: int, row_group: int = ROW_GROUP) -> Iterator[ZipfTable]:
     """A context with a temporary file of `records` records."""
