@@ -6,7 +6,10 @@ on as to a job on a cluster; whoever asks needs no Ray.
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import struct
 import threading
 import time
 import uuid
@@ -26,8 +29,8 @@ from dpa.telemetry.tracker import Status
 _NAME = re.compile(r"[A-Za-z0-9_.-]+-\d+(\.\d+)?")
 """A run: its job's name, its process, and a number if that runs several of the name."""
 
-_PATIENCE_SECONDS = 5.0
-"""How long a caller may take to send its request."""
+_PATIENCE_SECONDS = 5
+"""How long a caller may take to send its request, or to read the answer."""
 
 _BUSY_SECONDS = 0.1
 """How long callers wait to be let in while too many files are open."""
@@ -62,11 +65,11 @@ class Door:
         with suppress(OSError):
             runs = runs_directory()
             # The paths of sockets are short, and a run's name may be long, so that is a link.
-            socket, self._link = runs / f".{uuid.uuid4().hex[:8]}", runs / name
-            self._listener = Listener(str(socket), backlog=_CALLERS)
+            path, self._link = runs / f".{uuid.uuid4().hex[:8]}", runs / name
+            self._listener = Listener(str(path), backlog=_CALLERS)
             self._accepting = threading.Thread(target=self._accept, args=(answering,), name="dpa-door", daemon=True)
             self._accepting.start()
-            self._link.symlink_to(socket)
+            self._link.symlink_to(path)
 
     def __exit__(self, *raised: object) -> None:
         if self._listener is None:
@@ -96,14 +99,21 @@ class Door:
 
 def _answer(connection: Connection, answering: Answering) -> None:
     with connection, suppress(OSError, EOFError):  # EOFError: the caller only looked whether the job lives
-        if not connection.poll(_PATIENCE_SECONDS):
-            return
+        _limit(connection)
         try:
             connection.send(answering(connection.recv()))
         except (OSError, EOFError):
             raise
         except Exception as error:  # no request may end the job
             connection.send(error if isinstance(error, ControlError) else ControlError(f"it cannot answer: {error!r}"))
+
+
+def _limit(connection: Connection) -> None:
+    """Let a caller that stops within a message fail with an OSError: the end of the job waits for its thread."""
+    patience = struct.pack("ll", _PATIENCE_SECONDS, 0)
+    with socket.socket(fileno=os.dup(connection.fileno())) as own:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            own.setsockopt(socket.SOL_SOCKET, option, patience)
 
 
 class LocalJob:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -136,6 +137,26 @@ def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Job, runs: Path
             connection.send_bytes(content)
             assert isinstance(refused := connection.recv(), ControlError) and "cannot answer" in str(refused)
     assert RunningJob.find("word-count").cancel() == "answer 1"
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\x10ab"], ids=repr)
+def test_a_job_ends_though_a_caller_stops_within_its_request(
+    sent: bytes, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1)
+    with socket.socket(socket.AF_UNIX) as caller:
+        with listening():
+            caller.connect(str((runs / NAME).readlink()))
+            caller.sendall(sent)
+        assert caller.recv(1) == b"", "the job has left it"
+
+
+def test_a_job_ends_though_a_caller_does_not_read_its_answer(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1)
+    is_long = listening(answers=lambda request: Answer(1, "long" * 1_000_000))
+    with socket.socket(socket.AF_UNIX) as caller, is_long:
+        caller.connect(str((runs / NAME).readlink()))
+        Connection(os.dup(caller.fileno())).send(CancelJob(1))
 
 
 def test_who_waits_learns_that_the_job_has_ended(runs: Path) -> None:
