@@ -24,9 +24,10 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import CheckpointError, ConfigError
 from dpa.logical.step import Step
 from dpa.protocol.recovery import CheckpointOptions, SavedJob
-from dpa.sources.lines import LinesSplit
+from dpa.sources.ipc import IpcSplit
 from dpa.sources.paths import locate, resolved
-from dpa.sources.splits import ParquetSplit
+from dpa.sources.splits import ParquetSplit, RecordsSplit
+from dpa.sources.united import UnitedSplit
 from dpa.spark import Kept
 
 if TYPE_CHECKING:
@@ -268,7 +269,8 @@ def _about_output(output: OutputConfig) -> dict[str, Any]:
 
 
 def _about_input(opened: OpenedInput) -> dict[str, Any]:
-    files = {(split.path, split.size) for split in opened.splits if isinstance(split, ParquetSplit | LinesSplit)}
+    splits = (split.split if isinstance(split, UnitedSplit) else split for split in opened.splits)
+    files = {(split.path, split.size) for split in splits if isinstance(split, ParquetSplit | IpcSplit | RecordsSplit)}
     digest = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
     columns = "" if opened.schema is None else ", ".join(f"{field.name}: {field.type}" for field in opened.schema)
     return {"columns": columns, "rows": opened.rows, "files": len(files), "digest": digest}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -172,6 +173,29 @@ def test_an_input_that_has_changed_is_refused(tmp_path: Path, table: dict[str, A
     pq.write_table(pa.table(table), tmp_path / "in.parquet")
     with pytest.raises(ConfigError, match=message):
         job(tmp_path).run(backend=LocalBackend(), resume=place)
+
+
+@pytest.mark.parametrize("name", ["in.arrow", "in.csv", "in.jsonl", "in"])
+def test_files_of_any_format_are_those_that_a_job_had(tmp_path: Path, name: str) -> None:
+    table = pa.table({"word": WORDS, "value": [1] * 1_000})
+
+    def write(long: bool) -> None:
+        rows = pl.from_arrow(table.set_column(0, "word", pa.array([word * (3 if long else 1) for word in WORDS])))
+        assert isinstance(rows, pl.DataFrame)
+        if name == "in":  # files of two types, which are read as the wider one
+            (tmp_path / name).mkdir(exist_ok=True)
+            rows[:500].write_parquet(tmp_path / name / "1.parquet")
+            rows[500:].cast({"value": pl.Int32}).write_parquet(tmp_path / name / "2.parquet")
+        else:
+            writes = {"arrow": rows.write_ipc, "csv": rows.write_csv, "jsonl": rows.write_ndjson}
+            writes[name.rpartition(".")[2]](tmp_path / name)
+
+    write(long=False)
+    read = {"path": str(tmp_path / name), "in_place": True, **({"format": "parquet"} if name == "in" else {})}
+    place = died(tmp_path, input=read)
+    write(long=True)
+    with pytest.raises(ConfigError, match="has files of other names or sizes now"):
+        job(tmp_path, input=read).run(backend=LocalBackend(), resume=place)
 
 
 def test_a_resume_never_begins_at_the_start(tmp_path: Path) -> None:
