@@ -1,8 +1,9 @@
-"""Counting by key: records a second of dpa, of polars, of Spark's DataFrame and RDD, and of Ray Data, on one file.
+"""Counting by key: records a second of dpa, polars, Spark's DataFrame and RDD, Ray Data, duckdb, daft and bytewax.
 
-All systems run in turn in one process, on one Spark and one Ray that are started before and shared by all runs; the
-first round is a warm-up. The start-up of Spark, Ray and actors is not counted. Every result is checked. Long runs, of
-dpa alone, count `LONG` times as many records: what small blocks cost shows in the processor time of their tasks.
+All systems count one file in turn, on one Spark and one Ray that are started before and shared by all runs; duckdb,
+daft and bytewax have a process each, and are left out where they are not installed. The first round is a warm-up. The
+start-up of Spark, Ray and actors is not counted. Every result is checked. Long runs, of dpa alone, count `LONG` times
+as many records: what small blocks cost shows in the processor time of their tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from dpa.runtime.cluster import ray_session
 from dpa.spark import spark_session
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
+from experiments.peers import BYTEWAX, PEERS, Peer, running, why_not
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, ZipfTable, zipf_table
 
 if TYPE_CHECKING:
@@ -116,6 +119,10 @@ def measure(options: argparse.Namespace) -> Findings:
         spark = stack.enter_context(spark_session("throughput", f"local[{CORES}]"))
         stack.enter_context(ray_session(None, actors=CORES))
         systems = _systems(table, long_table, spark, parallelism)
+        left_out = {peer: why for peer in PEERS if (why := why_not(peer)) is not None}
+        for peer in (peer for peer in PEERS if peer not in left_out):
+            process = stack.enter_context(running(peer, table.path))
+            systems.append(System(peer, f"{CORES} cores", records, partial(_run_peer, table, peer, process)))
         check_spark(table, spark)
         for repeat in range(-warm_up, repeats):
             for system in systems:
@@ -128,6 +135,8 @@ def measure(options: argparse.Namespace) -> Findings:
         data={
             "records": records,
             "distinct": int(np.count_nonzero(table.counts)),
+            "left_out": left_out,
+            "versions": {peer: version(peer) for peer in PEERS if peer not in left_out},
             "systems": [
                 {
                     "system": system.name,
@@ -141,7 +150,7 @@ def measure(options: argparse.Namespace) -> Findings:
             ],
         },
         targets=_targets(systems),
-        text=_text(systems, table, repeats),
+        text=_text(systems, table, repeats, left_out),
         figure=_figure(systems),
     )
 
@@ -229,6 +238,12 @@ def _run_rdd(table: ZipfTable, spark: SparkSession) -> tuple[float, dict[str, An
     return time.perf_counter() - began, {}
 
 
+def _run_peer(table: ZipfTable, name: str, peer: Peer) -> tuple[float, dict[str, Any]]:
+    seconds, counted = peer.run()
+    table.check(name, counted["word"], counted["n"], table.counts)
+    return seconds, {}
+
+
 def _targets(systems: list[System]) -> list[Target]:
     wanted = [
         ("dpa", POLARS, 1 / 1.3),
@@ -236,11 +251,12 @@ def _targets(systems: list[System]) -> list[Target]:
         ("dpa, no combiner", DATAFRAME, 0.6),
         ("dpa, no combiner", RAY_DATA, 5.0),
         ("dpa, per record", RDD, 4.0),
+        ("dpa, per record", BYTEWAX, 3.0),
     ]
     medians = {system.name: system.median for system in systems}
     targets = []
     for name, other, least in wanted:
-        for system in (system for system in systems if system.name == name):
+        for system in (system for system in systems if system.name == name and other in medians):
             ratio = medians[other] / system.median
             targets.append(
                 Target(f"{name}, {system.tasks} tasks, to {other}", f">= {least:.3g}", ratio, ratio >= least)
@@ -268,7 +284,7 @@ def _long_targets(systems: list[System]) -> list[Target]:
     ]
 
 
-def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
+def _text(systems: list[System], table: ZipfTable, repeats: int, left_out: dict[str, str]) -> str:
     dataframe = next(system.rate for system in systems if system.name == DATAFRAME)
     rows = [
         (
@@ -296,7 +312,7 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
     return (
         f"Records are counted by key: {table.records:,} of them, Zipf({EXPONENT}) over {KEYS:,} keys of which "
         f"{np.count_nonzero(table.counts):,} occur, in one Parquet file. After a round to warm up, every system ran "
-        f"{repeats} times, all in turn, in one process; medians are compared, as ratios of records a second.\n\n"
+        f"{repeats} times, all in turn; medians are compared, as ratios of records a second.\n\n"
         "- *dpa*: seconds of the stream, from the first split asked for to the last record processed, with job "
         "defaults. Actors are new in every run; starting them does not count, nor does fetching the result. The merge "
         "of states after the stream does not count either; *merge s* is what it would add. *no combiner*: mappers "
@@ -309,7 +325,12 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
         "fetching the result does not count.\n"
         f"- *{RDD}*: the same Python function on the same column by `rdd.reduceByKey`, ended by `count()`.\n"
         f"- *{RAY_DATA}*: `read_parquet(...).select_columns(['word']).groupby('word').count().materialize()` on the "
-        f"Ray that dpa runs on, with {CORES} CPUs.\n\n" + markdown_table(head, rows)
+        f"Ray that dpa runs on, with {CORES} CPUs.\n"
+        "- *duckdb*, *daft*: the same count in a process of its own, which gives an Arrow table.\n"
+        f"- *bytewax*: `count_final` of the words one by one, with {CORES} workers in a process of its own.\n"
+        + "".join(f"- *{peer}* was left out: {why}.\n" for peer, why in left_out.items())
+        + "\n"
+        + markdown_table(head, rows)
     )
 
 
