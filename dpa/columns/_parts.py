@@ -53,8 +53,8 @@ _WHOLE = pl.Decimal(_DIGITS, 0)
 
 
 def total(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """The exact sum as a state, null without values. That of integers and of long decimals is a struct, which holds any
-    sum: whether the result is too large does not depend on which rows are summed up first."""
+    """The exact sum as a state, null without values. That of integers, of durations and of long decimals is a struct,
+    which holds any sum: whether the result is too large does not depend on which rows are summed up first."""
     if kind == pl.Null:
         return values.first()
     if kind.is_integer() or kind == pl.Boolean:
@@ -71,7 +71,8 @@ def total(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
     elif kind.is_float():
         found = values.cast(pl.Float64).sum()
     elif kind == pl.Duration:
-        found = values.sum()
+        whole = values.to_physical().cast(pl.Int128).sum().cast(_WHOLE)
+        found = pl.struct(whole.alias("integer"), pl.lit(None, kind).alias("type"))
     else:
         raise _wrong(kind, "numbers")
     return pl.when(values.count() > 0).then(found)
@@ -90,13 +91,13 @@ def _merged_total(states: pl.Expr, kind: pl.DataType) -> pl.Expr:
 
 
 def _whole_total(state: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """The result. It raises, as a strict cast does, if a sum of integers does not fit in int64, or one of decimals in
-    38 digits."""
+    """The result. It raises, as a strict cast does, if a sum of integers or durations does not fit in int64, or one of
+    decimals in 38 digits."""
     if not isinstance(kind, pl.Struct):
         return state
     fields = _fields(kind)
     if "integer" in fields:
-        return state.struct.field("integer").cast(pl.Int64)
+        return state.struct.field("integer").cast(pl.Int64).cast(fields.get("type", pl.Int64))
     kind = pl.Decimal(_DIGITS, fields["type"].scale)
     return state.map_batches(lambda states: pl.Series(exact(_joined(states), _in_arrow(kind), "it")), return_dtype=kind)
 

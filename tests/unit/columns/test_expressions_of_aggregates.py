@@ -231,6 +231,21 @@ def test_sums_of_integers_are_exact_or_an_error() -> None:
         of(pa.array([2**62, 2**62]), x=V.sum(), n=pl.len())
 
 
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_sums_of_durations_are_exact_or_an_error(unit: Any) -> None:
+    kind, aggregation = pl.Duration(unit), Aggregation({"y": V.sum()})
+    for numbers, whole in (([2**62, 2**62, None, -(2**62)], 2**62), ([None, None], None), ([2**62, 2**62], ...)):
+        frame = pl.DataFrame({"key": [0] * len(numbers), "v": pl.Series(numbers, dtype=pl.Int64).cast(kind)})
+        states = aggregation.reduce(groups_of(frame))
+        for found in (states, aggregation.merge(Groups(pa.array([0]), np.zeros(1, np.int32), states))):
+            if whole is ...:
+                with pytest.raises(OverflowError, match=r"sum\(v\) does not fit in int64"):
+                    aggregation.finish(found)
+            else:
+                result = pl.DataFrame(aggregation.finish(found))
+                assert result["y"].dtype == kind and result["y"].to_physical().to_list() == [whole]
+
+
 @pytest.mark.parametrize(("most", "kind"), [(2**63 - 1, pl.Int64), (10**38 - 1, pl.Decimal(38, 0))], ids=str)
 def test_it_does_not_depend_on_pieces_whether_a_sum_fits(most: int, kind: Any) -> None:
     numbers = [most, most, most, 5, None, -most, -most, -most, most - 7]
