@@ -32,6 +32,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+-\d+(\.\d+)?")
 _PATIENCE_SECONDS = 5
 """How long a caller may take to send its request, or to read the answer."""
 
+_STATUS_SECONDS = 6.0
+"""How long to wait for a status, which a coordinator gives within 5 seconds; a stopped job gives none."""
+
 _BUSY_SECONDS = 0.1
 """How long callers wait to be let in while too many files are open."""
 
@@ -148,9 +151,9 @@ class LocalJob:
         return True
 
     def status(self) -> Status | None:
-        """None before it begins to stream, or if it has ended."""
+        """None before it begins to stream, or if it has ended or does not answer."""
         with suppress(ControlError):
-            found: Status | None = self._asked(None)
+            found: Status | None = self._asked(None, _STATUS_SECONDS)
             return found
         return None
 
@@ -163,10 +166,12 @@ class LocalJob:
         found: Answer = self._asked(request)
         return found
 
-    def _asked(self, request: Request | None) -> Any:
+    def _asked(self, request: Request | None, seconds: float | None = None) -> Any:
         try:
             with Client(str(self._link.readlink())) as connection:
                 connection.send(request)
+                if not connection.poll(seconds):
+                    raise ControlError(f"{self.name} does not answer")
                 found = connection.recv()
         except OSError:
             raise ControlError(f"{self.name} has ended") from None

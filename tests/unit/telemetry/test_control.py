@@ -180,6 +180,14 @@ def test_who_waits_learns_that_the_job_has_ended(runs: Path) -> None:
         LocalJob(runs / NAME).ask(CancelJob(1))
 
 
+def test_jobs_are_listed_though_one_is_stopped(job: Job, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STATUS_SECONDS", 0.1)
+    with Listener(str(runs / ".stopped"), backlog=4):
+        (runs / "stopped-1").symlink_to(runs / ".stopped")
+        listed = CliRunner().invoke(app, ["list"]).output
+        assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["stopped-1", "startup"], [NAME, "startup"]]
+
+
 def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Job) -> None:
     with pytest.raises(ControlError, match=rf"no job named 'other' runs here; running jobs: {NAME}"):
         RunningJob.find("other")
