@@ -135,7 +135,8 @@ class _Bags:
 
     Rows are first paired by all columns, with numbers rounded to about the tolerance; among rows that agree, any pair
     will do. What is left, because rounding put close numbers apart, is paired in order, among rows that agree in the
-    columns that no tolerance is for. A pair counts if the two rows are equal.
+    columns that no tolerance is for. A pair counts if the two rows are equal. Rows that are all equal in the order of
+    their inexact columns, among those that agree in the others, are paired so.
 
     So tables of which no row is left are equal. The converse fails only where a coarse tolerance makes one row equal to
     several that differ: with two or more inexact columns, or one of lists, another choice of pairs might match more.
@@ -159,6 +160,11 @@ class _Bags:
         for identity in ([*kinds], no_numbers, shown_by):
             self._left = self._unequal(rows, identity)
             rows = {side: self._left[side].drop_nulls() for side in _SIDES}
+        if not self._left.is_empty():
+            # In order, numbers of one column are paired if any choice of pairs does; but of tables that differ, rows
+            # behind a missing one would be paired wrongly.
+            in_order = self._unequal({side: frame["row"] for side, frame in self._frames.items()}, self._exact)
+            self._left = self._left.clear() if in_order.is_empty() else self._left
         self._left = self._left.sort(*map(_form, shown_by), "number")
 
     def differences(self, shown: int) -> list[str]:

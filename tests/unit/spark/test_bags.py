@@ -110,6 +110,14 @@ def test_numbers_may_differ_in_their_last_digits(content: list[tuple[str, float,
     assert compare(one, other, (), 1e-9) == Comparison(True, len(content))
 
 
+@pytest.mark.parametrize("keys", [{}, {"s": ["a", "a", "b"]}], ids=str)
+def test_numbers_of_one_column_match_if_any_pairs_of_them_do(keys: dict[str, list[str]]) -> None:
+    one, other = ([1.02, 1.06, 7.0], [1.02, 0.97, 7.0])
+    assert compare(pa.table({**keys, "f": one}), pa.table({**keys, "f": other}), (), 0.05) == Comparison(True, 3)
+    (*_, last) = compare(pa.table({**keys, "f": one}), pa.table({**keys, "f": [*other[:2], 9.0]}), (), 0.05).differences
+    assert "9.0" in last
+
+
 # --- what is large
 
 
