@@ -121,7 +121,7 @@ class Drawn:
         passed: the columns of the input that rows still have as they were, by their names now.
         changes: the steps of a flow.
         fails: what the message of a job that must fail says; empty: it must not.
-        by_function: whether a function has made keys, whose type is not known without rows.
+        by_function: whether a function has made keys, whose type is not known unless one is not null.
     """
 
     frame: pl.DataFrame
