@@ -91,3 +91,23 @@ def test_workers_are_forked_as_if_they_were_started_and_start_themselves_without
     while any(Path(f"/proc/{pid}").exists() for pid in (server, raylet, *(place["pid"] for place in places))):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+SIZES = """
+from dpa.runtime.cluster import ray_session
+
+with ray_session(None, object_store_mb=100):
+    import ray
+    from ray._private.worker import global_worker
+    made = ray.remote(num_cpus=0)(lambda size: bytes(size))
+    found = [made.remote(size) for size in (2**20, 3 * 2**20)]
+    ray.wait(found, num_returns=2, fetch_local=False)
+    print(*(global_worker.core_worker.object_exists(each, memory_store_only=True) for each in found))
+"""
+
+
+def test_what_is_as_large_as_most_blocks_does_not_go_through_the_object_store() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", SIZES]
+    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert output.splitlines()[-1] == "True False"
