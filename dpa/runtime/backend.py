@@ -70,11 +70,11 @@ class RayBackend:
             # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
             # as they begin, which are most of this package, come after.
             from dpa.runtime.launch import Generations
-            from dpa.runtime.named_jobs import NamedJob
+            from dpa.runtime.named_jobs import NamedJob, own_name
 
-            with Door() as door, Generations(tasks, placer, self.job) as generations:
+            with own_name(self.job) as name, Door() as door, Generations(tasks, placer, name) as generations:
                 if is_of_this_process():
-                    door.open(generations.name, NamedJob(generations.name).answer)
+                    door.open(name, NamedJob(name).answer)
                 yield generations
 
 

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa.protocol.plan import CancelJob, Request
 from dpa.runtime.actors.answers import PendingRequests
-from dpa.runtime.named_jobs import DRIVER, RUN_NAME, free_name, named
+from dpa.runtime.named_jobs import DRIVER, RUN_NAME, named, own_name
 
 _LINGER_SECONDS = 3.0
 """How long the actor stays after its driver has ended, for those who ask just then."""
@@ -76,16 +76,15 @@ class DriverActor(PendingRequests):
 def start_driver(command: Sequence[str], job: str) -> str:
     """Run a command that runs a job, on this machine, with this process's environment and working directory. Returns
     the name by which the job is found. RayError if the actor cannot be started."""
-    name = free_name(job)
     here = ray.get_runtime_context().get_node_id()
     options = {
-        **named(name, DRIVER),
         "lifetime": "detached",
         "num_cpus": 0,
         "max_concurrency": _CALLS,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False),
     }
-    environment = {**os.environ, RUN_NAME: name}
-    driver = ray.remote(**options)(DriverActor).remote(command, environment, str(Path.cwd()))
-    ray.get(driver.status.remote())
+    with own_name(job) as name:
+        environment = {**os.environ, RUN_NAME: name}
+        actor = ray.remote(**options, **named(name, DRIVER))(DriverActor)
+        ray.get(actor.remote(command, environment, str(Path.cwd())).status.remote())
     return name

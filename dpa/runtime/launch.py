@@ -33,7 +33,7 @@ from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.actors.failures import failure, is_death
 from dpa.runtime.actors.relay import RelayActor
 from dpa.runtime.cluster import require_alive
-from dpa.runtime.named_jobs import free_name, named
+from dpa.runtime.named_jobs import named
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
@@ -258,11 +258,11 @@ def _answer(call: ObjectRef) -> Any:
 class Generations:
     """A context with the actors of a job. Its end ends them."""
 
-    def __init__(self, tasks: int, placer: Placer | None, job: str) -> None:
+    def __init__(self, tasks: int, placer: Placer | None, name: str) -> None:
         """Start the actors of the first generation, for this number of tasks of stages. `placer` chooses their nodes;
-        None: Ray spreads them. Requests find the coordinator by a name that is made of the `job`'s."""
+        None: Ray spreads them. Requests find the coordinator by the `name` of the run."""
         self._tasks, self._placer = tasks, placer
-        self.name = free_name(job)
+        self._name = name
         self._writes = False
         self._machines = Machines()
         self._machines.check()
@@ -336,7 +336,7 @@ class Generations:
 
     def _launch(self, generation: int, kept: KeptProcesses | None = None) -> Launched:
         placed = None if self._placer is None else self._placer(self._machines.usable())
-        return Launched(self._tasks, placed, named(self.name, generation), kept)
+        return Launched(self._tasks, placed, named(self._name, generation), kept)
 
 
 def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:

@@ -4,9 +4,10 @@ token if it has one, can ask it."""
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, count
 from typing import Any
@@ -134,15 +135,29 @@ class NamedJob:
         return True
 
 
-def free_name(job: str) -> str:
+@contextmanager
+def own_name(job: str) -> Iterator[str]:
     """A name for a run of a job that no other run on the cluster has, or of this user on this machine where the job has
     a Ray of its own; or the one in the environment, once."""
     if (given := os.environ.pop(RUN_NAME, None)) is not None:
-        return given
+        yield given
+        return
     local = LocalJob.all() if is_of_this_process() else []
-    taken = {*_generations(), *(run.name for run in local)}
     first = f"{job}-{os.getpid()}"
-    return next(name for name in chain([first], (f"{first}.{number}" for number in count(2))) if name not in taken)
+    with _naming:
+        # Another thread's job may have its name, and no coordinator yet.
+        taken = {*_names, *_generations(), *(run.name for run in local)}
+        name = next(name for name in chain([first], (f"{first}.{number}" for number in count(2))) if name not in taken)
+        _names.add(name)
+    try:
+        yield name
+    finally:
+        _names.discard(name)
+
+
+_naming = threading.Lock()
+_names: set[str] = set()
+"""Of the jobs of this process."""
 
 
 def named(name: str, generation: int) -> dict[str, str]:
