@@ -261,6 +261,11 @@ def _targets(systems: list[System]) -> list[Target]:
             targets.append(
                 Target(f"{name}, {system.tasks} tasks, to {other}", f">= {least:.3g}", ratio, ratio >= least)
             )
+    few, *others = (system for system in systems if system.name == "dpa")
+    targets += [
+        at_most(f"dpa, {each.tasks} tasks: time to that of {few.tasks}", each.median / few.median, 1.15)
+        for each in others
+    ]
     return [*targets, *_long_targets(systems)]
 
 
