@@ -247,7 +247,7 @@ TOPOLOGIES = {
         Topology(
             "orders",
             "revenue",
-            ("orders -> placed", "customers -> placed", "placed -> revenue"),
+            ("orders -> revenue",),  # each task has all customers
             ("orders.read.rows=1500", "orders.read.args={customers: 400}", "customers.read.rows=350"),
             lambda inputs: revenue(inputs["orders"], inputs["customers"]),
             "placed",
@@ -255,7 +255,7 @@ TOPOLOGIES = {
         Topology(
             "orders_kafka",
             "revenue",
-            ("orders -> placed", "customers -> placed", "placed -> revenue"),
+            ("orders -> revenue",),  # each task has all customers
             (
                 "orders.read={format: generated, use: jobs.orders:Orders, args: {customers: 400}, rows: 1500, seed: 1}",
                 "customers.read.rows=350",

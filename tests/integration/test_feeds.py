@@ -111,7 +111,7 @@ class Shop(Unobserved):
         if self.placed < ORDERS - 100 or not self.victims:
             some = self.orders[self.placed : self.placed + 100]
             self.placed += fill(self.servers, "orders", iter(some), **{"batch.num.messages": "1"})
-        self.is_done = self.placed == ORDERS and rows_read(snapshot) >= ORDERS + CUSTOMERS
+        self.is_done = self.placed == ORDERS and rows_read(snapshot) >= ORDERS
         written = snapshot.checkpoints is not None and snapshot.checkpoints.written
         if written and self.victims and snapshot.generation == 2 - len(self.victims):
             os.kill(pid_of("orders_kafka", self.victims.pop(0), snapshot.generation), signal.SIGKILL)

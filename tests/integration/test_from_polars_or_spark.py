@@ -94,6 +94,8 @@ def of_spark(directories: dict[str, Path], spark: "SparkSession") -> Iterator[Fo
         for title, new in ran
     }
     local.setWorkingDirectory(before)
+    for view in spark.catalog.listTables():  # other tests find the session as it was
+        spark.catalog.dropTempView(view.name)
 
 
 @pytest.fixture(scope="module")
