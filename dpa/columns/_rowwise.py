@@ -7,7 +7,7 @@ any other node must be one of those listed here.
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any
 
@@ -59,12 +59,12 @@ def check_rowwise(expression: pl.Expr) -> None:
     if size > _MOST_BYTES:
         large = f"it holds literals of {size / 2**20:.1f} MB, and at most 1 MB of them is sent to every task"
         raise ConfigError(f"{large}: make a table of them, and join it")
-    _check(_tree(expression))
+    _check(tree_of(expression, _finite))
 
 
 def has_rows(expression: pl.Expr) -> bool:
     """Whether it has a value for each row, rather than one for all."""
-    return _has_rows(_tree(expression))
+    return _has_rows(tree_of(expression, _finite))
 
 
 def _has_rows(node: Any) -> bool:
@@ -75,7 +75,7 @@ def _has_rows(node: Any) -> bool:
 def _check(node: Any, *, is_member: bool = False) -> None:
     kind, inside = _parts(node)
     if is_member and kind != "Literal":
-        values = f"{_expression(node)} stands for its values in all rows there"
+        values = f"{of_tree(node)} stands for its values in all rows there"
         raise ConfigError(f"{values}: give literals, or use `list.contains`")
     if kind in _LEAVES or (kind == "Literal" and (is_member or _parts(inside)[0] in ("Scalar", "Dyn"))):
         return
@@ -136,13 +136,13 @@ def _is_separable(node: Any) -> bool:
     kind, inside = _parts(node)
     bare = [each if _parts(each)[0] == "Literal" else {"Column": "x"} for each in inside["input"]]
     try:
-        return _expression({kind: {**inside, "input": bare}}).meta.is_row_separable()
+        return of_tree({kind: {**inside, "input": bare}}).meta.is_row_separable()
     except pl.exceptions.PolarsError:
         if kind == "Function" and not _TYPED.search(json.dumps(inside["function"])):
             return False
     typed = [{"Literal": {"Dyn": {"Int": 1}}}] * len(bare)
     try:
-        return _expression({kind: {**inside, "input": typed}}).meta.is_row_separable()
+        return of_tree({kind: {**inside, "input": typed}}).meta.is_row_separable()
     except pl.exceptions.PolarsError:
         return False
 
@@ -151,7 +151,7 @@ def _word(kind: str, node: Any) -> str:
     """The method that made a node, as polars writes it last."""
     if kind == "AnonymousFunction":
         return "map_batches"
-    text, depth = str(_expression(node)), 0
+    text, depth = str(of_tree(node)), 0
     for position in range(len(text) - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(text[position], 0)
         if depth == 0 and text[-1] == ")":
@@ -160,22 +160,23 @@ def _word(kind: str, node: Any) -> str:
 
 
 def _shown(word: str, node: Any) -> str:
-    return f"`{word}` in {_expression(node)}"
+    return f"`{word}` in {of_tree(node)}"
 
 
-def _tree(expression: pl.Expr) -> Any:
-    return json.loads(_quietly(expression.meta.serialize, format="json"), object_hook=_finite)
+def tree_of(expression: pl.Expr, hook: Callable[[dict[str, Any]], Any]) -> Any:
+    """An expression as the structure that polars sends; `hook` is called with each mapping in it, inner ones first."""
+    return json.loads(_quietly(expression.meta.serialize, format="json"), object_hook=hook)
+
+
+def of_tree(node: Any) -> pl.Expr:
+    made = _quietly(pl.Expr.deserialize, StringIO(json.dumps(node)), format="json")
+    assert isinstance(made, pl.Expr)
+    return made
 
 
 def _finite(node: dict[str, Any]) -> dict[str, Any]:
     """JSON has neither infinity nor NaN; which number a literal is makes no difference here."""
     return {key: 0.0 if value is None and key in FLOATS else value for key, value in node.items()}
-
-
-def _expression(node: Any) -> pl.Expr:
-    made = _quietly(pl.Expr.deserialize, StringIO(json.dumps(node)), format="json")
-    assert isinstance(made, pl.Expr)
-    return made
 
 
 def _quietly(function: Any, *args: Any, **options: Any) -> Any:

@@ -5,17 +5,15 @@ It works on the tree as which polars writes an expression, in which aggregates a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from io import StringIO
 from typing import Any, TypeAlias
 
 import polars as pl
 
 from dpa.columns import _parts as parts
 from dpa.columns._parts import Aggregate
-from dpa.columns._rowwise import FLOATS, check_rowwise
+from dpa.columns._rowwise import FLOATS, check_rowwise, of_tree, tree_of
 from dpa.errors import ConfigError
 
 Node: TypeAlias = Any
@@ -50,7 +48,7 @@ def taken_apart(expression: pl.Expr, known: dict[str, Aggregate]) -> pl.Expr:
     tree = _tree(expression)
     if expression.meta.has_multiple_outputs():
         raise ConfigError("stands for several columns: write an aggregate for each")
-    around = _expression(_replaced(tree, known))
+    around = of_tree(_replaced(tree, known))
     if not around.meta.root_names():
         raise ConfigError(f"has no aggregate of the rows of a key; there are {THERE_ARE}")
     check_rowwise(around)
@@ -70,12 +68,12 @@ def with_columns_replaced(expression: pl.Expr, by: Mapping[str, pl.Expr]) -> pl.
             return trees[node["Column"]]
         return {key: value if key in _NO_NODES else replaced(value) for key, value in node.items()}
 
-    return _expression(replaced(_tree(expression)))
+    return of_tree(replaced(_tree(expression)))
 
 
 def _tree(expression: pl.Expr) -> Node:
     try:
-        return json.loads(expression.meta.serialize(format="json"), object_hook=_finite)
+        return tree_of(expression, _finite)
     except (ModuleNotFoundError, TypeError, pl.exceptions.PolarsError):
         raise ConfigError(_CALLS) from None
 
@@ -87,10 +85,6 @@ def _finite(node: dict[str, Any]) -> dict[str, Any]:
 
 
 _CALLS = "calls a Python function: compute what it returns in a step before"
-
-
-def _expression(node: Node) -> pl.Expr:
-    return pl.Expr.deserialize(StringIO(json.dumps(node)), format="json")
 
 
 def _replaced(node: Node, known: dict[str, Aggregate]) -> Node:
@@ -138,13 +132,13 @@ def _looks_around(node: Node) -> bool:
         return False
     bare = {**node["Function"], "input": [_ZERO] * len(node["Function"]["input"])}
     try:
-        return not _expression({"Function": bare}).meta.is_row_separable()
+        return not of_tree({"Function": bare}).meta.is_row_separable()
     except pl.exceptions.PolarsError:
         return False
 
 
 def _shown(node: Node) -> str:
-    return f"`{_short(_expression(node))}`"
+    return f"`{_short(of_tree(node))}`"
 
 
 def _short(expression: pl.Expr) -> str:
@@ -239,18 +233,18 @@ def _at_end(end: str, of: Node, by: list[Node], order: parts.Order) -> Aggregate
 
 
 def _label(word: str, of: Node, *more: object) -> str:
-    return f"{word}({', '.join([_short(_expression(of)), *map(str, more)])})"
+    return f"{word}({', '.join([_short(of_tree(of)), *map(str, more)])})"
 
 
 def _row_wise(node: Node) -> pl.Expr:
     """What an aggregate is of. Raises ConfigError unless each of its values follows from one row, which may also give
     none or several of them."""
-    expression, inner = _expression(node), node
+    expression, inner = of_tree(node), node
     while (found := _less_or_more(inner)) is not None:
         inner, conditions = found
         for condition in conditions:
-            check_rowwise(_expression(condition))
-    check_rowwise(_expression(inner))
+            check_rowwise(of_tree(condition))
+    check_rowwise(of_tree(inner))
     if not expression.meta.root_names():
         raise ConfigError(f"{_shown(node)} names no column; `len()` counts rows")
     return expression
@@ -269,7 +263,7 @@ def _less_or_more(node: Node) -> tuple[Node, list[Node]] | None:
 def _number(word: str, given: list[Node]) -> float:
     try:
         [number] = given
-        found = pl.select(_expression(number)).item()
+        found = pl.select(of_tree(number)).item()
         if isinstance(found, int | float) and found >= 0:
             return found
     except (ValueError, pl.exceptions.PolarsError):
