@@ -11,18 +11,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from first_checkpoints import write_checkpoint
 
 import dpa
 from dpa import Flow, Job
 from dpa.aggregates import Sum
-from dpa.checkpoints import CheckpointStore
 from dpa.columns.joining import Side
 from dpa.errors import ConfigError, JobFailedError
 from dpa.flow import Stream
 from dpa.local.backend import LocalBackend
-from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 from dpa.result import JoinReport, Result
 from dpa.sources.feed import Page
 
@@ -238,17 +236,7 @@ class Dying(LocalBackend):
     """Dies behind a checkpoint of the first rows."""
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
-        assert plan.saved is not None
-        store = CheckpointStore.open(plan.saved.options.path)
-        made = Checkpointing(store, plan.saved, plan.graph, plan.saved.generation, pickle.dumps)
-        assert made.graph.checkpoints is not None
-        sources = {
-            stage.name: SourceSnapshot(stage.input.splits, None, 0, 1)
-            for stage in plan.graph.stages
-            if stage.input.splits
-        }
-        operators = {stage.name: OperatorSnapshot(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
-        made.write(JobSnapshot(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
+        write_checkpoint(plan, 0)
         raise JobFailedError("it died")
 
 

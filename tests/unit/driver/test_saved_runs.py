@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from first_checkpoints import write_checkpoint
 from typer.testing import CliRunner
 from word_counts import Warned, counting
 
@@ -24,7 +25,6 @@ from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.snapshots import JobSnapshot, OperatorSnapshot, SourceSnapshot
 from dpa.run import app
 from dpa.testing import LocalBackend
 
@@ -42,16 +42,7 @@ class Dying(LocalBackend):
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         assert plan.saved is not None
         if self._checkpoints:
-            store = CheckpointStore.open(plan.saved.options.path)
-            made = Checkpointing(store, plan.saved, plan.graph, plan.saved.generation, pickle.dumps)
-            assert made.graph.checkpoints is not None
-            sources = {
-                stage.name: SourceSnapshot(stage.input.splits, None, 600, 1)
-                for stage in plan.graph.stages
-                if stage.input.splits
-            }
-            operators = {stage.name: OperatorSnapshot(stage.first_table(), {}, 0) for stage in plan.graph.queue_fed()}
-            made.write(JobSnapshot(1, made.graph.checkpoints.slot, 1.0, 0.1, sources, operators), print)
+            store = write_checkpoint(plan, 600)
             for generation in range(1, self._lives + self._others + 1):
                 if generation <= self._lives:
                     hooks.restart(Death(Address("reducer", 0), "killed", generation=generation - 1))
