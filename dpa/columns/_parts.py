@@ -294,14 +294,20 @@ def values_of(label: str, of: pl.Expr) -> Aggregate:
     )
 
 
-def different(label: str, of: pl.Expr) -> Aggregate:
-    """The number of different values; null is one."""
+def different(label: str, of: pl.Expr, *, nulls: bool = True) -> Aggregate:
+    """The number of different values, with null as one of them or not."""
+
+    def final(state: pl.Expr, kind: pl.DataType) -> pl.Expr:
+        # without nulls from the start, polars would group twice as slowly
+        counted = state if nulls else state.list.drop_nulls()
+        return counted.list.len().cast(pl.Int64)
+
     return Aggregate(
         label,
         of,
         lambda values, kind: values.unique().implode(),
         lambda states, kind: _listed(states).unique().implode(),
-        lambda state, kind: state.list.len().cast(pl.Int64),
+        final,
         lists=True,
     )
 

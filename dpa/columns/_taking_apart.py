@@ -175,6 +175,8 @@ def _of_agg(word: str, given: Any) -> Aggregate | None:
         case (("Var" | "Std"), [of, int(ddof)]):
             label = _label(word.lower(), of, *([] if ddof == 1 else [ddof]))
             return parts.spread(label, _row_wise(of), ddof=ddof, root=word == "Std")
+        case "NUnique", {"Function": {"input": [values], "function": "DropNulls"}}:
+            return parts.different(_label("n_unique", of), _row_wise(values), nulls=False)
         case (("Min" | "Max" | "Count" | "Implode"), {"input": of}):
             pass
     if word not in _MADE:

@@ -55,6 +55,7 @@ CASES: dict[str, list[tuple[pl.Expr, pl.Expr]]] = {
     "var": [(each.var(ddof), each.var(ddof)) for each in NUMBERS for ddof in (0, 1, 2)],
     "std": [(each.std(), each.std()) for each in NUMBERS],
     "n_unique": [(each.n_unique(), each.n_unique()) for each in ANY],
+    "n_unique, no nulls": [(each.drop_nulls().n_unique(), each.drop_nulls().n_unique()) for each in ANY],
     "implode": [(each.implode(), each.sort().implode()) for each in ANY],
     "top_k": [(each.top_k(2), each.drop_nulls().sort(descending=True).head(2).implode()) for each in ANY],
     "bottom_k": [(each.bottom_k(3), each.drop_nulls().sort().head(3).implode()) for each in ANY],
