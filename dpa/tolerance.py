@@ -78,11 +78,11 @@ class ErrorCount:
     """Errors of one type in one step.
 
     Attributes:
-        step: of the job.
+        step: the step of the job.
         error: the exception's type.
-        kept: whether the records are dead letters; else they are skipped.
-        records: how many.
-        example: the message of the first.
+        kept: whether the records are dead letters; otherwise they were skipped.
+        records: number of records.
+        example: message of the first error.
     """
 
     step: str

@@ -26,13 +26,13 @@ class Decision:
         at: seconds since the stream began.
         reducer: the reducer whose load was judged.
         outcome: what was decided.
-        reason: one sentence for people, with the numbers that decided.
+        reason: one sentence with the numbers that decided.
         loads: the queue length of each reducer as last reported, in records; 0 before its first report.
-        reducers: the numbers of these reducers, ascending; empty: all from 0 on.
-        version: number of the routing table that the decision published, or None if it published none.
+        reducers: the numbers of these reducers, ascending; empty means all from 0 on.
+        version: number of the routing table that the decision published; None if it published none.
         round: number of redistributions that this reducer's load has caused, this one included.
-        moved: `adaptive`: the share of the measured load that changed its owner, 0 to 1.
-        split: `adaptive`: the share of it that goes to further reducers besides its owner, 0 to 1.
+        moved: `adaptive`: the share of the measured load that changed owners, 0 to 1.
+        split: `adaptive`: the share of the measured load that goes to reducers other than the owner, 0 to 1.
     """
 
     at: float

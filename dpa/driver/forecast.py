@@ -57,10 +57,10 @@ class Estimate:
     """How many records reach a stage or travel along an edge.
 
     Attributes:
-        amount: records, or records a second.
-        basis: `per_second`: records a second, by the rates of all sources upstream; `input`: records of the whole
-            input; `sample`: records of the sample, where nothing says how many the whole input has.
-        exact: whether it is counted or declared rather than scaled from the sample.
+        amount: records, or records per second.
+        basis: `per_second`: records per second, from the rates of all sources upstream; `input`: records of the whole
+            input; `sample`: records of the sample, because the number in the whole input is unknown.
+        exact: whether the amount is counted or declared rather than scaled from the sample.
     """
 
     amount: float
@@ -75,24 +75,24 @@ class StageForecast:
     Attributes:
         name: the stage's name.
         kind: `source` or `operator`.
-        does: what it does, in words, such as `read Tweets` or `reduce Count by tag`.
-        tasks: how many it has.
-        rows: of a source, rows of the whole input; None if they were not counted.
-        rate: of a source that is paced, records a second of all its tasks together.
-        sampled: of a source, rows of the sample; of an operator, records of the sample that reach it, before any
+        does: what the stage does, such as `read Tweets` or `reduce Count by tag`.
+        tasks: number of tasks.
+        rows: for a source: rows of the whole input; None if they were not counted.
+        rate: for a source with a `rate`: records per second of all its tasks together.
+        sampled: for a source: rows of the sample; for an operator: records of the sample that reach it, before any
             combiner.
-        grouping: how senders choose the task of a record; None if the stage receives no records by key, and then all
-            that follows is empty.
-        strategy: the strategy of balancing.
+        grouping: how senders choose the task of a record; None if the stage receives no records by key, and then the
+            fields below are empty.
+        strategy: balancing strategy.
         tokens: tokens of each task.
         shares: share of the ring that each task owns at first, adding up to 1.
-        loads: records of the sample that each task would receive by the first routing table, behind a combiner.
-        skew: S of `loads`.
+        loads: records of the sample that each task would receive by the first routing table, after a combiner.
+        skew: skew S of `loads`.
         distinct: distinct keys of the sample.
         hot_keys: the sample's most frequent keys, the most frequent first; `share` is of `sampled`.
         mergeable: whether two states of one key can be merged, so that a hot key can be split over tasks.
         combinable: whether senders can fold records of one key.
-        widened: of a source, the columns that are read as another type than some files have, as `n to int64`.
+        widened: for a source: columns that are read as another type than some files have, such as `n to int64`.
     """
 
     name: str
@@ -128,7 +128,7 @@ class EdgeForecast:
         source: the stage that emits.
         target: the stage that receives. Two stages may have several edges.
         operators: what the sender does to each record on this edge, in order, such as `flat_map hashtags`.
-        records: records of the sample on it, behind these operators and before any combiner.
+        records: records of the sample on this edge, after these operators and before any combiner.
     """
 
     source: str
@@ -143,7 +143,7 @@ class Forecast:
 
     Attributes:
         config: the resolved configuration, as in `resolved.yaml`.
-        stages: each after all that feed it.
+        stages: each stage after its inputs.
         edges: in the order of the graph.
         placement: where tasks would run; None if the job leaves that to Ray.
         joins: how each join would be done.

@@ -40,13 +40,13 @@ class NodeForecast:
     """A node of a placement.
 
     Attributes:
-        name: its name in Ray, or as declared.
-        processors: for tasks.
-        tasks: number of each stage's tasks that are here.
-        busy: the part of its processors that they keep busy, at the rate at which a single task is busy all the time,
-            or the nodes are but for the tolerance.
-        sent: bytes a second to other nodes, then.
-        received: bytes a second from other nodes, then.
+        name: name of the node in Ray, or as declared.
+        processors: processors for tasks.
+        tasks: number of tasks of each stage on this node.
+        busy: share of its processors that they keep busy, at the highest rate that a single task, or the nodes within
+            the tolerance, can keep up with.
+        sent: bytes per second to other nodes at that rate.
+        received: bytes per second from other nodes at that rate.
     """
 
     name: str
@@ -62,12 +62,12 @@ class AllocatorForecast:
     """What an allocator would give.
 
     Attributes:
-        name: the allocator.
-        kept: the part of all traffic that stays inside nodes.
-        crossing: bytes a second between nodes.
-        busiest: the busy part of the busiest node.
-        speed: the rate that the busiest resource allows, by that of the placement chosen.
-        refusal: why it gives no placement, and then the figures are 0; None if it gives one.
+        name: name of the allocator.
+        kept: share of all traffic that stays inside nodes.
+        crossing: bytes per second between nodes.
+        busiest: busy share of the busiest node.
+        speed: rate that the busiest resource allows, relative to the chosen placement.
+        refusal: why the allocator gives no placement, in which case the figures are 0; None if it gives one.
     """
 
     name: str
@@ -83,11 +83,11 @@ class PlacementForecast:
     """Where tasks would run, and what others would give.
 
     Attributes:
-        origin: where the costs are from, in words.
-        tolerance: load that a node could have, in units of its even share.
-        chosen: what the job's allocator gives.
-        nodes: in the cluster's order.
-        others: what each other allocator would give.
+        origin: where the costs come from.
+        tolerance: load that a node may have, in units of its even share.
+        chosen: placement by the job's allocator.
+        nodes: nodes in the cluster's order.
+        others: placement by each other allocator.
     """
 
     origin: str

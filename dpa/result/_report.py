@@ -17,14 +17,14 @@ class Seconds:
     """Wall time by phase.
 
     Attributes:
-        startup: seconds of waiting, once the input is loaded, until Ray and the actors are ready.
-        load: seconds of starting Spark, making the splits and resolving the reference query; Ray and the actors start
-            beside Spark.
+        startup: seconds from the loaded input until Ray and the actors are ready.
+        load: seconds to start Spark, make the splits and resolve the reference query. Ray and the actors start in
+            parallel.
         stream: seconds of mapping and reducing.
         merge: seconds of merging the reducers' states.
         reference: seconds of computing the reference and Spark's skew.
-        total: seconds of everything, from start to end.
-        first_record: seconds from the start of the job to the first record processed; None if there was none.
+        total: seconds from start to end.
+        first_record: seconds from the start of the job to the first processed record; None if there was none.
     """
 
     startup: float = 0.0
@@ -41,17 +41,17 @@ class RecoveryReport:
     """A process died and ended a generation; then the job was begun again, or resumed.
 
     Attributes:
-        generation: the number of the generation that ended, from 0.
+        generation: number of the generation that ended, from 0.
         at: seconds from the start of the job until the death was noticed.
-        task: whose process died: a task, the `load balancer`, the `coordinator`, a `control relay` by its number, or
-            the `driver` before this one.
-        node: its node; empty if the job has only one, or if it is not known.
-        cause: why it died, from what Ray knows.
+        task: what died: a task, the `load balancer`, the `coordinator`, a `control relay` by its number, or the
+            previous `driver`.
+        node: its node; empty if the job has only one, or if the node is unknown.
+        cause: why it died, as Ray reports.
         rows: input rows read by then, as last reported, that the next generation read again; None after the death of a
             driver.
-        seconds: from then until records were processed again; None if none were.
-        begun: seconds from then until the next generation had a coordinator, after the back-off; None if none came.
-        restored: seconds from then until its tasks were up, with their states; None if they never were.
+        seconds: seconds from `at` until records were processed again; None if none were.
+        begun: seconds from `at` until the next generation had a coordinator, after the back-off; None if none came.
+        restored: seconds from `at` until its tasks were up, with their states; None if they never were.
     """
 
     generation: int
@@ -70,11 +70,11 @@ class JoinReport:
     """The form of a join.
 
     Attributes:
-        step: its name.
+        step: the join's name.
         form: `broadcast`: every task has the rows of one side; `shuffled`: the rows of both sides go to tasks by key.
         side: the step whose rows every task has; None if it is shuffled.
-        rows: how many these are.
-        bytes: their size in memory.
+        rows: number of these rows.
+        bytes: size of these rows in memory.
         why: the reason for the form.
     """
 
@@ -97,23 +97,23 @@ class Report:
         records: rows read and records mapped by all sources; records emitted, processed and forwarded by all stages.
         records_per_second: `records.mapped` divided by `seconds.stream`.
         bottleneck: what limited the run.
-        stages: each after those that feed it. If no task has reported anything, only those with a result.
-        edges: of the graph.
+        stages: each stage after its inputs. If no task has reported anything, only the stages with a result.
+        edges: the edges of the graph.
         joins: how each join was done.
-        traffic: messages between the tasks of each two stages; empty where tasks are no processes. If the job failed,
-            as last reported, at most a second before.
-        placement_looks: the last 512 times that the placement was looked at while the job ran.
-        placement_counts: how often no task was moved then, by reason.
-        reference: the comparisons of all stages as one; each difference names its stage.
+        traffic: messages between the tasks of each pair of stages; empty if tasks are not processes. If the job failed,
+            as last reported, up to a second before.
+        placement_looks: the last 512 checks of the placement while the job ran.
+        placement_counts: how often a check moved no task, by reason.
+        reference: the comparisons of all stages combined; each difference names its stage.
         config: the resolved configuration, as in `resolved.yaml`.
-        versions: of dpa and of what it ran on, by name.
-        warnings: one for each minute that a task worked on one step, in order.
-        recoveries: from deaths of processes. All other numbers are the last generation's, but `seconds.startup` and
-            `seconds.total` are the job's.
-        checkpoints: of all generations; None if the job makes none.
-        errors: of user code, that have not failed the job: by step and type, those with most records first.
-        dead_letters: where the records are on which user code raised; None if they are kept nowhere.
-        epochs: of the stream, ended by cuts for partial results or checkpoints.
+        versions: versions of dpa and of what it ran on, by name.
+        warnings: one for each minute that a task spent in one step, in order.
+        recoveries: restarts after deaths of processes. All other numbers are those of the last generation, except
+            `seconds.startup` and `seconds.total`.
+        checkpoints: checkpoints of all generations; None if the job makes none.
+        errors: errors in user code that did not fail the job, by step and type, most records first.
+        dead_letters: place of the records on which user code raised; None if they are not kept.
+        epochs: epochs of the stream, which end with a cut for partial results or a checkpoint.
         error: why the job failed; None if it did not.
     """
 

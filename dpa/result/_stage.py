@@ -16,29 +16,29 @@ class TaskReport:
     """One task of a stage. A source processes nothing, the last stage emits nothing.
 
     Attributes:
-        id: its number, from 0.
+        id: task number, from 0.
         read: rows read.
-        mapped: records made of them.
+        mapped: records made of these rows.
         emitted: records pushed to the next stages.
         processed: records processed.
         forwarded: forwards of a record to its new owner.
-        share: part of all records that the stage processed, 0 to 1.
-        even_share: what `share` would be, had all tasks processed equally many records while they took part.
-        peak_queue: the longest that its queue has been, in records.
+        share: share of all records that the stage processed, 0 to 1.
+        even_share: what `share` would be if all tasks had processed equally many records while they were members.
+        peak_queue: longest queue, in records.
         keys: keys in its share of the result.
-        states: most keys that it held before other tasks' states were merged in, in partial results or at the end.
-        lived_seconds: time of the stream in which it took part: all of it unless tasks came or went.
-        busy_seconds: time in user code, and in reading the input.
+        states: most keys held before states of other tasks were merged in, in partial results or at the end.
+        lived_seconds: time of the stream in which the task was a member: all of it unless tasks came or went.
+        busy_seconds: time in user code and in reading the input.
         blocked_seconds: time without work because records wait for credit downstream.
-        waiting_seconds: time in which a source waits for its input: for more to come, or for a place to answer.
-        idle_seconds: the rest of its time, without anything to do.
+        waiting_seconds: time in which a source waits for more input, or for a place to answer.
+        idle_seconds: the remaining time.
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
-        cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
-            processes. If the job failed, as last reported, at most a second before.
-        peak_memory: the largest resident set of its process, in bytes; 0 where tasks are no processes.
-        state_memory: the most bytes of memory that its states took, as `limits.state_mb` counts them; 0 without it.
-        spilled: bytes of states that it has written to local disk.
-        node: the number of its node in Ray; empty where tasks are no processes.
+        cpu_seconds: processor time of the process, from the start of the job to its end; 0 if tasks are not processes.
+            If the job failed, as last reported, up to a second before.
+        peak_memory: largest resident set of the process, in bytes; 0 if tasks are not processes.
+        state_memory: most bytes of memory that states took, as `limits.state_mb` counts them; 0 without it.
+        spilled: bytes of states written to local disk.
+        node: number of the node in Ray; empty if tasks are not processes.
     """
 
     id: int
@@ -75,13 +75,13 @@ class LoadShares:
     """What the tasks of a stage did with their time, as parts of it (0 to 1), and how long their queues were.
 
     Attributes:
-        busy: part of the tasks' time in user code: the sum of `busy_seconds` divided by the sum of `lived_seconds`.
-        blocked: part without work because records wait for credit downstream, likewise.
-        waiting: part in which sources wait for their input, likewise.
-        idle: the rest, without anything to do.
-        busiest: the busy part of the busiest task.
-        mean_queue: the mean length of a task's queue over the samples, in records.
-        peak_queue: the longest that a task's queue has been, in records.
+        busy: share of the tasks' time in user code: the sum of `busy_seconds` divided by the sum of `lived_seconds`.
+        blocked: share without work because records wait for credit downstream.
+        waiting: share in which sources wait for their input.
+        idle: the remaining share.
+        busiest: busy share of the busiest task.
+        mean_queue: mean length of a task's queue over the samples, in records.
+        peak_queue: longest queue of a task, in records.
     """
 
     busy: float = 0.0
@@ -100,11 +100,11 @@ class LatencyReport:
     are in it. Longest and mean are exact, up to the difference of the machines' clocks.
 
     Attributes:
-        p50: seconds of the median, within 1 %.
-        p95: seconds of the 95th percentile, within 1 %.
-        p99: seconds of the 99th percentile, within 1 %.
-        max: seconds of the longest.
-        mean: seconds in the mean.
+        p50: median, in seconds, within 1 %.
+        p95: 95th percentile, in seconds, within 1 %.
+        p99: 99th percentile, in seconds, within 1 %.
+        max: maximum, in seconds.
+        mean: mean, in seconds.
     """
 
     p50: float
@@ -120,10 +120,10 @@ class RecordTimes:
     the machines' clocks differ.
 
     Attributes:
-        made: seconds from the source until the sender had made it: reading, mapping, and all stages before.
-        credit: seconds that it waited at the sender for credit.
-        queued: seconds on its way and in queues, forwards included.
-        work: seconds of the quantum in which it was processed.
+        made: seconds from the source until the sender had made the record: reading, mapping, and all earlier stages.
+        credit: seconds waiting at the sender for credit.
+        queued: seconds in transport and in queues, forwards included.
+        work: seconds in the quantum that processed the record.
     """
 
     made: float
@@ -137,11 +137,11 @@ class GroupingReport:
     """How senders chose the reducer of a record.
 
     Attributes:
-        kind: the grouping.
+        kind: name of the grouping.
         replication: reducers that held a key, on average, before states were merged (the CG paper's memory cost); None
             if nothing was processed, the job failed earlier, or partial results merged states earlier.
         moved: how often a sender moved a part of the keys, a virtual worker or a slot, to another reducer because of
-            reducers' signals.
+            signals from reducers.
     """
 
     kind: str = RING
@@ -154,10 +154,10 @@ class SkewReport:
     """The DPA paper's skew S: 0 is even, 1 is all records on one reducer.
 
     Attributes:
-        dpa: of this run.
-        static: the same records on the plain ring with the first tasks, without balancing and a planned first table;
-            None if the job failed before its result was finished.
-        spark: the same records with Spark's hash partitioning; None if it was not requested.
+        dpa: S of this run.
+        static: S of the same records on the plain ring with the first tasks, without balancing or a planned first
+            table; None if the job failed before its result was finished.
+        spark: S of the same records with Spark's hash partitioning; None if it was not requested.
     """
 
     dpa: float = 0.0
@@ -174,8 +174,8 @@ class ReferenceReport:
         matches: whether the result equals it; None if not checked.
         rows: rows of the reference; None if not checked.
         differences: the first differing keys, in words.
-        left_out: records that user code failed on; neither side of the comparison has them.
-        why_not: why there was no comparison though one was asked for; None otherwise.
+        left_out: records left out on both sides, because user code failed on them.
+        why_not: why a requested comparison was not made; None otherwise.
     """
 
     checked: bool = False
@@ -191,11 +191,11 @@ class HotKey:
     """A frequent key.
 
     Attributes:
-        key: a text, a number, true or false, None, or a list of these.
+        key: a string, a number, true or false, None, or a list of these.
         records: estimated number of its records.
-        share: their part of all mapped records, 0 to 1.
-        lower: lower bound of their number.
-        upper: upper bound; equal to `lower` if they were counted exactly.
+        share: share of all mapped records, 0 to 1.
+        lower: lower bound of the number of records.
+        upper: upper bound; equal to `lower` if the records were counted exactly.
     """
 
     key: Key
@@ -234,7 +234,7 @@ class KeyDistribution:
     Attributes:
         distinct: number of keys.
         ranks: numbers of most frequent keys, ascending.
-        cumulative_share: for each of `ranks`, the part of all mapped records that this number of keys has.
+        cumulative_share: for each of `ranks`, the share of all mapped records that this number of keys has.
     """
 
     distinct: int = 0
@@ -249,7 +249,7 @@ class OutputReport:
     Attributes:
         path: the directory; None if the result stayed in memory, or the job failed.
         rows: rows of the result; 0 if the job failed before they were known.
-        files: names of its files in the directory.
+        files: file names in the directory.
         unpublished: if the job failed, the directory in which nothing was published; None if there is none.
     """
 
@@ -266,32 +266,30 @@ class StageReport:
     Attributes:
         name: the stage's name.
         kind: `source` or `operator`.
-        began: seconds of the stream until its first record was processed, of a source until its first row was read;
-            None if that did not happen.
-        ended: seconds until all its records were processed, of a source until all were emitted; None likewise.
-        records: its counts.
-        load: what its tasks did with their time.
-        tasks: by number; tasks that have gone are included if their change is in `changes`.
-        grouping: how records found their tasks; None for a source.
-        skew: of the records that its tasks processed; None for a source.
+        began: seconds until the first record was processed, or a source read its first row; None if never.
+        ended: seconds until all records were processed, or emitted by a source; None if never.
+        records: its counts of records.
+        load: what the tasks did with their time.
+        tasks: tasks by number, including former tasks whose change is in `changes`.
+        grouping: how records were assigned to tasks; None for a source.
+        skew: skew of the records that the tasks processed; None for a source.
         redistributions: the last 1,000 decisions that published a routing table, in order.
-        decisions: a bounded number of all decisions, in order, with those not to act.
+        decisions: a bounded number of all decisions, in order, including those not to act.
         decision_counts: number of all decisions by outcome.
         latency: from source to processed; None if nothing was processed, or the job failed before states were merged.
-        stage_latency: the same from the moment at which the stage before emitted the records.
-        record_times: where the mean time of a record went; None as `latency`.
+        stage_latency: the same from the moment at which the previous stage emitted the records.
+        record_times: where the mean time of a record went; None if `latency` is.
         hot_keys: the ten most frequent keys, hot or not, the most frequent first.
         key_distribution: how unequal the keys are.
-        changes: tasks that came, went or moved while it ran, in order; from the last 1,000 changes of all stages.
-        scaling_counts: how often the number of its tasks stayed, by reason; empty if it is not `elastic`.
+        changes: tasks that came, went or moved during the run, in order; from the last 1,000 changes of all stages.
+        scaling_counts: how often the number of tasks stayed, by reason; empty if the stage is not `elastic`.
         samples: queue lengths over time, thinned to a bounded number.
         aggregation: partial results; None if there are none.
-        event_time: how far it had come when the job ended or failed; None if rows have none.
+        event_time: event time reached when the job ended or failed; None if rows have none.
         reference: the comparison of this stage's result.
-        output: where its result is; None if the result of this stage is not wanted.
-        more_outputs: where it is besides.
-        first_table: what the first routing table was planned from, or why it was the ring's; None if no plan was asked
-            for.
+        output: where the result is; None if no result of this stage is wanted.
+        more_outputs: further outputs of the result.
+        first_table: what the first routing table was planned from, or why it was the ring; None without a plan.
     """
 
     name: str
@@ -369,9 +367,9 @@ class TrafficReport:
     Attributes:
         source: the stage that sends.
         target: the stage that receives.
-        messages: how many there were.
-        records: records in all of them.
-        bytes: of all messages, with those that have no records.
+        messages: number of messages.
+        records: number of records in all of them.
+        bytes: size of all messages, including those without records.
         pairs: bytes from each task of `source` (row) to each of `target` (column); a process sends itself nothing.
     """
 

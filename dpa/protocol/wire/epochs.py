@@ -39,14 +39,14 @@ class PhaseStats:
     """One phase of all epochs.
 
     Attributes:
-        phase: `waiting` for the end of the epoch to be due; `late`, until it began to end; `sources`, that stop;
-            `queues`, that run empty; `tables`, that are frozen; `windows`, that are closed; `results`, that are
-            exchanged and staged; `snapshots` of states; the `checkpoint`, that is written; the `commit`.
-        number: of epochs that had it.
-        seconds: of all these together.
-        longest: of one of them.
-        row_seconds: that the rows of `rows` spent in it, all rows together; 0 of a phase for which their results did
-            not wait.
+        phase: `waiting` until the epoch is due to end; `late` until it begins to end; `sources` stop; `queues` drain;
+            `tables` are frozen; `windows` close; `results` are exchanged and staged; `snapshots` of states are taken;
+            the `checkpoint` is written; `commit`.
+        number: number of epochs that had this phase.
+        seconds: seconds in all of them together.
+        longest: seconds in the longest of them.
+        row_seconds: seconds that all rows of `rows` together spent in this phase; 0 if their results did not wait for
+            it.
     """
 
     phase: EpochPhase
@@ -69,9 +69,9 @@ class EpochWait:
     """Whom the end of an epoch waited for.
 
     Attributes:
-        task: its name.
-        what: what it did.
-        seconds: for how long the other tasks waited.
+        task: name of the task.
+        what: what the task did.
+        seconds: how long the other tasks waited.
     """
 
     task: str
@@ -84,14 +84,14 @@ class EpochStats:
     """The epochs that cuts of the stream have ended.
 
     Attributes:
-        number: how many.
-        seconds: in which sources waited for cuts, all together.
+        number: number of epochs.
+        seconds: seconds that sources waited for cuts, in total.
         longest: the longest of these waits.
-        waited_for: whom the longest one waited for most; None before the first.
-        rows: that were read before an epoch of which readers see the results, each counted once: when the first such
-            epoch was committed. Those of the last epoch, which ends with the job, are not counted, nor are those of a
-            task that has left before the epoch ended.
-        phases: where the time of these epochs and rows went, in order; those that there were.
+        waited_for: what the longest wait was mostly for; None before the first.
+        rows: rows read before an epoch whose results readers see, each counted once, when the first such epoch was
+            committed. Rows of the last epoch, which ends with the job, are not counted, nor rows of a task that left
+            before the epoch ended.
+        phases: where the time of these epochs and rows went, in order; only phases that occurred.
     """
 
     number: int = 0

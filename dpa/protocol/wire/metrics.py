@@ -23,11 +23,11 @@ class RecordCounts:
 
     Attributes:
         read: rows read: of the input by a source, of its own result by a stage that feeds others.
-        mapped: records that mappers made of them.
-        emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more if several stages follow.
-        processed: records reduced. At the end of a whole job, `processed` and `dead` add up to `emitted`.
-        forwarded: forwards of a record from one task of a stage to another; a record may be forwarded several times.
-        dead: records that were emitted to a stage and left out, as its user code raised on them.
+        mapped: records that mappers made of these rows.
+        emitted: records sent to the next stages; fewer than `mapped` with a combiner, more if several stages follow.
+        processed: records processed. At the end of a job, `processed` and `dead` add up to `emitted`.
+        forwarded: forwards between tasks of a stage; a record may be forwarded several times.
+        dead: records emitted to a stage and left out because its user code raised.
     """
 
     read: int = 0
@@ -134,8 +134,8 @@ class AggregationStats:
     """Partial results of a stage that are complete.
 
     Attributes:
-        epochs: how often they were published.
-        seconds: time that all reducers together spent extracting, merging and publishing states, besides
+        epochs: number of times that they were published.
+        seconds: time that all reducers together spent extracting, merging and publishing states, in addition to
             `busy_seconds`.
         states: states that reducers sent to the owners of their keys for it.
         rows: rows published; if the job continued from a checkpoint, since then.
@@ -153,7 +153,7 @@ class LoadSample:
 
     Attributes:
         at: seconds since the stream began.
-        queues: records in the queue of each task.
+        queues: length of each task's queue, in records.
         processed: records that each task had processed by then.
     """
 
@@ -167,12 +167,12 @@ class EventTimeStats:
     """The event time that a stage has reached, in microseconds since 1970, and what holds it.
 
     Attributes:
-        watermark: no later row has an earlier event time; None: not known.
-        closed: windows that end by then are closed; None: none are, or there are no windows.
-        opens: the end of the first open window; None: no window is open.
-        source: the stage whose rows, or open windows, hold the watermark; None: nothing does, as its inputs are idle.
+        watermark: no later row has an earlier event time; None if unknown.
+        closed: windows that end by this time are closed; None if none are, or there are no windows.
+        opens: end of the first open window; None if no window is open.
+        source: the stage whose rows or open windows hold back the watermark; None if its inputs are idle.
         channel: the channel of that stage, if it is a source.
-        task: the task that reads the first unread rows of the channel; None: none does.
+        task: the task that reads the first unread rows of the channel; None if none does.
     """
 
     watermark: int | None
@@ -195,12 +195,12 @@ class CheckpointStats:
     """The checkpoints of one generation of a job, or of several.
 
     Attributes:
-        written: how many are complete.
-        failed: how many could not be written.
+        written: number of complete checkpoints.
+        failed: number that could not be written.
         waited: seconds that sources waited for cuts.
-        size: bytes that were written.
-        read: input rows that had been read at the newest one, by all generations.
-        read_before: the same at the checkpoint from which the first of these generations was begun.
+        size: bytes written.
+        read: input rows read before the newest checkpoint, by all generations.
+        read_before: the same for the checkpoint from which the first of these generations started.
     """
 
     written: int = 0
@@ -220,13 +220,13 @@ class TaskChange:
     """A change of a stage's tasks that was carried out.
 
     Attributes:
-        number: from 1, over all stages.
-        at: when it began, in seconds since the stream began.
-        stage: whose tasks.
-        started: numbers of the tasks that came.
-        stopped: numbers of the tasks that went.
-        moved: of these, pairs of one that went and the one that got all that it had.
-        seconds: from the request to the last task stopped.
+        number: number of the change, from 1, over all stages.
+        at: seconds from the start of the stream to the start of the change.
+        stage: the stage whose tasks changed.
+        started: numbers of the new tasks.
+        stopped: numbers of the tasks that left.
+        moved: pairs of a task that left and the new task that took over everything it had.
+        seconds: seconds from the request to the end of the last task that left.
         reason: `asked for`, or what was measured of an elastic stage or of the placement.
     """
 
@@ -258,11 +258,11 @@ class PlacementLook:
 
     Attributes:
         at: seconds since the stream began.
-        busiest: the used part of the busiest node's processors; above 1 where more were declared reserved, or fewer
-            declared, than there are.
-        crossing: bytes a second between nodes.
-        moves: number of tasks that were to move.
-        kind: why they were, or why none was, without numbers.
+        busiest: used share of the busiest node's processors; above 1 if fewer processors were declared, or more
+            reserved, than there are.
+        crossing: bytes per second between nodes.
+        moves: number of tasks to move.
+        kind: why tasks were moved or not, without numbers.
         reason: the same with numbers.
     """
 
