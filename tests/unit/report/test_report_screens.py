@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,13 @@ def test_a_picture_of_a_screen_fetches_nothing() -> None:
     for drawn in report_screens.screens().values():
         assert "url(http" not in drawn
         assert "@font-face" not in drawn
+
+
+def test_the_picture_of_the_panel_shows_one_snapshot_after_the_other() -> None:
+    [film] = [drawn for path, drawn in report_screens.screens().items() if path.name == "run-live.svg"]
+    frames = re.findall(r"([\d.]+)% \{ transform: translateY\(([-\d.]+)px\) \}", film)
+    shares, places = [float(share) for share, _ in frames], [float(place) for _, place in frames]
+    assert 5 < len(frames) == film.count("╭─")  # each has the corner of a frame
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] < 100
+    assert places == sorted(places, reverse=True) and len(set(places)) == len(places)
+    assert "prefers-reduced-motion" in film
