@@ -211,8 +211,10 @@ def _detach(job: Job, address: str | None, command: list[str]) -> None:
 
 
 def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> None:
-    from dpa.report import draw_plan, plan_json, show_plan
+    from dpa.report import check_pictures, draw_plan, plan_json, show_plan
 
+    if png is not None:
+        check_pictures()
     picture = None if png is None else png.absolute()  # whatever user code makes the working directory
     foreseen = job.forecast(address=address)
     with printing("the plan"):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -158,7 +159,7 @@ class JobSpec:
         """ConfigError if executors are wrong, or sections do not go together."""
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
         self.check_references()
-        for is_wrong, key, message in (*self._faults_of_log(), *self._faults_of_letters()):
+        for is_wrong, key, message in (*self._faults_of_log(), *self._faults_of_letters(), *self._faults_of_memory()):
             if is_wrong:
                 raise self.file.error(key, message)
         self._check_place_of_log()
@@ -205,6 +206,11 @@ class JobSpec:
             check_prefix(self.file, "epoch_log", path)
         else:
             raise self.file.error("epoch_log", f"{path}: name a directory, or s3://BUCKET/PREFIX")
+
+    def _faults_of_memory(self) -> Faults:
+        may_spill = self.config.limits.state_mb is not None and not all(step.can_merge for step in self.steps)
+        why = "states that cannot be merged are spilled to RocksDB: pip install 'dpa[spill]'"
+        yield may_spill and find_spec("rocksdict") is None, "limits.state_mb", why
 
     def _faults_of_letters(self) -> Faults:
         keeps, place = any(step.on_error == "dead_letter" for step in self.steps), self.config.dead_letters
@@ -265,6 +271,8 @@ def _faults(step: Step) -> Faults:
     ring = f"redistributes the ring, which the grouping `{grouping.kind}` does not use"
     mend = f"`{balance.strategy}` {ring}: leave it out, or set `grouping: ring`"
     yield step.is_stage and not grouping.is_ring and balance.moves_keys, "balance.strategy", mend
+    no_numba = f"`{grouping.kind}` needs numba: pip install 'dpa[groupings]'"
+    yield grouping.is_compiled and find_spec("numba") is None, "grouping", no_numba
     several = f"`{grouping.kind}` sends records of one key to several tasks"
     if config.consistency == "migrate":
         but = "with `consistency: migrate` the state of a key is on one task:"

@@ -11,12 +11,14 @@ from dpa.report._notebook import error_html, rows_html, steps_html
 from dpa.report._pictures import draw_plan
 from dpa.report._plain import ProgressDisplay
 from dpa.report._screens import MODES, make_progress, show, show_plan, show_rows
+from dpa.report.plots import check_pictures
 
 __all__ = [
     "MODES",
     "ProgressDisplay",
     "ReportError",
     "check_directory",
+    "check_pictures",
     "draw_plan",
     "error_html",
     "make_progress",

@@ -5,9 +5,11 @@ The page draws what `dpa.result.run_content` and `stage_content` say of a `Repor
 escaped.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import why
@@ -92,7 +94,7 @@ def _body(report: Report) -> Iterator[str]:
     yield _note(one_line(report.bottleneck.reason))
     if report.stages:
         caption = "The stages with what they do with their time, and the records between them."
-        yield _picture(plots.svg(picture(report), "graph"), caption)
+        yield _picture(partial(picture, report), "graph", caption)
         yield _heading("Stages")
         yield table_html(run_content.stages(report)) + _note(run_content.STAGES_NOTE)
     for stage in report.stages:
@@ -125,8 +127,8 @@ def _sections(stage: StageReport) -> Iterator[str]:
     for section in stage_content.sections(stage, stage_content.ALL):
         yield _heading(section.title, 3)
         if section.picture:
-            drawing = plots.svg(plots.PICTURES[section.picture](stage), f"{stage.name}-{section.picture}")
-            yield _picture(drawing, section.caption)
+            draw = partial(plots.PICTURES[section.picture], stage)
+            yield _picture(draw, f"{stage.name}-{section.picture}", section.caption)
         yield from map(table_html, section.tables)
 
 
@@ -178,7 +180,12 @@ def _block(found: Iterable[str], *, bad: bool = False) -> str:
     return f"<pre{kind}>{escape(chr(10).join(found))}</pre>"
 
 
-def _picture(drawing: str, caption: str) -> str:
+def _picture(draw: Callable[[], Any], name: str, caption: str) -> str:
+    try:
+        plots.check_pictures()
+    except ReportError as error:
+        return _note(f"Left out: {error}")
+    drawing = plots.svg(draw(), name)
     return f'<figure class="scroll" role="img" aria-label="{escape(caption)}">{drawing}</figure>'
 
 

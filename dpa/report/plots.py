@@ -11,12 +11,14 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.balance.decision import Decision
+from dpa.report._files import ReportError
 from dpa.result import HotKey, KeyDistribution, StageReport, TaskReport
 from dpa.result.text import key_text, one_line, percent, plural, short
 
@@ -50,12 +52,9 @@ _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(
+        ("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color", "xtick.color", "ytick.color"), INK
+    ),
     "grid.color": GRID,
     "grid.linewidth": 0.5,
     "legend.frameon": False,
@@ -63,6 +62,12 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a dollar sign in a key is a dollar sign
 }
+
+
+def check_pictures() -> None:
+    """ReportError if matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ReportError("pictures need matplotlib: pip install 'dpa[pictures]'")
 
 
 def queue_lengths(stage: StageReport) -> Figure:

@@ -1,4 +1,4 @@
-"""Loops over records that numba compiles.
+"""Loops over records that numba compiles. `dpa[groupings]` installs numba.
 
 Compiled code is kept for other processes, beside the source or else in the user's cache directory. Where neither can
 be written every process compiles anew, which takes seconds.
@@ -9,18 +9,9 @@ from typing import Any
 
 from numba import njit
 
-Loop = Callable[..., Any]
 
-
-def compiled(loop: Loop) -> Any:
-    return _cached(loop)
-
-
-def compiled_for(signature: str) -> Callable[[Loop], Any]:
-    return lambda loop: _cached(loop, signature)
-
-
-def _cached(loop: Loop, signature: str | None = None) -> Any:
+def compiled(loop: Callable[..., Any], signature: str | None = None) -> Any:
+    """The loop, compiled at once for a signature of numba, or else when it is first called."""
     try:
         return njit(signature, cache=True)(loop)
     except RuntimeError:  # numba found no directory to keep it in

@@ -1,5 +1,6 @@
 """README and docs say what the code says: keys, defaults, names, options; their blocks run and their links resolve."""
 
+import configparser
 import hashlib
 import re
 from pathlib import Path
@@ -177,6 +178,23 @@ def test_contributing_names_every_target_of_the_makefile() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert targets is not None
     assert sorted(named) == sorted(targets.group(1).split())
+
+
+def test_the_page_on_installing_names_every_extra_of_users_and_its_package() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    extras = {
+        name: re.findall(r"^[\w-]+", packages, re.MULTILINE)
+        for name, packages in setup["options.extras_require"].items()
+        if name not in {"experiments", "peers", "test"}
+    }
+    rows = re.findall(r"^\| (`\w.*?) \| .* \| (\w.*?) \|$", TEXTS["docs/install.md"], re.MULTILINE)
+    named = {}
+    for of, packages in rows:
+        named |= {
+            name.strip("`"): [package] for name, package in zip(of.split(", "), packages.split(", "), strict=True)
+        }
+    assert named == extras
 
 
 def test_the_license_is_the_text_that_the_package_names() -> None:

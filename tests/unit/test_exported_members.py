@@ -80,6 +80,7 @@ EXPORTED = {
         "ProgressDisplay",
         "ReportError",
         "check_directory",
+        "check_pictures",
         "draw_plan",
         "error_html",
         "make_progress",

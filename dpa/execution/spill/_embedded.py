@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util.owned import OwnedDirectory
-from dpa.errors import ConfigError
 from dpa.execution.spill.room import BIN_BITS, BINS, Room, Shelf, bins_of
 from dpa.execution.states import ObjectPart, StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
@@ -57,7 +56,7 @@ class Embedded(Shelf):
     """The store of one task."""
 
     def __init__(self, room: Room) -> None:
-        """Raises ConfigError without RocksDB, JobFailedError if nothing can be written."""
+        """Raises JobFailedError if nothing can be written."""
         self._room = room
         self._type = pa.null()
         self._known = np.zeros((2, BINS), dtype=np.int64)  # keys and bytes in each stretch
@@ -137,11 +136,8 @@ class Embedded(Shelf):
 
     def _opened(self) -> tuple[Any, Any]:
         """The database, and its class of batches. It has little memory and no log: nothing restarts from it."""
-        try:
-            from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
-        except ImportError:
-            needs = "states that cannot be merged, as those of a process, are spilled to RocksDB"
-            raise ConfigError(f"limits.state_mb: {needs}: pip install 'dpa[spill]'") from None
+        from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+
         options, blocks, writes = Options(raw_mode=True), BlockBasedOptions(), WriteOptions()
         buffer = int(np.clip(self._room.memory // _BUFFER_SHARE, *_BUFFER_BYTES))
         options.set_write_buffer_size(buffer)

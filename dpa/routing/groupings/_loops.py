@@ -7,11 +7,12 @@ virtual workers.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 from numba import uint64
 
-from dpa.routing.compiled import compiled, compiled_for
+from dpa.routing.compiled import compiled
 
 _SHIFT = np.uint64(32)
 _FIRST, _SECOND, _THIRD = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -23,12 +24,10 @@ ARC_BITS = 12
 """Of CH: the circle is cut into 2**ARC_BITS equal arcs, to find a key's token without a search."""
 
 MEMO = 2**14
-"""Of PoRC: the number of keys whose position in their sequence is remembered, by the low bits of their hash; a power
-of 2."""
+"""Of PoRC: the number of keys whose position in their sequence is remembered; a power of 2."""
 
 MAX_PROBES = 4
-"""Of PoRC: after this many probes for each reducer nearly all have been looked at, and the least loaded one
-is taken."""
+"""Of PoRC: probes for each reducer, after which the least loaded one is taken: nearly all have been looked at."""
 
 CHANCE = 0.2
 """Of W-Choices by capacity: a reducer may be ahead of the least loaded by CHANCE times the square root of a reducer's
@@ -42,7 +41,7 @@ HEAD = 5
 """Of D- and W-Choices: a key is hot if it has more than 1 / (HEAD n) of the records."""
 
 
-@compiled_for("uint64(uint64, uint64)")
+@partial(compiled, signature="uint64(uint64, uint64)")
 def salted(key, salt):  # type: ignore[no-untyped-def]
     """The hash of a key's 32-bit hash and a salt, in [0, 2**32): the finaliser of SplitMix64, which is a bijection of
     the pair before its upper half is taken."""
@@ -52,7 +51,7 @@ def salted(key, salt):  # type: ignore[no-untyped-def]
     return (mixed ^ (mixed >> _THIRD)) >> _SHIFT
 
 
-@compiled_for("int64(uint64, uint64, uint64)")
+@partial(compiled, signature="int64(uint64, uint64, uint64)")
 def choice(key, salt, reducers):  # type: ignore[no-untyped-def]
     """The reducer of a key by its hash function number `salt`; number 0 is the hash itself, as key grouping has it. The
     others multiply and shift, which is several times as fast as division."""
@@ -91,8 +90,7 @@ def less_loaded_of_drawn(hashes, sent, source, loads, owners):  # type: ignore[n
 
 @compiled
 def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
-    """A reducer of the least load. Loads only grow, so the search continues where it stood: O(1) a record in the long
-    run."""
+    """A reducer of the least load. Loads only grow, so the search continues where it stopped."""
     looked_at = 0
     least, at = counters[1], counters[2]
     while loads[at] > least:

@@ -97,7 +97,7 @@ class Grouping(ABC):
 
 
 def chosen_by(loop: Callable[..., None], hashes: Hashes, *state: Any) -> Owners:
-    """The choices of a compiled loop, which takes a grouping's state, and writes them to its last argument."""
+    """The choices of a compiled loop, which writes them to its last argument."""
     owners = np.empty(len(hashes), dtype=np.int32)
     loop(hashes, *state, owners)
     return owners

@@ -77,8 +77,7 @@ class HeadTailGrouping(Grouping):
     """
 
     def __init__(self, reducers: int, slots: int | None = None) -> None:
-        """A key has two of `slots` equal slots, which `_slot_owners` gives to reducers; without `slots` each reducer is
-        one."""
+        """A key has two of `slots` equal slots, which `_slot_owners` gives to reducers; by default one each."""
         super().__init__(reducers)
         self._choices = reducers
         self._slack = 0.0

@@ -47,6 +47,8 @@ class GroupingOptions(ABC):
     """Whether records go by a routing table, which balancing may change."""
     splits_keys: ClassVar[bool] = True
     """Whether records of one key may go to several reducers, also where the routing table never changes."""
+    is_compiled: ClassVar[bool] = True
+    """Whether numba compiles its loop over records, which `dpa[groupings]` installs."""
 
     kind: str
     """How a sender chooses the reducer of each record."""
@@ -93,6 +95,7 @@ class RingOptions(GroupingOptions):
 
     is_ring: ClassVar[bool] = True
     splits_keys: ClassVar[bool] = False
+    is_compiled: ClassVar[bool] = False
 
     kind: Literal["ring"] = "ring"
     """Consistent hashing, balanced while it runs."""
@@ -106,6 +109,7 @@ class KeyOptions(GroupingOptions):
     """`key`: key grouping."""
 
     splits_keys: ClassVar[bool] = False
+    is_compiled: ClassVar[bool] = False
 
     kind: Literal["key"] = "key"
     """The hash of the key modulo the number of reducers."""
@@ -117,6 +121,8 @@ class KeyOptions(GroupingOptions):
 @dataclass(frozen=True, kw_only=True)
 class ShuffleOptions(GroupingOptions):
     """`shuffle`: shuffle grouping."""
+
+    is_compiled: ClassVar[bool] = False
 
     kind: Literal["shuffle"] = "shuffle"
     """Round robin, whatever the key."""

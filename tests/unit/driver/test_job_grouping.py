@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -62,6 +63,26 @@ def test_a_reducer_that_cannot_merge_is_refused_where_keys_are_scattered(kind: s
     wanted = rf"grouping: `{kind}` sends records of one key to several tasks, but .*Last has no `merge`"
     with pytest.raises(ConfigError, match=wanted):
         job(Last(), grouping=kind).check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_compiled_grouping_is_refused_where_numba_is_not_installed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    if BY_KIND[kind].is_compiled:
+        with pytest.raises(ConfigError, match=rf"grouping: `{kind}` needs numba: pip install 'dpa\[groupings\]'"):
+            job(grouping=kind).check()
+    else:
+        job(grouping=kind).check()
+
+
+def test_a_bound_on_memory_of_states_that_cannot_be_merged_needs_rocksdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    job(grouping="key", limits={"state_mb": 100}).check()
+    job(Last(), grouping="key").check()
+    with pytest.raises(ConfigError, match=r"limits.state_mb: states .*: pip install 'dpa\[spill\]'"):
+        job(Last(), grouping="key", limits={"state_mb": 100}).check()
 
 
 def test_key_grouping_needs_no_merge() -> None:

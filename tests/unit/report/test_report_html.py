@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,6 +13,7 @@ import pytest
 import report_samples as samples
 
 from dpa.protocol.wire.metrics import AggregationStats
+from dpa.report import ReportError, check_pictures
 from dpa.report._html import MAX_ROWS, render
 from dpa.result import GroupingReport, OutputReport, RecordCounts, ReferenceReport, Report, SkewReport
 
@@ -237,3 +239,16 @@ def test_the_page_calls_a_task_a_task_and_says_what_the_skew_is() -> None:
 def test_warnings_are_on_the_page() -> None:
     assert "reducer 1 has been at one step" in render(samples.report(warnings=("reducer 1 has been at one step",)))
     assert "Warnings" not in rendered(samples.report)
+
+
+def test_where_matplotlib_is_not_installed_the_page_says_so_in_place_of_each_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_pictures = Page(rendered(samples.report))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = Page(render(samples.report()))
+    assert page.text.count("Left out: pictures need matplotlib: pip install 'dpa[pictures]'") > 1
+    assert "svg" not in page.tags
+    assert page.tags.count("table") == with_pictures.tags.count("table")
+    with pytest.raises(ReportError, match="pictures need matplotlib"):
+        check_pictures()
