@@ -21,7 +21,7 @@ SAME := experiments report/test_report_html.py report/test_report_plots.py repor
 # A job has many processes: what one of them has compiled the next need not, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-python unit coverage lint lock clean
+.PHONY: run test test-python unit coverage lint lock dist clean
 .DEFAULT_GOAL := run
 
 run: $(READY)  ## run the main job and show its result
@@ -72,5 +72,11 @@ lock:  ## renew requirements.lock (needs uv)
 	uv pip compile --universal --python-version 3.10 --extra test --extra experiments --quiet \
 		--no-annotate --no-header --no-emit-index-url setup.cfg -o requirements.lock
 
+dist: $(INSTALLED)  ## build sdist and wheel into dist/, and use the wheel in an empty environment of each Python
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation > dist.log 2>&1 || { cat dist.log; exit 1; }
+	rm dist.log
+	$(BIN)/python .ci/installed.py
+
 clean:  ## remove what was installed and made
-	rm -rf $(VENV) $(VENV)-3.* out build *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* out build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
