@@ -9,14 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpa._util.streams import quiet_by_default
-from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, RowsReducer, batch_mapper
-from dpa.operators import batch_filter
-from dpa.windows.options import session, sliding, tumbling
 
 if TYPE_CHECKING:
     from dpa.driver.control import RunningJob
+    from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, RowsReducer, batch_mapper
     from dpa.flow import Flow
     from dpa.job import Job
+    from dpa.operators import batch_filter
     from dpa.result import Result
     from dpa.sinks.epoch_log import epochs
     from dpa.sinks.formats import results
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from dpa.sources.feed import Feed, Page
     from dpa.sources.foreign import Poller
     from dpa.sources.generated import Generator
+    from dpa.windows.options import session, sliding, tumbling
 
 quiet_by_default()
 
@@ -55,25 +55,31 @@ __all__ = [
     "tumbling",
 ]
 
-_LATER = {
-    "Feed": "dpa.sources.feed",
-    "Flow": "dpa.flow",
-    "Generator": "dpa.sources.generated",
-    "Job": "dpa.job",
-    "Result": "dpa.result",
-    "RunningJob": "dpa.driver.control",
-    "Page": "dpa.sources.feed",
-    "Poller": "dpa.sources.foreign",
-    "Results": "dpa.sinks.reading",
-    "Sink": "dpa.sinks.sink",
-    "epochs": "dpa.sinks.epoch_log",
-    "results": "dpa.sinks.formats",
+_HOMES = {
+    "dpa.driver.control": ["RunningJob"],
+    "dpa.executors": [
+        *("BatchMapper", "BatchReducer", "Groups", "Mapper", "Process", "Reducer", "RowsReducer", "batch_mapper"),
+    ],
+    "dpa.flow": ["Flow"],
+    "dpa.job": ["Job"],
+    "dpa.operators": ["batch_filter"],
+    "dpa.result": ["Result"],
+    "dpa.sinks.epoch_log": ["epochs"],
+    "dpa.sinks.formats": ["results"],
+    "dpa.sinks.reading": ["Results"],
+    "dpa.sinks.sink": ["Sink"],
+    "dpa.sources.feed": ["Feed", "Page"],
+    "dpa.sources.foreign": ["Poller"],
+    "dpa.sources.generated": ["Generator"],
+    "dpa.windows.options": ["session", "sliding", "tumbling"],
 }
-"""Names that are imported when first used, and where from: actors that only run executors do without them."""
+"""Where each name is imported from when it is first used: most programs, and the command line, need few of them."""
 
 
 def __getattr__(name: str) -> Any:
     """Import what is imported when first used."""
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            globals()[name] = found = getattr(import_module(module), name)
+            return found
     raise AttributeError(f"module 'dpa' has no attribute {name!r}")
