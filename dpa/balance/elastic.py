@@ -18,7 +18,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 
 from dpa._util.words import plural
-from dpa.routing.members import MOST_TASKS
+from dpa.routing import MOST_TASKS
 
 _FIRST_COST = 2.0
 """Seconds that a change is expected to take before one has been measured: a process has to start."""

@@ -24,9 +24,9 @@ from dpa.executors import FunctionExecutor, name_of
 from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
+from dpa.routing import MOST_TASKS
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
-from dpa.routing.members import MOST_TASKS
 
 Tasks: TypeAlias = Annotated[int, Field(ge=1, le=MOST_TASKS)]
 """How many tasks a stage has."""

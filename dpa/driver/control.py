@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpa.errors import ControlError
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
-from dpa.routing.members import MOST_TASKS
+from dpa.routing import MOST_TASKS
 from dpa.runtime.cluster import ray_session
 from dpa.telemetry.local_jobs import LocalJob
 from dpa.telemetry.observers import Observer

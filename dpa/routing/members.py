@@ -16,9 +16,6 @@ from dpa.routing.change import TableChange
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import RoutingTable
 
-MOST_TASKS = 256
-"""Most tasks of a stage."""
-
 
 @dataclass(frozen=True)
 class MemberChange:

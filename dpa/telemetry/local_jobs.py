@@ -18,13 +18,15 @@ from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from dpa._util.owned import directory_for_sockets
 from dpa.errors import ControlError
-from dpa.protocol.plan import Request
-from dpa.protocol.wire.instructions import Answer
-from dpa.telemetry.tracker import Status
+
+if TYPE_CHECKING:
+    from dpa.protocol.plan import Request
+    from dpa.protocol.wire.instructions import Answer
+    from dpa.telemetry.tracker import Status
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+-\d+(\.\d+)?")
 """A run: its job's name, its process, and a number if that runs several of the name."""

@@ -26,7 +26,8 @@ from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFail
 from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.metrics import TaskChange
-from dpa.routing.members import MOST_TASKS, MemberChange
+from dpa.routing import MOST_TASKS
+from dpa.routing.members import MemberChange
 
 
 class MembershipState(State):
