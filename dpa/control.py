@@ -9,28 +9,39 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from dpa._util.arguments import Progress
 from dpa._util.streams import exiting, printing, say
-from dpa.driver.control import RunningJob, connected
-from dpa.report import MODES, make_progress
-from dpa.routing.members import MOST_TASKS
-from dpa.telemetry.tracker import StageStatus
+from dpa.routing import MOST_TASKS
+
+if TYPE_CHECKING:
+    from dpa.driver.control import RunningJob
+    from dpa.telemetry.tracker import StageStatus
 
 _INTERRUPTED = "not waited for any longer; the job does what it was asked for all the same"
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
+
+
+def _running(incomplete: str) -> list[str]:
+    """The jobs of this machine that a shell completes; those of a cluster would take a connection to it."""
+    from dpa.telemetry.local_jobs import LocalJob
+
+    return [job.name for job in LocalJob.all() if job.name.startswith(incomplete)]
+
 
 Nodes = Annotated[
     list[str] | None,
     typer.Option("--node", metavar="NAME", help="Start new tasks there; given several times: in turn."),
 ]
 Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="The running job, by the name of its job or as `list` names it.")
+    str,
+    typer.Argument(
+        metavar="RUN", help="The running job, by the name of its job or as `list` names it.", autocompletion=_running
+    ),
 ]
 Stage = Annotated[str, typer.Argument(metavar="STAGE", help="The stage, such as `reducer`.")]
 
@@ -50,6 +61,11 @@ def main(
 @app.command("list")
 def show(context: typer.Context) -> None:
     """Show the running jobs, with the nodes and processes of their tasks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpa.driver.control import RunningJob, connected
+
     address: str | None = context.obj
     with exiting(_INTERRUPTED), connected(address):
         jobs = [(job.name, job.status()) for job in RunningJob.all(address)]
@@ -132,12 +148,13 @@ def finish(context: typer.Context, run: Run) -> None:
 def attach(
     context: typer.Context,
     run: Run,
-    progress: Annotated[
-        str, typer.Option(metavar="|".join(MODES), help="How to show progress, on standard error.")
-    ] = "auto",
+    progress: Progress = "auto",
 ) -> None:
     """Show the screen of a job on a cluster until it ends, and then what a detached one has printed. Ctrl-C leaves it
     running."""
+    from dpa.driver.control import RunningJob, connected
+    from dpa.report import make_progress
+
     with exiting(_INTERRUPTED), connected(context.obj):
         job = RunningJob.find(run, context.obj)
         with exiting(f"{job.name} goes on"), make_progress(progress, sys.stderr, job.name) as display:
@@ -152,6 +169,10 @@ def attach(
 
 
 def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:
+    from rich.console import Console
+
+    from dpa.driver.control import RunningJob, connected
+
     with exiting(_INTERRUPTED), connected(context.obj):
         job = RunningJob.find(run, context.obj)
         with Console(stderr=True).status(f"waiting for {job.name}"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dpa._util.lazy_pandas import import_pandas_late
+from dpa._util.arguments import JobFilePath, Overrides, Progress, ProgressMode, job_files
 from dpa._util.streams import OutputError, chosen_level, exiting, log_to_stderr, open_closed, printing, say
 from dpa.driver.interrupts import Interrupts
 from dpa.errors import ConfigError
@@ -41,27 +41,35 @@ Exit status:
 app = typer.Typer(add_completion=False)
 
 _Level = Literal["debug", "info", "warning", "error"]
-_Progress = Literal["auto", "rich", "plain", "none"]
+
+
+_Address = Annotated[str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")]
+_Json = Annotated[
+    bool, typer.Option("--json", help="Print the report or plan as JSON, and nothing else, on standard output.")
+]
+_Log = Annotated[
+    _Level | None,
+    typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
+]
+_Png = Annotated[
+    Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph of --plan there, as a PNG picture.")
+]
 
 
 @app.command(epilog=_STATUSES)
 def main(
-    config: Annotated[Path | None, typer.Argument(help="The job file (docs/job-files.md).", show_default=False)] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none."),
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="The job file (docs/job-files.md).", show_default=False, autocompletion=job_files),
     ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")
-    ] = None,
+    overrides: Overrides = None,
+    address: _Address = None,
     report: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the report there, and a failed job's events.")
     ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the report or plan as JSON, and nothing else, on standard output."),
-    ] = False,
-    progress: Annotated[_Progress, typer.Option(help="How to show progress, on standard error.")] = "auto",
+    as_json: _Json = False,
+    progress: Progress = "auto",
     resume: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Go on with the checkpoints there of a run whose driver has ended."),
@@ -75,19 +83,14 @@ def main(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show the tasks, redistributions and hot keys of every stage at the end.")
     ] = False,
-    log: Annotated[
-        _Level | None,
-        typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
-    ] = None,
+    log: _Log = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show the resolved job, its graph, and what a sample forecasts.")
     ] = False,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph of --plan there, as a PNG picture.")
-    ] = None,
+    png: _Png = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
     """Run a job and show how its reducers were kept even."""
@@ -95,6 +98,8 @@ def main(
         if as_json and sys.stdout is None:
             raise ConfigError("--json: standard output is closed, so there is nowhere to print the report")
         open_closed()
+        from dpa._util.lazy_pandas import import_pandas_late
+
         import_pandas_late()
         if log is not None:
             log_to_stderr(log, "driver")
@@ -117,15 +122,42 @@ def main(
                 return
             if report is not None:
                 report = _checked(report, job)
-            again = _words(config, overrides or [])
+            again = [str(config), *(word for given in overrides or [] for word in ("--set", given))]
             if detach:
                 shown = ["--json"] * as_json + ["--verbose"] * verbose
                 _detach(job, address, [*again, *_more_words(report, resume), *shown])
                 return
-            with _naming_checkpoints(job, address, again):
+            with _naming_checkpoints(job, address, again, context.command_path):
                 result = _run(job, interrupts, progress, address, resume)
                 status = _show(result, report, as_json, verbose)
     raise typer.Exit(status)
+
+
+def check(context: typer.Context, config: JobFilePath, overrides: Overrides = None, log: _Log = None) -> None:
+    """Check a job file, its executors and the columns of its inputs; run nothing.
+
+    Spark starts only if an input or the reference query needs it."""
+    main(context, config, overrides, log=log, validate=True)
+
+
+def plan(
+    context: typer.Context,
+    config: JobFilePath,
+    overrides: Overrides = None,
+    address: _Address = None,
+    as_json: _Json = False,
+    log: _Log = None,
+    png: _Png = None,
+) -> None:
+    """Show the resolved job, its graph, and what a sample of its inputs forecasts; run nothing.
+
+    Your functions are called on the sample, in this process."""
+    main(context, config, overrides, address, as_json=as_json, log=log, plan=True, png=png)
+
+
+def schema(context: typer.Context) -> None:
+    """Print the JSON schema of job files, for editors and other tools."""
+    main(context, schema=True)
 
 
 def _print_schema() -> None:
@@ -152,11 +184,6 @@ def _checked(report: Path, job: Job) -> Path:
     return report
 
 
-def _words(config: Path, overrides: list[str]) -> list[str]:
-    """Python's arguments to run the same job."""
-    return ["-m", "dpa.run", str(config), *(word for given in overrides for word in ("--set", given))]
-
-
 def _more_words(report: Path | None, resume: str | None) -> list[str]:
     more = [] if report is None else ["--report", str(report)]
     more += [] if resume is None else ["--resume", resume]
@@ -164,17 +191,17 @@ def _more_words(report: Path | None, resume: str | None) -> list[str]:
 
 
 @contextmanager
-def _naming_checkpoints(job: Job, address: str | None, again: list[str]) -> Iterator[None]:
-    """A block after which the user reads how to resume the job, if that is possible."""
+def _naming_checkpoints(job: Job, address: str | None, again: list[str], command: str) -> Iterator[None]:
+    """A block after which the user reads how to resume the job by `command`, if that is possible."""
     try:
         yield
     finally:
         if job.resumable is not None:
             again += [] if address is None else ["--address", address]
-            say(f"its checkpoints stay; to go on: {shlex.join(['python', *again, '--resume', job.resumable])}")
+            say(f"its checkpoints stay; to go on: {command} {shlex.join([*again, '--resume', job.resumable])}")
 
 
-def _run(job: Job, interrupts: Interrupts, progress: _Progress, address: str | None, resume: str | None) -> Result:
+def _run(job: Job, interrupts: Interrupts, progress: ProgressMode, address: str | None, resume: str | None) -> Result:
     from dpa.report import make_progress
     from dpa.telemetry.observers import Observers
 
@@ -188,7 +215,7 @@ def _run(job: Job, interrupts: Interrupts, progress: _Progress, address: str | N
     return result
 
 
-def _detach(job: Job, address: str | None, command: list[str]) -> None:
+def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
     """Have a process that the cluster keeps run the same job. ConfigError if no cluster could, or a result would be
     lost."""
     from dpa.runtime.cluster import ray_session
@@ -205,7 +232,8 @@ def _detach(job: Job, address: str | None, command: list[str]) -> None:
     with ray_session(address):
         from dpa.runtime.detached import start_driver
 
-        name = start_driver([sys.executable, *command, "--address", address, "--progress", "none"], job.config.name)
+        command = [sys.executable, "-m", "dpa.run", *arguments, "--address", address, "--progress", "none"]
+        name = start_driver(command, job.config.name)
     with printing("the name of the job"):
         print(f"{name} runs on {address}; to see it: python -m dpa.control --address {address} attach {name}")
 

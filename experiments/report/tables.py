@@ -1,4 +1,5 @@
-"""The tables of docs/job-files.md and docs/report.md, printed from docstrings: `python -m experiments.report.tables`.
+"""The tables of docs/job-files.md and docs/report.md, printed from docstrings, and that of docs/command.md from the
+table of commands: `python -m experiments.report.tables`.
 
 Keys, types, bounds and defaults are those of the schemas, meanings the docstrings of the keys. A table stands below the
 heading of its section or class; the text around it is written by hand. The fields of a class without a heading are
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from dpa.command import COMMANDS
 from dpa.config import json_schema
 from dpa.config.variants import VARIANTS, Variants
 from dpa.driver.forecast import Estimate, Forecast
@@ -147,6 +149,14 @@ def report() -> str:
     return page.printed({name: _table(("field", "type", "meaning"), _attributes(page, name)) for name in named})
 
 
+def command() -> str:
+    """The page docs/command.md with its table of commands made anew."""
+    examples = {name: f"dpa {name} {each.example}".rstrip() for name, each in COMMANDS.items()}
+    rows = [(f"`dpa {name}`", each.summary, f"`{examples[name]}`") for name, each in COMMANDS.items()]
+    page = Page("command.md", {}, {"COMMANDS": "Commands"})
+    return page.printed({"COMMANDS": _table(("command", "what it does", "example"), rows)})
+
+
 def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str, str, str]]:
     """The keys of a section of a job file, and below each those of a section that has no table.
 
@@ -250,7 +260,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
-PAGES = {"job-files.md": job_files, "report.md": report}
+PAGES = {"command.md": command, "job-files.md": job_files, "report.md": report}
 """What makes each page anew."""
 
 if __name__ == "__main__":

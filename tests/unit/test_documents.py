@@ -13,6 +13,7 @@ import yaml
 from dpa.aggregates import READY_MADE
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY
+from dpa.command import COMMANDS, imported
 from dpa.config import json_schema, parse
 from dpa.config._section import Section
 from dpa.config.variants import VARIANTS
@@ -38,6 +39,13 @@ every_page = pytest.mark.parametrize("page", TEXTS)
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], re.MULTILINE | re.DOTALL)
+
+
+def options(name: str) -> set[str]:
+    """Those of a command, and of the commands in it."""
+    command = imported(name)
+    every = [command, *getattr(command, "commands", {}).values()]
+    return {option for each in every for parameter in each.params for option in parameter.opts}
 
 
 def anchors(page: Path) -> set[str]:
@@ -94,11 +102,10 @@ def test_relative_links_resolve_in(page: str) -> None:
 
 @every_page
 def test_options_of_the_command_exist_that_are_named_in(page: str) -> None:
-    source = (ROOT / "dpa" / "run.py").read_text(encoding="utf-8")
-    arguments = re.findall(r"^    (\w+): Annotated", source, re.MULTILINE)
-    known = {*re.findall(r'"(--[a-z]+)"', source), *(f"--{name}" for name in arguments)}
-    for line in re.findall(r"^(?:\w+=\S+ )*python -m dpa\.run .*$", TEXTS[page], re.MULTILINE):
-        assert set(re.findall(r" (--[a-z-]+)", line)) <= known, line
+    line = re.compile(r"^(?:\w+=\S+ )*(?:python -m dpa\.|dpa )([\w-]+) (.*)$", re.MULTILINE)
+    for name, arguments in line.findall(TEXTS[page]):
+        if name.replace("_", "-") in COMMANDS:
+            assert set(re.findall(r"(?:^| )(--[a-z-]+)", arguments)) <= options(name.replace("_", "-")), arguments
 
 
 @every_page
