@@ -35,6 +35,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "check": Command("dpa.run:check", "Check a job file, its executors and columns; run nothing.", "job.yaml"),
     "plan": Command("dpa.run:plan", "Show a job's graph and what a sample forecasts; run nothing.", "job.yaml"),
+    "show": Command("dpa._show:show", "Show the first rows of a data file or of a step of a job.", "job.yaml STEP"),
     "run": Command("dpa.run:app", "Run a job and show its result.", "job.yaml --report out/report"),
     "control": Command("dpa.control:app", "List running jobs, change their tasks, stop them.", "list"),
     "checkpoints": Command("dpa._checkpoints:app", "List, check and delete checkpoints.", "out/checkpoints list"),

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dpa._util.inference import known
 from dpa._util.words import plural
-from dpa.config import parse
+from dpa.config import JobConfig, JobFile, parse
 from dpa.driver._graph_walk import Walk
 from dpa.driver._joins import Chosen, chosen
 from dpa.driver._steps import Objects
@@ -84,9 +84,17 @@ class Looking:
         stages: their sections, in the order of the flow.
     """
 
-    def __init__(self, sections: Mapping[str, Any], stages: Mapping[str, Any], objects: Objects, step: str) -> None:
-        """`sections` and `stages` are those of the flow's document, `objects` as for a `JobSpec`. ConfigError if a
-        section does not fit."""
+    def __init__(
+        self,
+        sections: Mapping[str, Any],
+        stages: Mapping[str, Any],
+        objects: Objects,
+        step: str,
+        file: JobFile | None = None,
+    ) -> None:
+        """`sections` and `stages` are those of the flow's document, `objects` as for a `JobSpec`; `file` is where the
+        sections stand, if they were read. ConfigError if a section does not fit."""
+        self._file = file
         self._step = step
         self._sections = {key: value for key, value in sections.items() if key != "until"}  # no input may be open
         self._objects = objects
@@ -115,8 +123,9 @@ class Looking:
         return spec
 
     def _spec_of(self, stages: Mapping[str, Any]) -> JobSpec:
-        origin = f"Flow({self._sections.get('name')!r})"
-        return JobSpec(parse({**self._sections, "stages": stages}, origin=origin), self._objects)
+        file = self._file or JobFile(JobConfig(), f"Flow({self._sections.get('name')!r})")
+        document = {**self._sections, "stages": stages}
+        return JobSpec(parse(document, origin=file.origin, places=file.places), self._objects)
 
     @cached_property
     def _opened(self) -> Mapping[str, OpenedInput]:
