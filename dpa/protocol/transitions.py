@@ -26,11 +26,13 @@ MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
 _HEAD = """# State transitions
 
 Every machine of [`dpa/protocol`](../dpa/protocol) dispatches its events from a tuple of rules, `RULES`. This page is
-printed from them by `python -m dpa.protocol.transitions > docs/protocol.md`; a test compares the two. A row is a kind
-of event or message, a column a state, and a cell what the machine then does, `-> ` the state that follows; in brackets
-one that may follow, where the state may stay. `-` means that the event cannot come in that state: it raises
-`ProtocolError`, which ends the job. The row *then* is what a state triggers by itself, after events. No other state
-ever follows: only [`rules.py`](../dpa/protocol/rules.py) assigns states, and refuses one that the rule does not name.
+printed from them by `python -m dpa.protocol.transitions > docs/protocol.md`; a test compares the two.
+
+- A row is a kind of event or message, a column a state, and a cell what the machine then does.
+- `-> ` is the state that follows. In brackets is a state that may follow; otherwise the state stays. No other follows:
+  only [`rules.py`](../dpa/protocol/rules.py) assigns states, and refuses any that no rule names.
+- `-` means that the event cannot come in that state: it raises `ProtocolError`, which ends the job.
+- The row *then* is what a state triggers by itself, after events.
 """
 
 

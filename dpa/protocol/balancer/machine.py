@@ -43,8 +43,8 @@ class StageBalance(RuledMachine):
 
     Changes of a table are sent at once. Refusals, of which there can be one for each load report, wait for a tick.
 
-    Where states move by a table, no other follows it before all tasks have settled it. In migrate mode that is every
-    table, in merge mode one by which tasks leave.
+    If a table moves states, the next one waits until all tasks have settled it. In migrate mode every table moves
+    states, in merge mode only a table by which tasks leave.
     """
 
     def __init__(
@@ -207,13 +207,13 @@ class StageBalance(RuledMachine):
         on(ChangeMembers, BalanceState.BALANCING, _change_members, "publish to all", (None, BalanceState.SETTLING)),
         on(ChangeMembers, BalanceState.SETTLING, _postpone_change, "keep until the table is settled"),
         on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version", BalanceState.FROZEN),
-        on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's until the table is settled"),
+        on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's, until the table is settled"),
         on(Redistribute, BalanceState.SETTLING, _postpone, "keep until the table is settled"),
-        on(Settled, BalanceState.SETTLING, _task_settled, "with the last, go on", (None, BalanceState.BALANCING)),
+        on(Settled, BalanceState.SETTLING, _task_settled, "after the last, continue", (None, BalanceState.BALANCING)),
         on(Freeze, BalanceState.SETTLING, _freeze_settled, "answer when settled", BalanceState.FREEZING),
-        on(Settled, BalanceState.FREEZING, _settled_at_last, "with the last, answer", (None, BalanceState.FROZEN)),
-        when(BalanceState.BALANCING, _take_up, "take up what was kept, as if it came now"),
-        on(Thaw, BalanceState.FROZEN, _thaw, "go on", BalanceState.BALANCING),
+        on(Settled, BalanceState.FREEZING, _settled_at_last, "after the last, answer", (None, BalanceState.FROZEN)),
+        when(BalanceState.BALANCING, _take_up, "handle what was kept, as if it came now"),
+        on(Thaw, BalanceState.FROZEN, _thaw, "continue", BalanceState.BALANCING),
         on(Redistribute, [BalanceState.FREEZING, BalanceState.FROZEN], _postpone, "keep until the table may change"),
         *on_each(
             (LoadReport, OfferedReport), [BalanceState.FREEZING, BalanceState.FROZEN], RuledMachine._ignore, "ignore"
@@ -228,7 +228,7 @@ class LoadBalancerState(State):
 
 
 class LoadBalancerMachine(Machine):
-    """All stages' balances in one task."""
+    """The balances of all stages, in one task."""
 
     stages: dict[str, StageBalance]
 
@@ -301,14 +301,14 @@ class LoadBalancerMachine(Machine):
             stage.report()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(LoadReport, LoadBalancerState.RUNNING, Machine.for_senders_stage, "for the stage"),
-        on(OfferedReport, LoadBalancerState.RUNNING, Machine.for_named_stage, "for the stage"),
-        on(Settled, LoadBalancerState.RUNNING, Machine.for_senders_stage, "for the stage"),
-        *on_each((Redistribute, Freeze, Thaw), [LoadBalancerState.RUNNING], Machine.for_named_stage, "for the stage"),
-        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "give new tasks the tables; for the stage"),
-        on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
+        on(LoadReport, LoadBalancerState.RUNNING, Machine.for_senders_stage, "to the stage"),
+        on(OfferedReport, LoadBalancerState.RUNNING, Machine.for_named_stage, "to the stage"),
+        on(Settled, LoadBalancerState.RUNNING, Machine.for_senders_stage, "to the stage"),
+        *on_each((Redistribute, Freeze, Thaw), [LoadBalancerState.RUNNING], Machine.for_named_stage, "to the stage"),
+        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "give new tasks the tables; to the stage"),
+        on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when no task waits for its marker"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
-        when(LoadBalancerState.RUNNING, _go_on, "let stages go on, and tasks go whose markers nobody waits for"),
+        when(LoadBalancerState.RUNNING, _go_on, "advance the stages; release tasks whose markers no task waits for"),
     )
 
 

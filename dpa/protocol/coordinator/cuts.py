@@ -55,9 +55,9 @@ class CutState(State):
 class Cuts(RuledMachine):
     """One at a time: when windows or partial results of a stage are due, or a checkpoint is.
 
-    No cut is begun while tasks come or go, or a stage exchanges its last states. Until it is over, none comes or goes,
-    no split is granted and no stage ends. Cuts that are due and changes of tasks that wait take turns. Checkpoints are
-    made only while all operators take records. Tasks come or go, and the job ends, only when all have written what
+    No cut begins while tasks come or go, or while a stage exchanges its last states. During a cut no task comes or
+    goes, no split is granted and no stage ends. Due cuts and waiting changes of tasks take turns. Checkpoints are made
+    only while all operators take records. Tasks come or go, and the job ends, only when all tasks have written what
     they have marked.
 
     Attributes:
@@ -379,7 +379,7 @@ class Cuts(RuledMachine):
         when(
             CutState.WAITING,
             _begin_if_due,
-            "when it is time, pause what emits and let operators drain",
+            "when due, pause what emits and let operators drain",
             (None, CutState.DRAINING),
         ),
         on(Paused, CutState.DRAINING, _task_paused, "note"),
@@ -388,20 +388,20 @@ class Cuts(RuledMachine):
         when(
             CutState.DRAINING,
             _drained,
-            "freeze the table of each stage that has processed all, close windows; with the last, publish what is due",
+            "freeze the table of each stage that has drained, close windows; after the last, publish what is due",
             (None, CutState.PUBLISHING),
         ),
         on(Published, CutState.PUBLISHING, _published, "note"),
         when(
             CutState.PUBLISHING,
             _take_snapshots,
-            "with the last share, commit; take snapshots if a checkpoint is due, or let all go on",
+            "after the last share, commit; take snapshots if a checkpoint is due, else resume",
             (None, CutState.TAKING_SNAPSHOTS, CutState.WAITING),
         ),
         on(SnapshotTaken, CutState.TAKING_SNAPSHOTS, _taken, "note"),
         on(SnapshotWritten, [CutState.TAKING_SNAPSHOTS, CutState.SAVING], _task_written, "note"),
-        when(CutState.TAKING_SNAPSHOTS, _marked_all, "with the last one, let all go on", (None, CutState.SAVING)),
-        when(CutState.SAVING, _write, "with the last one, write the checkpoint", (None, CutState.WRITING)),
+        when(CutState.TAKING_SNAPSHOTS, _marked_all, "after the last one, resume", (None, CutState.SAVING)),
+        when(CutState.SAVING, _write, "after the last one, write the checkpoint", (None, CutState.WRITING)),
         on(Committed, CutState, _committed, "note"),
         on(CheckpointWritten, CutState.WRITING, _is_written, "wait for the next", CutState.WAITING),
         on(CheckpointFailed, CutState.WRITING, _is_not_written, "wait for the next", CutState.WAITING),

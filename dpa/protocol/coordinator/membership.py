@@ -70,7 +70,7 @@ class _Change:
 
 
 class Membership(RuledMachine):
-    """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused."""
+    """Requests are carried out in order of arrival. Each gets an answer once it is done or refused."""
 
     def __init__(
         self,
@@ -309,17 +309,17 @@ class Membership(RuledMachine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         *on_each((Rescale, MoveTasks), MembershipState, _asked, "carry out in turn"),
-        on(CancelChange, _UP, _cancel, "of the stage, begin none that waits"),
+        on(CancelChange, _UP, _cancel, "drop the stage's waiting requests"),
         on(
             CancelChange,
             MembershipState.STARTING,
             _cancel_not_up,
-            "of the stage, begin none that waits, and start no tasks any more",
+            "drop the stage's waiting requests, and stop starting tasks",
             (None, MembershipState.CANCELLING),
         ),
-        on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "of the stage, begin none that waits"),
+        on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "drop the stage's waiting requests"),
         on(Tick, MembershipState, RuledMachine._ignore, "ignore"),
-        on(TaskStarted, _NOT_UP, _started, "with the last one, let them take part", (None, MembershipState.CHANGING)),
+        on(TaskStarted, _NOT_UP, _started, "after the last one, make them members", (None, MembershipState.CHANGING)),
         on(StartFailed, _NOT_UP, _not_started, "refuse", MembershipState.IDLE),
         on(MembersChanged, MembershipState.CHANGING, _published, "note"),
         on(Left, MembershipState.CHANGING, _left, "note"),
@@ -331,8 +331,8 @@ class Membership(RuledMachine):
             (None, MembershipState.STARTING, MembershipState.CHANGING),
         ),
         when(MembershipState.STARTING, _cancel_if_over, "cancel if all is done", (None, MembershipState.CANCELLING)),
-        when(MembershipState.CHANGING, _unsubscribe, "end those that have left", (None, MembershipState.ENDING)),
-        when(MembershipState.ENDING, _end_if_over, "stop them when nobody waits", (None, MembershipState.IDLE)),
+        when(MembershipState.CHANGING, _unsubscribe, "end tasks that have left", (None, MembershipState.ENDING)),
+        when(MembershipState.ENDING, _end_if_over, "stop them when no task waits", (None, MembershipState.IDLE)),
     )
 
 

@@ -338,7 +338,7 @@ class StageProgress(RuledMachine):
             PollDone,
             [StagePhase.STREAMING, StagePhase.DONE],
             _polled,
-            "grant what has come; poll again later",
+            "grant new splits; poll again later",
         ),
         on(Progress, StagePhase, _noted, "note"),
         on(LastTable, StagePhase.FREEZING, _frozen, "note"),
@@ -347,11 +347,11 @@ class StageProgress(RuledMachine):
         when(
             StagePhase.STREAMING,
             _read_or_drain,
-            "drain when all that feed it are done; a source grants splits, polls for more, ends with its last task",
+            "drain when all its inputs are done; a source grants splits, polls for more, ends with its last task",
             (None, StagePhase.DRAINING, StagePhase.DONE),
         ),
         when(StagePhase.DRAINING, _freeze_if_drained, "freeze when all is processed", (None, StagePhase.FREEZING)),
         when(StagePhase.FREEZING, _begin_last_exchange, "exchange", (None, StagePhase.EXCHANGING)),
-        when(StagePhase.EXCHANGING, _deliver, "with the last share, deliver", (None, StagePhase.DELIVERING)),
-        when(StagePhase.DELIVERING, _end_if_done, "be done with the last task", (None, StagePhase.DONE)),
+        when(StagePhase.EXCHANGING, _deliver, "deliver after the last share", (None, StagePhase.DELIVERING)),
+        when(StagePhase.DELIVERING, _end_if_done, "be done after the last task", (None, StagePhase.DONE)),
     )

@@ -75,7 +75,7 @@ class Giving(RuledMachine):
     """The ranges that others get: their states in pieces, the records that came for them, and the markers of all
     senders. A marker may come before its table.
 
-    In merge mode only a leaving task gives, and it gives everything. Nobody waits for that, so markers are not passed
+    In merge mode only a leaving task gives, and it gives everything. No task waits for that, so markers are not passed
     on.
 
     Attributes:
@@ -269,11 +269,11 @@ class Taking(RuledMachine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         *on_each((RangeTransfer, PassedMarkers), [TakingState.IDLE], _keep, "keep"),
-        on(TakeRanges, TakingState.IDLE, _begin, "take up what was kept", TakingState.TAKING),
+        on(TakeRanges, TakingState.IDLE, _begin, "handle what was kept", TakingState.TAKING),
         on(RangeTransfer, TakingState.TAKING, _transferred, "install at the next turn", (None, TakingState.IDLE)),
         on(RangeTransfer, TakingState.INSTALLING, _transferred, "install at the next turn"),
         on(PassedMarkers, TakingState.TAKING, _passed, "queue what waited for them", (None, TakingState.IDLE)),
         on(PassedMarkers, TakingState.INSTALLING, _passed, "queue what waited for them"),
-        when(TakingState.TAKING, _install, "install what has come", (None, TakingState.INSTALLING)),
-        on(StatesInstalled, TakingState.INSTALLING, _installed, "go on", (TakingState.TAKING, TakingState.IDLE)),
+        when(TakingState.TAKING, _install, "install what has arrived", (None, TakingState.INSTALLING)),
+        on(StatesInstalled, TakingState.INSTALLING, _installed, "continue", (TakingState.TAKING, TakingState.IDLE)),
     )

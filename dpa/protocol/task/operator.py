@@ -55,14 +55,14 @@ _SILENT = (OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, Op
 
 
 class OperatorMachine(TaskMachine):
-    """Streams until the coordinator begins the last exchange, which it does when the stage has processed all its
-    records. Then the task merges, finishes, waits for the schema of all shares, and delivers its own: it writes it and,
-    where stages follow, emits its rows as a source does.
+    """Streams until the stage has processed all its records and the coordinator begins the last exchange. Then the
+    task merges, finishes, waits for the schema of all shares, and delivers its own: it writes the share and, if stages
+    follow, emits its rows as a source does.
 
-    At a cut of the stream it has processed all records before the cut, and gets none behind it yet: then it closes
-    windows, emits and publishes results, and writes its states. One that emits its result at the end pauses.
+    At a cut of the stream the task has processed all records before the cut, and none after it. It closes windows,
+    emits and publishes results, and writes its states. A task that emits its result at the end pauses.
 
-    A task that is no member of its stage any more hands over all that it has, and has then left.
+    A task that is no longer a member of its stage hands over everything, and has then left.
     """
 
     def __init__(
@@ -345,27 +345,27 @@ class OperatorMachine(TaskMachine):
         on(TakeSnapshot, OperatorState.STREAMING, _take_snapshot, "mark the states, begin to write them"),
         on(SnapshotMarked, OperatorState.STREAMING, _marked, "report it, take records"),
         on(SnapshotDone, OperatorState, _snapshot_done, "report what was written"),
-        on(Pause, OperatorState.DELIVERING, _pause, "emit no more of the result; answer after the step at hand"),
+        on(Pause, OperatorState.DELIVERING, _pause, "stop emitting the result; answer after this step"),
         on(Pause, OperatorState.DONE, TaskMachine._pause_now, "answer"),
         on(GoOn, [OperatorState.STREAMING, OperatorState.DELIVERING, OperatorState.DONE], _over, "emit again"),
         on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
-        on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "begin with it"),
+        on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "start with it"),
         on(
             BeginExchange,
             OperatorState.STREAMING,
             _begin_exchange,
-            "exchange states; stream no more if it is the last exchange",
+            "exchange states; stop streaming if it is the last exchange",
             (None, OperatorState.EXCHANGING),
         ),
         on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns", OperatorState.FINISHED),
         on(Deliver, OperatorState.FINISHED, _deliver, "write the share", OperatorState.DELIVERING),
-        on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
+        on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share if stages follow"),
         on(Ack, OperatorState, TaskMachine._acknowledged, "return credit, push what waits"),
-        on(CreditTransfer, OperatorState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
+        on(CreditTransfer, OperatorState, TaskMachine._credit_transferred, "move credit with what was forwarded"),
         on(Tick, [state for state in OperatorState if state not in _SILENT], _tick, "report"),
         on(Tick, _SILENT, TaskMachine._ignore, "ignore"),
         *on_each((Drain, GoOn), [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
-        on(Flush, OperatorState, TaskMachine._flush_others, "answer: all before it has come"),
+        on(Flush, OperatorState, TaskMachine._flush_others, "answer: all before it has arrived"),
         on(Flushed, OperatorState.LEAVING, _flushed, "note"),
         when(
             OperatorState.STREAMING,
@@ -380,5 +380,5 @@ class OperatorMachine(TaskMachine):
             "pause if asked; be done when all is emitted",
             (None, OperatorState.DONE),
         ),
-        when(OperatorState.LEAVING, _leave_if_flushed, "have left when all have answered", (None, OperatorState.LEFT)),
+        when(OperatorState.LEAVING, _leave_if_flushed, "be gone when all have answered", (None, OperatorState.LEFT)),
     )

@@ -31,7 +31,7 @@ class SourceState(State):
 
 
 class SourceMachine(TaskMachine):
-    """It reads one step ahead, and asks for the next split once all records of the last are pushed."""
+    """Reads one step ahead, and asks for the next split once all records of the last are pushed."""
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
@@ -104,15 +104,15 @@ class SourceMachine(TaskMachine):
             "ask for a split when all records are pushed; give back the rest of this one if asked to leave",
             (None, SourceState.REQUESTING),
         ),
-        when(SourceState.DONE, _go, "leave if asked, when all that was emitted is processed", (None, SourceState.LEFT)),
-        on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
-        on(Pause, SourceState.READING, _pause, "read no further; answer when all records are pushed"),
+        when(SourceState.DONE, _go, "leave if asked, once all it emitted is processed", (None, SourceState.LEFT)),
+        on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has arrived"),
+        on(Pause, SourceState.READING, _pause, "stop reading; answer when all records are pushed"),
         on(Pause, [SourceState.STARTING, SourceState.REQUESTING, SourceState.DONE], TaskMachine._pause_now, "answer"),
-        on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
+        on(Leave, SourceState, _leave, "stop reading; leave when all is processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
-        on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
+        on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "move credit with what was forwarded"),
         on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),
-        on(CurrentTable, SourceState.STARTING, TaskMachine._restart_emitters, "begin with it"),
+        on(CurrentTable, SourceState.STARTING, TaskMachine._restart_emitters, "start with it"),
         on(Tick, [SourceState.STARTING, SourceState.REQUESTING, SourceState.READING], _tick, "report"),
         on(Tick, [SourceState.DONE, SourceState.LEFT], TaskMachine._ignore, "ignore"),
     )

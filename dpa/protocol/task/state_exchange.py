@@ -141,14 +141,14 @@ class StateExchange(RuledMachine):
         when(
             ExchangeState.DUE,
             _extract,
-            "extract, if anything moves, once the table has come by which it does",
+            "extract, if anything moves, once its table has arrived",
             (None, ExchangeState.EXTRACTING, ExchangeState.COLLECTING),
         ),
         on(ExtractDone, ExchangeState.EXTRACTING, _extracted, "send each task its states", ExchangeState.COLLECTING),
         when(
             ExchangeState.COLLECTING,
             _end,
-            "with the states of the last other task, close windows and publish; the last exchange is over",
+            "after the last task's states, close windows and publish; the last exchange is over",
             (None, ExchangeState.PUBLISHING, ExchangeState.OVER),
         ),
         on(
