@@ -8,7 +8,8 @@ nothing else was made of them; else, of a reducer's, their keys; else there is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pickle import loads
@@ -28,7 +29,7 @@ from dpa.protocol.plan import RunOutcome
 from dpa.result import ReferenceReport
 from dpa.routing.keys import names_of
 from dpa.sources.splits import placed, whole
-from dpa.spark import check_reference, compute, spark_loads
+from dpa.spark import beside, check_reference, compute, spark_loads
 from dpa.tolerance import READING, UNREAD, Letter
 from dpa.windows.options import WINDOW
 
@@ -49,6 +50,7 @@ class Reference:
         self._spec = spec
         self._opened = dict(opened)
         self._spark = spark
+        self._begun: Future[pa.Table] | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -60,6 +62,13 @@ class Reference:
         if self._asked is not None and self._asked.sql:
             with blaming(self._spec.file, f"{self._key}.sql"):
                 check_reference(self._spark(), self._frames(), self._query[0], self.step.key)
+
+    def begin(self, stack: ExitStack) -> None:
+        """Start to compute it while the job runs, for as long as `stack` is open, where that may be: a query, over
+        inputs of which every row is there already."""
+        if self._asked is not None and self._asked.sql and all(found.feed is None for found in self._opened.values()):
+            frames = self._frames()
+            self._begun = stack.enter_context(beside(self._spark(), lambda: self._computed(frames)))
 
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user
@@ -74,7 +83,10 @@ class Reference:
         if left_out.why_not is not None:
             return ReferenceReport(why_not=left_out.why_not)
         with self._failing_the_job():
-            expected = self._computed(self._frames(left_out))
+            if self._begun is not None and not left_out.rows:
+                expected = self._begun.result()
+            else:
+                expected = self._computed(self._frames(left_out))
             own, expected = (left_out.without_keys(rows, self.step) for rows in (result(), expected))
             return replace(self._compared(own, expected), left_out=left_out.records)
 

@@ -140,6 +140,7 @@ class Run:
         for reference in references:
             if reference.is_asked:
                 reference.check()
+                reference.begin(stack)
         return opened, references, tasks
 
     def _tasks(self, stack: ExitStack, placer: Placer | None = None) -> Callable[[], Runner]:

@@ -22,7 +22,7 @@ class Seconds:
             parallel.
         stream: seconds of mapping and reducing.
         merge: seconds of merging the reducers' states.
-        reference: seconds of computing the reference and Spark's skew.
+        reference: seconds after the stream until the reference and Spark's skew are computed.
         total: seconds from start to end.
         first_record: seconds from the start of the job to the first processed record; None if there was none.
     """

@@ -9,7 +9,7 @@ from dpa.spark._exchange import as_table, generated_frame
 from dpa.spark._reference import check_reference, compute, spark_loads
 from dpa.spark._session import spark_session
 from dpa.spark._source import RowSample, Source, load, reads_in_place, sample_rows, sampled
-from dpa.spark._stage import Kept, frame_of, input_table, schema_of, staged
+from dpa.spark._stage import Kept, beside, frame_of, input_table, schema_of, staged
 from dpa.spark._streaming import StreamSource, stream_schema, streamed
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Source",
     "StreamSource",
     "as_table",
+    "beside",
     "check_reference",
     "compute",
     "frame_of",

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -46,6 +46,8 @@ from dpa.spark._source import RowSample, Source, load, reads_in_place, require_p
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -302,26 +304,34 @@ def is_never_repeated(master: str) -> bool:
 
 @contextmanager
 def _writing(frame: DataFrame, place: Location, row_group_rows: int, *, early: bool) -> Iterator[Future[None]]:
-    """Have Spark write a DataFrame beside this block. A block that is left early cancels it, and waits until Spark has
-    stopped. `early`: each task commits its own file."""
-    spark, tag = frame.sparkSession, f"{_PREFIX}{uuid.uuid4().hex}"
-    context = spark.sparkContext
-    options = {ROW_GROUP_ROWS: str(row_group_rows), **(_BY_TASK if early else {})}
+    """Have Spark write a DataFrame beside this block. `early`: each task commits its own file."""
+    spark, options = frame.sparkSession, {ROW_GROUP_ROWS: str(row_group_rows), **(_BY_TASK if early else {})}
+    with EXACT_TIMESTAMPS.of(spark), beside(spark, lambda: frame.write.options(**options).parquet(uri_of(place))) as it:
+        yield it
 
-    def write() -> None:
-        context.addJobTag(tag)
-        frame.write.options(**options).parquet(uri_of(place))
 
-    with EXACT_TIMESTAMPS.of(spark), ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
+@contextmanager
+def beside(spark: SparkSession, work: Callable[[], T]) -> Iterator[Future[T]]:
+    """Have a thread work with Spark beside this block. A block that is left early cancels Spark's jobs of that thread,
+    and waits until it has stopped."""
+    context, tag = spark.sparkContext, f"{_PREFIX}{uuid.uuid4().hex}"
+    tags = (tag, *context.getJobTags())  # whoever cancels the jobs of this thread cancels these too
+
+    def tagged() -> T:
+        for each in tags:
+            context.addJobTag(each)
+        return work()
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(tagged)
         try:
-            yield writing
+            yield working
         finally:
             with interrupts_held():
-                while not writing.done():
+                while not working.done():
                     with tidying_up():
                         context.cancelJobsWithTag(tag)
-                    wait([writing], timeout=_CANCEL_SECONDS)
+                    wait([working], timeout=_CANCEL_SECONDS)
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:

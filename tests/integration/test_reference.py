@@ -3,7 +3,8 @@
 import json
 import shutil
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from observers_for_tests import Awaiting
 
 from dpa import Flow, Job, session
 from dpa.aggregates import Sum
+from dpa.driver import reference
 from dpa.errors import ConfigError
+from dpa.spark import compute
 from dpa.testing import LocalBackend
 
 pytestmark = pytest.mark.usefixtures("ray", "spark")
@@ -67,6 +70,48 @@ def test_an_interrupted_reference_publishes_nothing(output: dict[str, str], monk
     with pytest.raises(KeyboardInterrupt):
         counting({"function": "executors_for_tests:reference"}, output=output).run(backend=LocalBackend())
     assert published(Path(output["path"])) == {"old": 1}
+
+
+BEGAN, ENDED = threading.Event(), threading.Event()
+"""Whether Spark has begun to compute a reference, and whether it has ended."""
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noted(*given: Any, **named: Any) -> pa.Table:
+        BEGAN.set()
+        try:
+            return compute(*given, **named)
+        finally:
+            ENDED.set()
+
+    BEGAN.clear()
+    ENDED.clear()
+    monkeypatch.setattr(reference, "compute", noted)
+
+
+def late_words(record: dict[str, str]) -> Iterator[tuple[str, None]]:
+    assert ENDED.wait(60), "the reference waits for the end of the stream"
+    yield record["word"], None
+
+
+def no_words(record: dict[str, str]) -> Iterator[tuple[str, None]]:
+    assert BEGAN.wait(60)
+    raise ValueError("no word")
+
+
+@pytest.mark.usefixtures("computed")
+def test_a_query_is_computed_while_the_job_runs() -> None:
+    assert counting({"sql": QUERY}, mapper=late_words).run(backend=LocalBackend()).report.reference.matches
+
+
+@pytest.mark.usefixtures("computed")
+def test_a_job_that_fails_cancels_its_query(spark: Any) -> None:
+    endless = f"SELECT r.word, count(*) AS count FROM ({QUERY}) r CROSS JOIN range(1000000000000000) GROUP BY r.word"
+    report = counting({"sql": endless}, mapper=no_words).run(backend=LocalBackend(), check=False).report
+    assert report.error is not None and "no word" in report.error
+    assert ENDED.is_set()
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_a_result_that_differs_is_published(output: dict[str, str]) -> None:
