@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Literal
 
 from dpa import config as job_config
 from dpa._looks import picture
@@ -97,7 +97,7 @@ class Flow(WrittenFlow):
         observer: Observer | None = None,
         *,
         address: str | None = None,
-        backend: Backend | None = None,
+        backend: Backend | Literal["auto", "ray"] = "auto",
         check: bool = True,
         resume: str | None = None,
         closes: Callable[[], bool] = never,

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dpa import config as job_config
 from dpa.config import ExecutorConfig, JobConfig, JobFile
-from dpa.driver.backend import Backend
+from dpa.driver.backend import Backend, runs_here
 from dpa.driver.forecast import Forecast, forecast
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.outputs import written
@@ -121,7 +121,7 @@ class Job:
         observer: Observer | None = None,
         *,
         address: str | None = None,
-        backend: Backend | None = None,
+        backend: Backend | Literal["auto", "ray"] = "auto",
         check: bool = True,
         resume: str | None = None,
         closes: Callable[[], bool] = never,
@@ -131,7 +131,8 @@ class Job:
         Args:
             observer: receives progress; several do as `dpa.telemetry.observers.Observers`. What one raises ends no job.
             address: of a running Ray cluster, instead of the configuration's.
-            backend: where the tasks run, instead of Ray.
+            backend: where the tasks run. `auto`: on Ray, but in this process if the inputs are tables in memory of
+                10,000 rows at most, and nothing that the job sets needs processes. `DPA_BACKEND` is the default.
             check: whether to raise if the job fails or its result differs from the reference.
             resume: where the checkpoints are of this job, or of several, whose driver has ended: it goes on behind the
                 newest (docs/recovery.md).
@@ -143,7 +144,10 @@ class Job:
             JobCancelledError: a request to the running job ended it.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
         """
-        run = Run(self.spec, backend or self._on_ray(address), observer, resume, closes)
+        if isinstance(backend, str):
+            is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
+            backend = _in_process() if is_here else self._on_ray(address)
+        run = Run(self.spec, backend, observer, resume, closes)
         try:
             result = run.result()
         finally:
@@ -168,6 +172,12 @@ class Job:
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray
         return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, self.config.name)
+
+
+def _in_process() -> Backend:
+    from dpa.local.backend import LocalBackend
+
+    return LocalBackend(redistributes=False)
 
 
 _AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, "reducer": as_reducer}

@@ -29,7 +29,7 @@ from dpa.protocol.plan import RunOutcome
 from dpa.result import ReferenceReport
 from dpa.routing.keys import names_of
 from dpa.sources.splits import placed, whole
-from dpa.spark import beside, check_reference, compute, spark_loads
+from dpa.spark import QUERY, beside, check_reference, compute, spark_loads
 from dpa.tolerance import READING, UNREAD, Letter
 from dpa.windows.options import WINDOW
 
@@ -68,7 +68,7 @@ class Reference:
         inputs of which every row is there already."""
         if self._asked is not None and self._asked.sql and all(found.feed is None for found in self._opened.values()):
             frames = self._frames()
-            self._begun = stack.enter_context(beside(self._spark(), lambda: self._computed(frames)))
+            self._begun = stack.enter_context(beside(self._spark(), lambda: self._computed(frames), QUERY))
 
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user

@@ -235,6 +235,7 @@ class Run:
         return build_report(
             status=status,
             config=self._spec.config,
+            backend=self._backend.name,
             outcomes=outcomes,
             joins=self._chosen.joins,
             dead_letters=self._outputs.letters_place,

@@ -69,6 +69,7 @@ def build_report(
     *,
     status: str,
     config: JobConfig,
+    backend: str = "ray",
     seconds: Seconds,
     snapshot: Snapshot | None = None,
     outcomes: Mapping[str, StageOutcome] | None = None,
@@ -84,6 +85,7 @@ def build_report(
     found = Report(
         status,
         config.name,
+        backend,
         seconds,
         config=without_secrets(config.resolved()),
         versions=versions(),

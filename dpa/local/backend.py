@@ -85,6 +85,7 @@ class LocalBackend:
             every 100 rows.
     """
 
+    name: ClassVar[str] = "local"
     samples: ClassVar[bool] = False
     is_ready: ClassVar[bool] = True
 

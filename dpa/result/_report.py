@@ -93,6 +93,7 @@ class Report:
     Attributes:
         status: `ok`, `failed` or `mismatch`.
         name: the job's name.
+        backend: where the tasks ran: `ray`, or `local` in the process of the job.
         seconds: wall time by phase.
         records: rows read and records mapped by all sources; records emitted, processed and forwarded by all stages.
         records_per_second: `records.mapped` divided by `seconds.stream`.
@@ -119,6 +120,7 @@ class Report:
 
     status: str
     name: str
+    backend: str = "ray"
     seconds: Seconds = field(default_factory=Seconds)
     records: RecordCounts = field(default_factory=RecordCounts)
     records_per_second: float = 0.0

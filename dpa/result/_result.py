@@ -12,7 +12,7 @@ import pyarrow as pa
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
 from dpa.result._stage import OutputReport
-from dpa.result.run_content import brief, facts, stages
+from dpa.result.run_content import brief, facts, place, stages
 from dpa.result.text import Fact, key_text, percent
 from dpa.sinks.sink import Sink
 
@@ -107,7 +107,11 @@ class Result:
 
     def _facts(self) -> list[tuple[str, str]]:
         report, table = self.report, stages(self.report)
-        known = [Fact("status", report.status), *facts(report), *(brief(report) if report.is_graph else ())]
+        known = [
+            Fact("status", report.status, place(report)),
+            *facts(report),
+            *(brief(report) if report.is_graph else ()),
+        ]
         known.append(Fact("bottleneck", report.bottleneck.reason))
         lines = [(fact.name, ", ".join(filter(None, (fact.value, fact.remark)))) for fact in known]
         for row in table.rows:

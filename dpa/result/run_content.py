@@ -106,11 +106,18 @@ def brief(report: Report) -> Iterator[Fact]:
                 yield fact._replace(value=f"{one_line(stage.name, 40)}: {fact.value}")
 
 
+def place(report: Report) -> str:
+    """Where the tasks ran, if not on Ray."""
+    return "in this process, without Ray" if report.backend == "local" else ""
+
+
 def times(report: Report) -> Fact:
     spent = report.seconds
     parts = [f"{phase} {seconds(getattr(spent, phase))}" for phase in _PHASES if getattr(spent, phase)]
     if spent.first_record is not None:
         parts.append(f"first record after {seconds(spent.first_record)}")
+    if report.backend == "local":
+        parts.append(place(report))
     return Fact("time", seconds(spent.total), ", ".join(parts))
 
 

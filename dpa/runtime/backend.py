@@ -33,6 +33,7 @@ class RayBackend:
         job: the name of the job whose plan is run.
     """
 
+    name: ClassVar[str] = "ray"
     samples: ClassVar[bool] = True
 
     address: str | None = None

@@ -31,7 +31,7 @@ Frames: TypeAlias = "Mapping[str, DataFrame | pa.Table]"
 VIEW = "input"
 """Another name for a job's only input in a reference query."""
 
-_QUERY = "the reference query"
+QUERY = "the reference query"
 
 
 def check_reference(spark: SparkSession, frames: Frames, sql: str, key: KeyName) -> None:
@@ -42,9 +42,9 @@ def check_reference(spark: SparkSession, frames: Frames, sql: str, key: KeyName)
     }
     with _all_in_spark(spark, columns_only) as given:
         asked = _resolved(spark, given, sql)
-        with as_table_error(_QUERY):
+        with as_table_error(QUERY):
             columns = asked.columns
-    require_columns(columns, names_of(key), f"the result of {_QUERY}")
+    require_columns(columns, names_of(key), f"the result of {QUERY}")
 
 
 def compute(
@@ -67,7 +67,7 @@ def compute(
     """
     with _all_in_spark(spark, frames, stage_dir) as given:
         if sql is not None and function is None:
-            return fetched(_resolved(spark, given, sql), stage_dir, _QUERY)
+            return fetched(_resolved(spark, given, sql), stage_dir, QUERY)
         if function is not None and sql is None:
             what = f"the reference function {getattr(function, '__qualname__', repr(function))}"
             return fetched(_called(spark, function, given, what), stage_dir, what)
@@ -89,11 +89,11 @@ def _resolved(spark: SparkSession, given: Mapping[str, DataFrame], sql: str) -> 
     with ExitStack() as views:
         for name, frame in given.items():
             names = [*also, name]
-            with as_table_error(_QUERY):
+            with as_table_error(QUERY):
                 columns.append(f"of {' and '.join(f'`{each}`' for each in names)} are {listed(frame.columns)}")
             for each in names:
                 views.enter_context(temporary_view(frame, each))
-        with as_table_error(_QUERY, f"the columns {'; '.join(columns)}"):
+        with as_table_error(QUERY, f"the columns {'; '.join(columns)}"):
             return spark.sql(sql)
 
 

@@ -235,7 +235,7 @@ def staged(
 def _staged(
     frame: DataFrame, place: Location, row_group_rows: int, what: str, *, early: bool = False
 ) -> Iterator[FileTable | MicroBatches]:
-    with _writing(frame, place, row_group_rows, early=early) as writing:
+    with _writing(frame, place, row_group_rows, what, early=early) as writing:
         with as_table_error(what):
             whole = _is_whole(writing, place, wait_for_all=not early)
         if whole:
@@ -303,24 +303,32 @@ def is_never_repeated(master: str) -> bool:
 
 
 @contextmanager
-def _writing(frame: DataFrame, place: Location, row_group_rows: int, *, early: bool) -> Iterator[Future[None]]:
+def _writing(
+    frame: DataFrame, place: Location, row_group_rows: int, what: str, *, early: bool
+) -> Iterator[Future[None]]:
     """Have Spark write a DataFrame beside this block. `early`: each task commits its own file."""
     spark, options = frame.sparkSession, {ROW_GROUP_ROWS: str(row_group_rows), **(_BY_TASK if early else {})}
-    with EXACT_TIMESTAMPS.of(spark), beside(spark, lambda: frame.write.options(**options).parquet(uri_of(place))) as it:
-        yield it
+
+    def write() -> None:
+        frame.write.options(**options).parquet(uri_of(place))
+
+    with EXACT_TIMESTAMPS.of(spark), beside(spark, write, what) as writing:
+        yield writing
 
 
 @contextmanager
-def beside(spark: SparkSession, work: Callable[[], T]) -> Iterator[Future[T]]:
+def beside(spark: SparkSession, work: Callable[[], T], what: str) -> Iterator[Future[T]]:
     """Have a thread work with Spark beside this block. A block that is left early cancels Spark's jobs of that thread,
-    and waits until it has stopped."""
+    and waits until it has stopped. Spark's errors become TableErrors that start with `what`."""
     context, tag = spark.sparkContext, f"{_PREFIX}{uuid.uuid4().hex}"
-    tags = (tag, *context.getJobTags())  # whoever cancels the jobs of this thread cancels these too
+    with as_table_error(what):
+        tags = (tag, *context.getJobTags())  # whoever cancels the jobs of this thread cancels these too
 
     def tagged() -> T:
-        for each in tags:
-            context.addJobTag(each)
-        return work()
+        with as_table_error(what):
+            for each in tags:
+                context.addJobTag(each)
+            return work()
 
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(tagged)

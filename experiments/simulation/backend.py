@@ -33,6 +33,7 @@ class SimulatedBackend:
         network: how messages travel.
     """
 
+    name: ClassVar[str] = "simulated"
     samples: ClassVar[bool] = False
     is_ready: ClassVar[bool] = True
 

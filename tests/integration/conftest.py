@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Two test processes that start Ray at once would both write the user's token.
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
+# Small inputs in memory would run in the process of the test, and these are tests of jobs on Ray.
+os.environ.setdefault("DPA_BACKEND", "ray")
+
 # Ray's processes note how they do for a dashboard, which no test has and which costs each a tenth of its start.
 os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_event_stats", "0")

@@ -118,11 +118,13 @@ EXPORTED = {
         "when_written",
     ],
     "dpa.spark": [
+        "QUERY",
         "Kept",
         "RowSample",
         "Source",
         "StreamSource",
         "as_table",
+        "beside",
         "check_reference",
         "compute",
         "frame_of",

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import date
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ from builders import Total, naive, pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa import Job
+from dpa import Flow, Job
 from dpa.aggregates import Count, Sum
+from dpa.driver.backend import runs_here
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.executors import AnyReducer, Reducer, batch_mapper
 from dpa.testing import LocalBackend, run_local
@@ -169,3 +171,46 @@ RECORDS = [{"key": "a", "value": 1}]
 def test_an_executor_that_no_actor_could_be_sent_is_refused_as_on_ray(run: Any) -> None:
     with pytest.raises(ConfigError, match=r"reducer: .*_Locked cannot be sent to the actors: .*keep what it holds pic"):
         run()
+
+
+ROWS = [{"word": word} for word in "abbccc"]
+
+
+def counting(**sections: Any) -> Job:
+    return Job(**{"input": ROWS, "key": "word", "reducer": "count", **sections})
+
+
+def test_few_rows_in_memory_are_processed_without_ray_and_the_report_says_so() -> None:
+    result = counting().run()
+    assert sorted(result.table().to_pylist(), key=itemgetter("word")) == [
+        {"word": word, "count": count} for word, count in (("a", 1), ("b", 2), ("c", 3))
+    ]
+    assert result.report.backend == "local"
+    assert "in this process, without Ray" in str(result)
+    flow = Flow()
+    flow.read(ROWS).key_by("word").reduce("count")
+    assert flow.run().report.backend == "local"
+
+
+BIG = pa.table({"word": ["a"] * 10_001})
+SAYS_HOW: dict[str, dict[str, Any]] = {
+    "rows": {"input": BIG},
+    "file": {"input": {"format": "csv", "path": "words.csv"}},
+    "address": {"ray": {"address": "127.0.0.1:1"}},
+    "checkpoints": {"checkpoint": {"every": 1, "path": "checkpoints"}},
+    "epochs": {"epoch_log": "log"},
+    "balance": {"balance": {"strategy": "halving"}},
+    "grouping": {"grouping": "shuffle"},
+    "publish": {"output": {"path": "out", "publish": {"every": 1, "mode": "table"}}},
+}
+
+
+@pytest.mark.parametrize("sections", SAYS_HOW.values(), ids=SAYS_HOW)
+def test_whatever_says_how_processes_behave_needs_ray(sections: dict[str, Any]) -> None:
+    assert not runs_here(counting(**sections).spec)
+
+
+def test_the_environment_says_where_small_jobs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runs_here(counting().spec)
+    monkeypatch.setenv("DPA_BACKEND", "ray")
+    assert not runs_here(counting().spec)
