@@ -35,18 +35,19 @@ def render_page(results: Mapping[str, Result], findings: Findings, ages: Ages) -
         )
     parts = [
         "# Results",
-        f"Made from the files in [experiments/results](../experiments/results) by `{COMMAND}`. A result names the "
-        "commit that was measured, its seed, configuration and machine, and the command that measures it again; its "
-        "*table* has every figure and every target. Times are compared within one run only.",
-        f"How much of the measured code has changed since is given as of commit {ages.commit[:12]}, when this page was "
-        f"made. Above {MAX_CHANGED:.0%} a result is measured again, or says why not yet. "
-        "`python -m experiments.all --list` shows how it is now, and without `--list` measures again.",
+        f"`{COMMAND}` makes this page from the files in [experiments/results](../experiments/results). Each result "
+        "names the measured commit, its seed, configuration and machine, and the command that repeats it. Its *table* "
+        "has every figure and target. Compare times only within one run.",
+        f"The share of the measured code that has changed since is as of commit {ages.commit[:12]}. Above "
+        f"{MAX_CHANGED:.0%} a result is repeated, or says why not yet. "
+        + (f"*Not measured again yet*, without a reason, means: {findings.next_run} " if findings.next_run else "")
+        + "`python -m experiments.all --list` shows the shares of today; without `--list` it measures again.",
         f"{_counted(results.values())} The targets that are missed:",
         _all_missed(results, found),
     ]
     for question in findings.questions:
         parts += [f"## {question.title}", *([question.about] if question.about else [])]
-        parts += [_section(finding, results[finding.result], ages) for finding in question.findings]
+        parts += [_section(finding, results[finding.result], ages, findings.next_run) for finding in question.findings]
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,7 +91,7 @@ def _all_missed(results: Mapping[str, Result], findings: Iterable[Finding]) -> s
     return markdown_table(("result", "target", "wanted", "reached"), rows)
 
 
-def _section(finding: Finding, result: Result, ages: Ages) -> str:
+def _section(finding: Finding, result: Result, ages: Ages, next_run: str) -> str:
     missed = {target.name for target in result.missed}
     if missed != set(finding.missed):
         raise ValueError(
@@ -104,10 +105,16 @@ def _section(finding: Finding, result: Result, ages: Ages) -> str:
         _targets_met(result),
         f"[Table]({files}.md), [data]({files}.json).",
         _origin(result, ages.results[result.name]),
-        f"**Not measured again yet:** {finding.stale}" if finding.stale else "",
+        _waits(finding.stale, next_run),
     ]
     parts.append(picture + " ".join(filter(None, shown)))
     return "\n\n".join(parts)
+
+
+def _waits(stale: str, next_run: str) -> str:
+    if not stale:
+        return ""
+    return "**Not measured again yet.**" if stale == next_run else f"**Not measured again yet:** {stale}"
 
 
 def _targets_met(result: Result) -> str:
@@ -125,11 +132,11 @@ def _origin(result: Result, age: Age | None) -> str:
         commit, since = f"{stamp['commit'][:12]}, which is not in this history", ""
     else:
         commit = f"{stamp['commit'][:12]} of {age.date}"
-        since = f"Since then {age.commits} commits, and {age.share:.0%} of the measured code. "
+        since = f"Since then {age.commits} commits have changed {age.share:.0%} of the measured code. "
     return (
         f"Commit {commit}, seed {stamp['seed']}, configuration `{json.dumps(stamp['configuration'])}`, "
         f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}. "
-        f"{since}Again: `{stamp['command']}`."
+        f"{since}To repeat: `{stamp['command']}`."
     )
 
 

@@ -60,12 +60,12 @@ def test_a_section_names_commit_seed_configuration_machine_and_command() -> None
         "4.0 GiB, Linux",
     ):
         assert part in origin
-    assert origin.endswith("Again: `python -m experiments.speed`.")
+    assert origin.endswith("To repeat: `python -m experiments.speed`.")
 
 
 def test_a_section_has_the_age_of_the_result_when_the_page_was_made_and_why_a_stale_one_is_kept() -> None:
-    assert "as of commit fedcba987654, when this page was made" in page()
-    assert "Since then 12 commits, and 30% of the measured code." in page()
+    assert "as of commit fedcba987654." in page()
+    assert "Since then 12 commits have changed 30% of the measured code." in page()
     assert "Not measured again yet" not in page()
     assert "**Not measured again yet:** it takes a day" in page(finding=replace(FINDING, stale="it takes a day"))
 
