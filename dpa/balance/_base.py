@@ -49,7 +49,7 @@ class BalanceOptions(ABC):
     strategy: str
     """When and how load moves between reducers."""
     initial_tokens: Annotated[int, Ge(1)]
-    """Tokens that each reducer starts with; `halving` needs a power of two."""
+    """Tokens of each reducer at the start; `halving` needs a power of two."""
     token_format: str = PAPER_TOKEN_FORMAT
     """How a token is named before it is hashed; must contain `{node}` and `{token}`."""
     hash_seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
@@ -106,10 +106,10 @@ class TriggeredOptions(BalanceOptions):
     """How often a strategy that redistributes judges whether a reducer is overloaded, and what never is."""
 
     min_delay: Annotated[float, Ge(0)] = 0.25
-    """Seconds of work below which no queue counts as overloaded; of `halving` and `doubling` with the triggers
+    """Seconds of work below which no queue counts as overloaded; with `halving` and `doubling` only for the triggers
     `queueing_delay` and `both`."""
     check_seconds: Annotated[float, Ge(0)] = 0.5
-    """Least seconds between two evaluations of the trigger, with `halving` and `doubling` also before the first; 0: at
+    """Least seconds between two evaluations of the trigger, and with `halving` and `doubling` before the first; 0: at
     every report, as in the paper's code."""
 
 

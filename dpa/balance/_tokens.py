@@ -165,26 +165,26 @@ class TokenOptions(TriggeredOptions):
     """What the paper's two methods have in common."""
 
     trigger: Literal["queue_length", "queueing_delay", "both"] = "queue_length"
-    """What makes a reducer overloaded: its queue in records, in seconds of work, or both, each of which must then
-    exceed those of others."""
+    """What makes a reducer overloaded: its queue in records, in seconds of work, or both; each must then exceed the
+    other reducers'."""
     min_queue: Annotated[int, Ge(0)] = 1_000
-    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (the paper: 1).
-    Lower it where a record takes long."""
+    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (in the paper 1).
+    Lower it if a record takes long."""
     tau: Annotated[float, Ge(0)] = 0.2
     """Act when the greatest load exceeds the second greatest by more than this share (equation 1 of the paper)."""
     max_rounds: Annotated[int, Ge(0)] = 4
-    """Redistributions that one reducer's load may cause; a refused one counts too."""
+    """Redistributions that one reducer's load may cause, including refused ones."""
     report_every: Annotated[int, Ge(1)] = 20_000
     """Dequeued records between two reports of a reducer's queue."""
     report_seconds: Annotated[float, Gt(0)] | None = 0.5
-    """Seconds after a report at which the next one is due while records are queued; null: time causes none."""
+    """Seconds after which the next report is due while records are queued; null: no report is due by time."""
     report_when_idle: bool = True
-    """Whether a queue that runs empty is reported; not in the paper's runs, where an old report stays."""
+    """Whether to report a queue that runs empty. The paper's runs do not: an old report stays."""
     act_on_old_reports: bool = False
     """Whether to act on a queue that was measured under an older table, as the paper's code does."""
     forwarding: Literal["eager", "lazy"] = "eager"
-    """When queued records that moved are forwarded: as soon as the table comes, or when they reach the head of the
-    queue, as in the paper; `adaptive` is always eager."""
+    """When to forward queued records that moved: as soon as the table comes, or when they reach the head of the queue,
+    as in the paper; `adaptive` is always eager."""
 
     @abstractmethod
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:

@@ -66,16 +66,16 @@ class ElasticOptions:
     max_tasks: Annotated[int, Ge(1), Le(MOST_TASKS)] = 8
     """Most tasks."""
     busy: Annotated[float, Gt(0), Le(1)] = 0.9
-    """Start tasks where the offered load would keep the present ones busy for more than this share of their time; as
-    many as bring that share half-way between this and `idle`."""
+    """Start tasks if the offered load would keep the present ones busy for more than this share of their time; as many
+    as bring the share half-way between this and `idle`."""
     idle: Annotated[float, Ge(0), Le(1)] = 0.6
-    """End tasks where the offered load keeps them busy for less than this share, down to the same number."""
+    """End tasks if the offered load keeps them busy for less than this share, down to the same number."""
     backlog_seconds: Annotated[float, Gt(0)] = 20.0
-    """Seconds within which waiting records are to be worked off, beside the load that is offered meanwhile."""
+    """Seconds in which tasks should work off waiting records, beside the load that is offered meanwhile."""
     seconds: Annotated[float, Gt(0)] = 2.0
-    """Seconds for which tasks must be too few before more are started. A change costs as much as if all tasks idled for
-    ten times as long, or for ten times what a start takes: as long must those that are too many have idled, all
-    together, before any are ended."""
+    """Seconds for which tasks must be too few before more are started. A change counts as if all tasks idled for ten
+    times as long, or for ten times what a start takes. Superfluous tasks must have idled that long, all together,
+    before any are ended."""
 
     def __post_init__(self) -> None:
         if self.min_tasks > self.max_tasks:

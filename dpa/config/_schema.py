@@ -41,9 +41,9 @@ class NodeConfig(Section):
     """A node of the cluster, where what Ray says of it is not enough."""
 
     processors: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Processors for tasks; a node twice as fast has twice as many; null: as many as Ray knows."""
+    """Processors for tasks; a node twice as fast counts twice as many; null: as many as Ray knows."""
     reserved: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Processors of these that others use."""
+    """Processors of these that other programs use."""
     megabytes_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Bandwidth in each direction; null: no limit."""
 
@@ -54,21 +54,21 @@ class PlacementConfig(Section):
     allocator: Annotated[str, OneOf(ALLOCATORS)] = "top_down_search"
     """The algorithm that chooses the nodes."""
     profile: str | None = None
-    """`report.json` of an earlier run, from which the costs of stages and their traffic are taken; a relative path
-    starts at the job file. Null, and no `costs`: user code is measured on a sample of the input."""
+    """`report.json` of an earlier run, with the costs of stages and their traffic; a relative path starts at the job
+    file. Null, and no `costs`: user code is measured on a sample of the input."""
     costs: dict[str, Amount] = {}
-    """Declared cost of all tasks of each stage, in any unit."""
+    """Declared cost of each stage, all its tasks together, in any unit."""
     traffic: dict[str, dict[str, Amount]] = {}
-    """Declared megabytes from each stage to each that follows, while `costs` processor seconds are spent."""
+    """Declared megabytes from each stage to each later one, while `costs` processor seconds are spent."""
     nodes: dict[str, NodeConfig] = {}
-    """The nodes to use, by their names in Ray; empty: all."""
+    """Nodes to use, by their names in Ray; empty: all."""
     tolerance: float = Field(default=1.2, gt=1, le=100)
-    """Load that a node may have, in units of its even share. Where tasks are too coarse for it, the most even packing
-    counts instead."""
+    """Most load of a node, in units of its even share. If tasks are too coarse for that, the most even packing counts
+    instead."""
     divide: bool = True
-    """Whether each task counts with the cost that the profile has of it; false: all tasks of a stage count as alike."""
+    """Whether each task counts with its own cost in the profile; false: all tasks of a stage count the same."""
     online: Annotated[OnlineOptions, Plain(OnlineOptions)] | None = None
-    """How tasks move to other nodes while the job runs; null: they stay where they were placed."""
+    """How tasks move to other nodes while the job runs; null: they stay."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> PlacementConfig:
@@ -98,19 +98,19 @@ class SparkConfig(Section):
     conf: dict[str, SparkText] = {}
     """Further Spark configuration."""
     stage_dir: str | None = None
-    """Directory in which inputs are staged, text of any size too; on a cluster one that all machines share; null: the
-    machine's temporary one."""
+    """Directory in which inputs are staged, also text of any size; on a cluster it must be shared; null: the machine's
+    temporary directory."""
 
 
 class RayConfig(Section):
     """The Ray cluster."""
 
     address: str | None = None
-    """Address of a running cluster: `auto`, `host:port` or `ray://host:port`; null: the job starts a Ray of its own."""
+    """Address of a running cluster: `auto`, `host:port` or `ray://host:port`; null: the job starts its own Ray."""
     runtime_env: dict[str, Any] = {}
-    """Ray's runtime environment for the actors, with an address only."""
+    """Ray's runtime environment for the actors; only with an address."""
     object_store_mb: int = Field(default=1024, ge=80)
-    """Size in MiB of the object store of a Ray that the job starts."""
+    """MiB of the object store, if the job starts its own Ray."""
 
 
 class _AnyJob(Section):
@@ -119,58 +119,57 @@ class _AnyJob(Section):
     name: JobName = "job"
     """Name in reports and on screen: letters, digits, `_`, `.` and `-`."""
     seed: int = 0
-    """Seed of everything random: samples, generated inputs."""
+    """Seed of samples, generated inputs and everything else that is random."""
     python_path: list[str] = []
-    """Further directories in which executors are looked up, relative to the job file's."""
+    """More directories in which executors are looked up, relative to the job file's."""
     limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
-    """Bounds on memory, and on what a task does at a time."""
+    """Bounds on memory, and on how much a task does at a time."""
     placement: PlacementConfig | None = None
     """Which node runs which task; null: Ray spreads them."""
     recovery: Annotated[RecoveryOptions, Plain(RecoveryOptions)] = RecoveryOptions()
-    """What becomes of the job when one of its processes dies."""
+    """What to do when a process of the job dies."""
     checkpoint: Annotated[CheckpointOptions, Plain(CheckpointOptions)] | None = None
-    """What the job is begun again with when one of its processes dies; null: with the start of the input."""
+    """Where the job restarts from when a process dies; null: from the start of the input."""
     epoch_log: str | None = None
-    """Directory, or `s3://BUCKET/PREFIX`, in which each run has a log with a row for each epoch, and with what is
-    needed to verify epochs later; null: none."""
+    """Directory, or `s3://BUCKET/PREFIX`, in which each run logs its epochs, so that they can be verified later; null:
+    none."""
     until: Annotated[Until, Plain(Until)] = Until()
-    """When inputs that are open are closed, and so the job ends; by default when they say so themselves, or at
-    Ctrl-C."""
+    """When to close unbounded inputs and end the job; by default when they end themselves, or at Ctrl-C."""
     on_error: OnError = "fail"
-    """What becomes of a record on which user code raises, or which cannot be read: it fails the job, becomes a dead
-    letter, or is skipped. Steps may say otherwise."""
+    """What to do with a record on which user code raises, or which cannot be read: fail the job, make it a dead letter,
+    or skip it. A step may override this."""
     max_errors: MaxErrors | None = None
-    """How many such records the job bears, or, as `0.1%`, which share of the rows of its input; null: any number."""
+    """How many such records to accept, or, as `0.1%`, which share of the input's rows; null: any number."""
     dead_letters: Output | None = None
-    """Where dead letters are written, as a table; a text is the path."""
+    """Where dead letters are written, as a table; a string is the path."""
     spark: SparkConfig = SparkConfig()
     """The Spark session."""
     ray: RayConfig = RayConfig()
     """The Ray cluster that runs the tasks."""
     stages: dict[StepName, StepConfig] = {}
-    """A graph of steps, in place of one mapper and one reducer."""
+    """A graph of steps, instead of one mapper and one reducer."""
 
 
 class _MapReduce(Section):
     """The keys of a job of one mapper and one reducer, beside those that a step has too."""
 
     input: InputConfig | None = None
-    """Where the records come from; only a job built in Python with a table of its own may leave it out."""
+    """Where the records come from; required without `stages`, unless a job in Python passes a table."""
     mapper: Executor | None = None
-    """Makes (key, value) pairs of records; null: `key` and `value` name input columns."""
+    """Makes (key, value) pairs from records; null: `key` and `value` name input columns."""
     reducer: Reducing | None = None
-    """Folds the values of a key; only a job built in Python may leave it out."""
+    """Folds the values of a key; required without `stages`, except in a job built in Python."""
     key: KeyColumns = "key"
-    """Name of the key column in the input (without a mapper), in what a batch mapper returns, and in the result; a
-    list: the columns that together are the key; null: all records have one key."""
+    """Key column of the result; without a mapper also of the input, with a batch mapper also of its batches. A list:
+    these columns together are the key; null: all records have one key."""
     parallelism: ParallelismConfig = ParallelismConfig()
     """How many tasks map and reduce."""
     grouping: Grouping = RingOptions()
     """How mappers choose the reducer of a record."""
     balance: Balance = AdaptiveOptions()
-    """When keys are redistributed, and how; `none` beside any other grouping than `ring`."""
+    """When and how keys are redistributed; `none` with any grouping but `ring`."""
     output: Outputs = Field(default=[OutputConfig()], json_schema_extra={"default": {"path": None}})
-    """Where the result goes; a text is the path. A list: each of these gets it."""
+    """Where the result goes; a string is the path, a list several places."""
 
 
 class JobConfig(StageConfig, _MapReduce, _AnyJob):

@@ -27,42 +27,40 @@ class PublishConfig(Section):
     """Results at the end of every epoch, while the job runs, and the rest at its end. A text is the `mode`."""
 
     mode: Publishes
-    """`final`: rows that stay as they are, added to those before: those of closed windows, and of a `process`, `map`,
-    `flat_map` or `filter`. `changes`: rows of keys whose result has changed since the epoch before, with the columns
-    `change`, `insert` or `update`, and `epoch`. `table`: the whole result so far, in place of the one before."""
+    """`final`: add rows that will not change: those of closed windows, and of a `process`, `map`, `flat_map` or
+    `filter`. `changes`: add the rows of keys whose result has changed since the epoch before, with the columns `change`
+    (`insert` or `update`) and `epoch`. `table`: replace the whole result so far."""
     every: Annotated[Duration, Gt(0)] = 1.0
-    """Seconds from one epoch to the cut for the next, or a text as `500ms` or `2m`; more where sources had to wait, or
-    the sink takes, for longer. With `checkpoint`, `final` and `changes` are published with each checkpoint instead."""
+    """Seconds from one epoch to the cut for the next; longer if the sink, or the wait of sources, takes longer. With
+    `checkpoint`, `final` and `changes` are published with each checkpoint instead."""
 
 
 class OutputConfig(Section):
     """Where results go. Written aside and put in place when complete; never half a result."""
 
     path: str | None = None
-    """Directory for files, of each reducer one, or `s3://BUCKET/PREFIX`; of a Delta table its directory or URI, of an
-    Iceberg table `CATALOG.NAMESPACE.TABLE`; a topic of Kafka. Null: the result stays in memory, for `Result.table()`,
-    and the command prints its first rows."""
+    """Directory or `s3://BUCKET/PREFIX` for files, at least one for each reducer; a Delta table's directory or URI; an
+    Iceberg table `CATALOG.NAMESPACE.TABLE`; a Kafka topic. Null: the result stays in memory, for `Result.table()`, and
+    the command prints its first rows."""
     format: Annotated[str, OneOf(FORMATS)] = "parquet"
-    """What is written there; if it is not given, what the path's ending says, such as `.csv` or `.jsonl.gz`."""
+    """What is written; by default what the path's ending says, such as `.csv` or `.jsonl.gz`, else Parquet."""
     partition_by: Columns = []
-    """Of files: columns whose values become names of directories, as `country=DE`, in place of columns in the files. A
-    text is one."""
+    """For files: columns that become directories, such as `country=DE`, and are left out of the files."""
     single_file: bool = False
-    """Of files: whether one file has the rows of all tasks, which the process that commits the result writes alone."""
+    """For files: whether the process that commits the result writes one file with the rows of all tasks."""
     compression: Annotated[str, OneOf(("snappy", *COMPRESSED, "none"))] | None = None
-    """Of files; null: `snappy` for Parquet, and for text what the path's ending says, such as `.csv.gz`, else none."""
+    """For files; null: `snappy` for Parquet; for text what the path's ending says, such as `.csv.gz`, else none."""
     mode: Literal["error", "overwrite", "append"] = "error"
-    """What to do if something is there; `overwrite` replaces the result of an earlier job, and nothing else, or all
-    rows of a table; `append` adds to those of a table, or of a topic."""
+    """What to do if something exists there. `overwrite` replaces all rows of a table, or an earlier job's result, and
+    no other files; `append` adds to a table or topic."""
     use: str | None = None
-    """In place of `path`: `package.module:Name` of a `dpa.Sink` that takes the rows, or the name under which an
-    installed package registers one; with `publish` also a function of the rows and the epoch, which is called in the
-    process that runs the job."""
+    """Instead of `path`: `package.module:Name` of a `dpa.Sink`, or the name under which an installed package registers
+    one; with `publish` also a function of the rows and the epoch, called in the process that runs the job."""
     args: dict[str, Any] = {}
-    """Keyword arguments of the sink that `use` names; for a Delta table options of its storage, for an Iceberg table
-    properties of its catalog; for Kafka settings of librdkafka, such as `bootstrap.servers`."""
+    """Keyword arguments of the sink in `use`; storage options of a Delta table; catalog properties of an Iceberg table;
+    librdkafka settings for Kafka, such as `bootstrap.servers`."""
     publish: Annotated[PublishConfig, text_for("mode", PublishConfig)] | None = None
-    """Publish while the job runs; null: once, at its end."""
+    """Publish while the job runs; null: once, at the end."""
 
     @property
     def is_memory(self) -> bool:
@@ -127,18 +125,18 @@ class ReferenceConfig(Section):
     """What Spark computes on the same input, to check the result against."""
 
     sql: str | None = None
-    """Query over the view `input`, or with `stages` over a view for each step that reads; its columns must be named as
-    the result's. `auto`: the query that the steps themselves say, where none of them calls Python."""
+    """Query over the view `input`, or with `stages` over a view for each step that reads, with the result's column
+    names. `auto`: dpa writes the query from the steps, if none of them calls Python."""
     function: str | None = None
-    """`module:name` of a function from DataFrame to DataFrame, instead of `sql`; several inputs are keyword
-    arguments."""
+    """Instead of `sql`: `module:name` of a function from DataFrame to DataFrame; several inputs are keyword arguments.
+    """
     tolerance: float = Field(default=0.0, ge=0)
-    """Greatest relative difference of numbers that count as equal; 0: exact, but with `sql: auto` 1e-9 for
-    floating-point numbers."""
+    """Relative difference up to which numbers are equal; 0: exact, but with `sql: auto` 1e-9 for floating-point
+    numbers."""
     baseline: bool = True
     """Whether to compute the skew S of Spark's hash partitioning on the same records."""
     at_end: bool = True
-    """Whether it is computed when the job ends; with `epoch_log`, `python -m dpa.verify` computes it for some epochs at
+    """Whether to compute it when the job ends. With `epoch_log`, `python -m dpa.verify` computes it for some epochs at
     any time."""
 
     @property

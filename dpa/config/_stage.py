@@ -82,12 +82,11 @@ class ReducerConfig(Section):
     """What a job of one mapper and one reducer makes of the values of a key."""
 
     use: str | None = None
-    """`module:Name` of a class or function, or the name of a ready-made reducer, such as `count`; null: `agg` is
-    given."""
+    """`module:Name` of a class or function, or the name of a ready-made reducer, such as `count`; null: see `agg`."""
     args: dict[str, Any] = {}
     """Keyword arguments of the class."""
     agg: Aggregates | None = None
-    """In place of `use`: [aggregates](flows.md#aggregates) as SQL texts, by the names of the result columns."""
+    """Instead of `use`: [aggregates](flows.md#aggregates) in SQL, by the names of the result columns."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ReducerConfig:
@@ -139,9 +138,9 @@ class AggregationConfig(Section):
     published. States of one key that several tasks have are folded then (consistent grouping paper, section V-C)."""
 
     seconds: float = Field(gt=0)
-    """Seconds from partial results to the cut for the next; more where sources had to wait for longer."""
+    """Seconds from one partial result to the cut for the next; longer if sources had to wait."""
     path: str | None = None
-    """Directory for the partial results, relative to the working directory; null: states are folded, and nothing is
+    """Directory for partial results, relative to the working directory; null: states are folded, and nothing is
     published."""
 
 
@@ -157,22 +156,22 @@ class StageConfig(Section):
     sample: SampleConfig | None = None
     """Work on a sample of the input; null: on all of it."""
     value: Columns | None = None
-    """Without a mapper, the columns that are the value, of a join those of the left side; `[]`: none; null: all but the
+    """Without a mapper: the columns that are the value, in a join those of the left side; `[]`: none; null: all but the
     key."""
     schema_: Schema | None = Field(default=None, alias="schema")
-    """Columns of the result, or of a step's rows, with their Arrow types: rows are checked against them, and an empty
-    result has them. Key columns may be left out; null: those that the rows show."""
+    """Columns of the result, or of a step's rows, with Arrow types. Rows are checked, and an empty result has these
+    columns; key columns may be left out. Null: whatever the rows show."""
     combiner: Combiner = "auto"
-    """Whether senders fold equal keys of a batch before they send it, as those of a `top_k` always do; needs a reducer
-    that can merge. `auto`: reducers of columns with `partials`, such as `count`, as long as that leaves less than half
-    of the records."""
+    """Whether senders fold equal keys of a batch before they send it; a `top_k` always does. Needs a reducer that can
+    merge. `auto`: for reducers of columns with `partials`, such as `count`, while that leaves less than half of the
+    records."""
     consistency: Consistency = "merge"
-    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
+    """What to do with the state of a key that moves: leave it and merge in the end, or migrate it with the key."""
     elastic: Annotated[ElasticOptions, Plain(ElasticOptions)] | None = None
-    """Let the number of tasks follow the load; null: it stays."""
+    """Let the number of tasks follow the load; null: it is fixed."""
     aggregation: AggregationConfig | None = None
-    """Partial results of a `reduce`, `agg` or `top_k` while the job runs; null: there are none."""
+    """Partial results of a `reduce`, `agg` or `top_k` while the job runs; null: none."""
     testing: Annotated[SlowTasks, Plain(SlowTasks)] = SlowTasks()
     """Tasks that are slow on purpose."""
     reference: Annotated[ReferenceConfig, text_for("sql", ReferenceConfig)] | None = None
-    """What the result is checked against; a text is the `sql`; null: it is not checked."""
+    """What the result is checked against; a string is the `sql`; null: not checked."""

@@ -104,12 +104,13 @@ class WatchConfig(Section):
     """Reading of files that appear while the job runs."""
 
     columns: Schema | None = None
-    """Those of the files, with Arrow types; null: those of the first file, which must be there, all texts in CSV."""
+    """Columns of the files, with Arrow types; null: those of the first file, which must exist; all strings in CSV."""
 
     every: Annotated[Duration, Gt(0)] = 1.0
-    """Seconds from one look to the next, or a text as `500ms`."""
+    """Seconds between two looks at the directory."""
     settle: Duration = 1.0
-    """Seconds without a change after which a file of lines is complete; those that are renamed into place need none."""
+    """Seconds without a change after which a file of lines is complete; 0 is safe for files that are renamed into
+    place."""
 
 
 class FeedSection(Section, ABC):
@@ -129,22 +130,21 @@ class KafkaConfig(FeedSection):
     """Topics of Kafka, which source tasks read."""
 
     servers: str
-    """Some of the brokers, as `host:port,host:port`."""
+    """Some brokers, as `host:port,host:port`."""
     topic: str | list[str]
-    """Topics, which must be there."""
+    """Topics, which must exist."""
     key: Literal["bytes", "string"] = "bytes"
-    """What the column `key` has."""
+    """Type of the column `key`."""
     value: Literal["bytes", "string", "json"] = "bytes"
-    """What the column `value` has; `json`: the fields of JSON objects are columns."""
+    """Type of the column `value`; `json`: the fields of JSON objects become columns."""
     columns: Schema | None = None
-    """Those fields, with Arrow types."""
+    """With `value: json`: the fields to read, with Arrow types."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where partitions begin; those that are added while the job runs begin at their beginning."""
+    """Where to begin in each partition; in partitions added while the job runs always at the first record."""
     every: Annotated[Duration, Gt(0)] = 0.1
-    """Seconds from one look to the next where nothing has come, or a text as `500ms`."""
+    """Seconds between two polls if nothing has come."""
     patience: Annotated[Duration, Gt(0)] | None = None
-    """Seconds for which a running job waits for brokers that do not answer, or a text as `1h`; null: `limits.patience`.
-    """
+    """Seconds to wait for brokers that do not answer while the job runs; null: `limits.patience`."""
     options: dict[str, SparkText] = {}
     """Settings of librdkafka, such as `security.protocol`."""
 
@@ -177,11 +177,11 @@ class StreamConfig(Section):
     """A stream that Spark reads, as a query of Structured Streaming."""
 
     source: str
-    """A source that Spark has: `rate`, `socket`, a format of files, or one of a package of its own."""
+    """A source of Spark: `rate`, `socket`, a format of files, or one from a package."""
     columns: str | None = None
-    """Columns of sources that need them, such as files, as Spark writes them: `page STRING, seconds BIGINT`."""
+    """Columns, for sources that need them such as files, in Spark's notation: `page STRING, seconds BIGINT`."""
     every: Duration = 1.0
-    """Seconds from one micro-batch to the next, or a text as `500ms`; 0: as soon as the last is done."""
+    """Seconds between two micro-batches; 0: as soon as the last is done."""
 
 
 class InputConfig(Section):
@@ -189,60 +189,60 @@ class InputConfig(Section):
     staged."""
 
     format: Annotated[str, OneOf((*FORMATS,))] | None = None
-    """Null: that of the files' ending, such as `.csv` or `.json.gz`. Files; a query over `views`; a database; a catalog
-    table; records in the job file; rows made by a generator, or read by a class of yours (`feed`); topics of Kafka; a
-    stream of Spark's; `given`: the table that a flow in Python holds."""
+    """Files; `sql`: a query over `views`; `jdbc`: a database; `table`: a catalog table; `records` in the job file; rows
+    that a generator makes (`generated`) or your class reads (`feed`); Kafka topics; a Spark `stream`; `given`: a table
+    from Python. Null: what the ending says, such as `.csv` or `.json.gz`."""
     path: str | list[str] | None = None
-    """Files, directories or globs; the formats of files need it."""
+    """Files, directories or globs; required for formats of files."""
     glob: str | None = None
     """Only files whose name matches, such as `*.py`."""
     recursive: bool = False
     """Whether to descend into sub-directories."""
     exclude: list[str] = []
-    """With `recursive`: names of sub-directories to leave out, such as `site-packages`; `*`, `?` and `[...]` match."""
+    """With `recursive`: names of sub-directories to skip, such as `site-packages`; `*`, `?` and `[...]` match."""
     allow_missing_columns: bool = False
-    """Whether some files may lack columns that others have; they are null there. For CSV with `in_place` only."""
+    """Whether files may lack columns that other files have; these are null. For CSV only with `in_place`."""
     in_place: bool = False
-    """Whether tasks read CSV or JSON lines themselves, by polars, without Spark; Parquet and Arrow they do anyway."""
+    """Whether tasks read CSV or JSON lines with polars, without Spark. They always read Parquet and Arrow so."""
     columns: Schema | None = None
-    """With `in_place`: those of CSV or JSON lines to read, with Arrow types; null: all, of types that hold all their
+    """With `in_place`: the columns of CSV or JSON lines to read, with Arrow types; null: all, with types that hold all
     values."""
     watch: WatchConfig | None = None
-    """With one directory, or prefix of object storage, as `path`: files that appear there are read too, without Spark,
-    until `until` says so; null: those that are there when the job begins."""
+    """With one directory, or prefix of object storage, as `path`: also read files that appear there, without Spark, up
+    to `until`; null: read the files that exist when the job begins."""
     options: dict[str, SparkText] = {}
     """Options of Spark's reader, such as `header: true` for CSV; for `jdbc`: `url`, `dbtable`, `driver` ..."""
     query: str | None = None
-    """The query of `format: sql`."""
+    """Query of `format: sql`."""
     views: dict[str, ViewConfig] = {}
     """The tables that `query` names."""
     table: str | None = None
-    """The table of `format: table`."""
+    """Table of `format: table`."""
     records: list[Any] | None = None
-    """The records of `format: records`: scalars become the column `value`, mappings become rows."""
+    """Records of `format: records`: scalars become the column `value`, mappings become rows."""
     select: list[str] = []
     """Spark SQL expressions to keep, such as `lower(word) AS word`; empty: all columns."""
     where: str | None = None
-    """Spark SQL predicate of the rows to keep; it is applied before `select`."""
+    """Spark SQL condition for the rows to keep, applied before `select`."""
     use: str | None = None
-    """`package.module:Name` of the generator of `format: generated`, or of the `dpa.Feed` or `dpa.Poller` of
-    `format: feed`; of these also the name under which an installed package registers it."""
+    """`package.module:Name` of the generator of `format: generated`, or of the `dpa.Feed` or `dpa.Poller` of `format:
+    feed`; for a feed also the name under which an installed package registers it."""
     args: dict[str, Any] = {}
     """Keyword arguments of the generator or feed."""
     time: Annotated[TimeOptions, Plain(TimeOptions, short="column")] | None = None
-    """When each row happened, or was read, for windows and timers; a text is the column. Null: rows have no time."""
+    """When each row happened, or was read, for windows and timers; a string is the column. Null: rows have no time."""
     rows: int | None = Field(default=1_000_000, ge=0)
-    """Rows that the generator makes; null: without end, until `until` says so."""
+    """Rows that the generator makes; null: unbounded, up to `until`."""
     seed: int | None = None
     """Seed of the generator; null: the job's."""
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Generated rows a second that all mappers together read; null: as many as they can."""
+    """Generated rows that all mappers together read in a second; null: as many as they can."""
     kafka: KafkaConfig | None = None
-    """The topics of `format: kafka`."""
+    """Topics of `format: kafka`."""
     stream: StreamConfig | None = None
-    """The stream of `format: stream`; `options` are those of its source."""
+    """Stream of `format: stream`; `options` go to its source."""
     padding: int = Field(default=0, ge=0)
-    """Bytes of the column `padding` that each generated row gets; 0: there is no such column."""
+    """Bytes of a column `padding` in each generated row; 0: no such column."""
 
     @model_validator(mode="before")
     @classmethod
@@ -386,9 +386,10 @@ class SampleConfig(Section):
     """Work on a sample instead of the whole input; the reference then sees the same sample."""
 
     fraction: float = Field(gt=0, le=1)
-    """Share of the rows to keep. Without `by` each row is drawn on its own, so their number varies."""
+    """Share of the rows to keep. Without `by`, each row is drawn independently, so their number varies."""
     by: str | None = None
-    """Stratify: keep this share of the rows of each value of the column, null too. Spark shuffles and sorts for it."""
+    """Stratify: keep this share of the rows of each value of the column, including null. Spark shuffles and sorts for
+    it."""
 
 
 _BY_FILE = """basePath compression datetimeRebaseMode encoding ignoreCorruptFiles ignoreMissingFiles lineSep

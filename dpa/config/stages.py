@@ -143,26 +143,25 @@ class JoinConfig(Section):
     """The other side of a join, the right one."""
 
     with_: Names = Field(alias="with")
-    """The step whose rows are the right side, or several."""
+    """The step, or several, whose rows are the right side."""
     how: Annotated[Literal["inner", "left", "right", "full", "semi", "anti"], BeforeValidator(_as_how)] = "inner"
-    """Which rows come without a match; `full` or `outer`: all. `semi` and `anti` keep the rows of the left side that
-    have, or have not, one."""
+    """Which rows are kept without a match; `full` or `outer`: all. `semi` keeps the rows of the left side that have a
+    match, `anti` the others."""
     key_by: KeyColumns | None = None
-    """The key columns of the right side, as many as the step's `key_by` has for the left; null: the same names."""
+    """Key columns of the right side, as many as the step's `key_by` has for the left; null: the same names."""
     value: Columns | None = None
-    """The columns of the right side that the result has; null: all but the key."""
+    """Columns of the right side to keep in the result; null: all but the key."""
     broadcast_mb: float = Field(default=32.0, ge=0)
-    """MiB that a side may have so that every task gets it, and no row is sent to another task for the join; 0: both
-    sides are shuffled."""
+    """Most MiB of a side for a [join without a shuffle](flows.md#joins-without-a-shuffle); 0: always shuffle."""
 
 
 class TopConfig(Section):
     """The first rows in the order of a column."""
 
     k: int = Field(ge=1)
-    """Rows to keep of each key; without `key_by`, of all."""
+    """Rows to keep for each key; without `key_by`, of all rows."""
     by: str
-    """The column to rank by; among equal values the other columns decide."""
+    """Column to rank by; the other columns break ties."""
     descending: bool = True
     """Whether the greatest values come first."""
 
@@ -177,44 +176,42 @@ class _Operation(Section):
     """What a step does to which rows."""
 
     from_: Names | None = Field(default=None, alias="from")
-    """The step whose rows it takes, or several, with columns of the same names and types; all steps but those that read
-    need it."""
+    """The step, or several with the same columns and types, whose rows it takes; required unless the step reads."""
     allow_missing_columns: bool = False
-    """Whether rows of one of several steps may lack columns that those of another have; they are null there."""
+    """With several steps in `from`: whether one may lack columns that another has; these are null."""
     read: InputConfig | None = None
-    """Read an input; the keys are those of the job's `input`."""
+    """Read an input, with the keys of the job's `input`."""
     map: Executor | None = None
-    """Make a row of each row: a function of a record, or one of batches that is marked `batch_mapper`."""
+    """Make a row of each row, by a function of a record or a `batch_mapper`."""
     flat_map: Executor | None = None
     """Make any number of rows of each row, as `map` does."""
     filter: Executor | None = None
-    """Keep the rows for which a function is true; one of batches is marked `batch_filter`. Or a SQL condition such as
-    `cents > 0`."""
+    """Keep the rows for which a SQL condition such as `cents > 0`, a function of a record or a `batch_filter` is true.
+    """
     with_columns: Expressions | None = None
-    """Add columns, or change them: SQL expressions by the names of columns, or a list as `[cents / 100 AS euros]`."""
+    """Add or change columns: SQL expressions by column name, or a list such as `[cents / 100 AS euros]`."""
     select: Expressions | None = None
-    """Make rows of these columns alone; otherwise as `with_columns`."""
+    """Keep only these columns; written as `with_columns`."""
     drop: SomeColumns | None = None
-    """Leave out a column, or several."""
+    """Leave out one or more columns."""
     rename: Annotated[dict[str, str], Field(min_length=1)] | None = None
-    """Give columns other names: the new names by the old ones."""
+    """Rename columns: new names by old ones."""
     explode: SomeColumns | None = None
-    """Make a row of each element of a list column; of several, whose lists are as long as each other."""
+    """Make a row of each element of a list column, or of several whose lists have equal lengths."""
     unnest: SomeColumns | None = None
-    """Make columns of the fields of a struct column, or several."""
+    """Make columns of the fields of one or more struct columns."""
     window: Window | None = None
-    """Put each row into windows of its time, which are a part of every key from there on: sections of the step's own,
-    `size` alone as a text such as `1m`, or `none`, from where rows are in no windows."""
+    """Put each row into windows of its time, which are part of every later key. A string such as `1m` is the `size`;
+    `none` ends windows."""
     key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
-    """What `reduce`, `agg`, `process`, `join` and `top_k` group records by: a column, several, or a function of a
+    """What `reduce`, `agg`, `process`, `join` and `top_k` group records by: one or more columns, or a function of a
     record as `{use: "module:name"}`; null: all records have one key."""
     reduce: Executor | None = None
     """Fold the values of each key by a reducer."""
     agg: Aggregates | None = None
-    """Aggregates of the rows of each key, as SQL texts by the names of the result columns:
-    `{n: "count(*)", total: "sum(euros)"}`."""
+    """Aggregates of each key in SQL, by the names of the result columns: `{n: "count(*)", total: "sum(euros)"}`."""
     process: Executor | None = None
-    """Keep a state for each key and emit rows, by a `dpa.Process`."""
+    """Keep a state for each key and emit rows, with a `dpa.Process`."""
     join: JoinConfig | None = None
     """Join with the rows of another step, by key."""
     top_k: TopConfig | None = None
@@ -225,20 +222,21 @@ class StepConfig(StageConfig, _Operation):
     """A step: what it does to which rows, and how its work is divided and kept even."""
 
     parallelism: Tasks | None = None
-    """Tasks of the step; null: 2 that read, 4 by key, 1 for one key of all records. Changes of rows
-    run in the tasks before them, unless this gives them tasks of their own."""
+    """Tasks of the step; null: 2 to read, 4 by key, 1 if all records have one key. Changes of rows run in the tasks
+    before them, unless this gives them their own."""
     grouping: Grouping | None = None
-    """How senders choose the task of a record; null: `ring`, or `shuffle` where rows have no key."""
+    """How senders choose the task of a record; null: `ring`, or `shuffle` if rows have no key."""
     balance: Balance | None = None
-    """When keys are redistributed, and how; null: `adaptive` if states can be merged or migrate and the grouping is
+    """When and how keys are redistributed; null: `adaptive` if states can be merged or migrate and the grouping is
     `ring`, else `none`."""
     limits: StageLimits | None = None
-    """Bounds on the records that wait for the step; null: the job's. A key that it leaves out has its own default."""
+    """Bounds on the records that wait for the step; null: the job's. A missing key has its default, not the job's
+    value."""
     on_error: OnError | None = None
-    """What becomes of a record on which the step's user code raises, or which it cannot read, as the job's key of this
-    name; null: as there."""
+    """What to do with a record on which the step's user code raises, or which it cannot read; null: as the job's
+    `on_error` says."""
     write: Outputs | None = None
-    """Where its rows are written; a text is the path. A list: each of these gets all rows."""
+    """Where its rows are written; a string is the path, a list several places."""
 
     _words: tuple[str, ...] = ()
 

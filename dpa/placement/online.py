@@ -47,10 +47,10 @@ class OnlineOptions:
     """How a placement follows what is measured while the job runs."""
 
     policy: Literal["improve", "otd", "replan"] = "improve"
-    """Which tasks move: `improve`: those that make the placement better; `otd`: one in each cycle (N-Storm); `replan`:
-    all that the section's `allocator` would put elsewhere."""
+    """`improve`: move the tasks that make the placement better; `otd`: one task in each cycle (N-Storm); `replan`: all
+    tasks that the section's `allocator` would put elsewhere."""
     seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
-    """Seconds from one look to the next (N-Storm's cycle)."""
+    """Seconds between two looks at the placement (N-Storm's cycle)."""
 
 
 @dataclass(frozen=True)

@@ -38,17 +38,18 @@ class JobLimits(FlowControl):
     """Bounds on memory, and on how long a task works before it reads its messages."""
 
     split_records: Annotated[int, Ge(1)] = 1_000_000
-    """Input rows, about, that a mapper is given at a time."""
+    """Input rows that a mapper gets at a time, about."""
     start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
-    """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
+    """Most seconds that a new task may take to start while records flow; after that the stage keeps its present tasks.
+    """
     patience: Annotated[Duration, Gt(0)] | None = None
-    """Seconds for which a running job waits for a place that does not answer, such as its input, its output or its
-    checkpoints, or a text as `1h`; then it fails. Null: for as long as it takes."""
+    """Seconds for which a running job waits for an input, output or checkpoint storage that does not answer, before it
+    fails. Null: without limit."""
     state_mb: Annotated[int, Ge(1)] | Literal["auto"] | None = None
-    """MiB of memory for the states of each task; those touched longest ago are spilled to local disk. `auto`: half of
-    what Ray may use of its node, divided by the tasks there that keep states. Null: all states are in memory."""
+    """MiB of memory for the states of each task; the least recently used states are spilled to local disk. `auto`: half
+    of what Ray may use of its node, divided by the tasks there that keep states. Null: all states stay in memory."""
     spill_path: str | None = None
-    """Directory on a local disk of each machine, for what is spilled; null: the machine's temporary one."""
+    """Directory on a local disk of each machine for spilled states; null: the machine's temporary directory."""
 
     def room(self, seed: int, auto_mb: int | None = None, dumps: Callable[[Any], bytes] = pickle.dumps) -> Room | None:
         """What a task has for its states; None: as much as they need.
@@ -67,9 +68,9 @@ class SlowTasks:
     """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
 
     slow_factor: list[Annotated[float, Ge(1), FINITE]] = field(default_factory=list)
-    """Factor by which user code takes longer on each task, in their order."""
+    """Factor by which user code takes longer, for each task in order."""
     cpu_contention: list[Annotated[int, Ge(0)]] = field(default_factory=list)
-    """Numbers of the tasks that share one processor with a busy process, each once; Linux only."""
+    """Numbers of the tasks that share one processor with a busy process; Linux only."""
 
     def require_tasks(self, tasks: int) -> None:
         """Check that the section fits a stage of `tasks` tasks.

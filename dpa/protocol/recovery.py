@@ -24,11 +24,10 @@ class RecoveryOptions:
     """How often, and how soon, a job is begun again when one of its processes has died."""
 
     attempts: Annotated[int, Ge(0)] = 3
-    """How often the job is begun again after a death, counted anew behind each checkpoint; 0: the first one fails the
-    job."""
+    """How often the job restarts after a death; each new checkpoint resets the count. 0: the first death fails the job.
+    """
     backoff: Duration = 1.0
-    """Seconds from the first death to the next beginning, or a text as `500ms` or `2m`; each later one has twice those
-    of the one before, until there is a new checkpoint."""
+    """Seconds from the first death to the restart; doubles with each further death until there is a new checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +35,11 @@ class CheckpointOptions:
     """Checkpoints, with the newest of which a job is begun again; without them that is the start of the input."""
 
     path: str
-    """Directory, or `file://` or `s3://` URI, where the job has a directory of its own."""
+    """Directory, or `file://` or `s3://` URI, in which the job makes its own directory."""
     every: Annotated[Duration, Gt(0)] = 10.0
-    """Seconds from one that is written to the next cut of the stream, or a text as `500ms` or `2m`."""
+    """Seconds from a written checkpoint to the next cut of the stream."""
     keep: Annotated[int, Ge(1)] = 3
-    """How many of the newest are kept."""
+    """How many of the newest checkpoints are kept."""
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,11 @@ class Until:
     still processed."""
 
     seconds: Annotated[Duration, Gt(0)] | None = None
-    """Seconds of the stream, or a text as `500ms`, `2m` or `1h`; null: any."""
+    """Seconds of the stream; null: any."""
     records: Annotated[int, Ge(1)] | None = None
-    """Rows read of all inputs together, at least; null: any number. The split in which the last one is is read to its
-    end."""
+    """At least as many rows read from all inputs together, to the end of the last split; null: any number."""
     idle: Annotated[Duration, Gt(0)] | None = None
-    """Seconds in which nothing has come while all that had come was read; null: the job waits however long it takes."""
+    """Seconds in which nothing came and everything was read; null: wait without limit."""
 
 
 class Feed(ABC):

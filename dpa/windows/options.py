@@ -26,20 +26,20 @@ class TimeOptions:
     """What the time of an input's rows is: when they happened, or when they are read."""
 
     column: Annotated[str, MinLen(1)]
-    """The column with the time of each row: a timestamp or a date, one without a zone being UTC; or a number, with
-    `unit`. With `by: processing` the input has no such column: it is added, a timestamp in UTC."""
+    """Column with the time of each row: a timestamp or a date, UTC if it has no zone; or a number, with `unit`. With
+    `by: processing`, dpa adds this column, a timestamp in UTC."""
     by: Literal["event", "processing"] = "event"
-    """What the time is: `event`, when the row happened, as the input says; `processing`, when a task read it, by the
-    clock of its machine. The keys below are of event time."""
+    """`event`: when the row happened, as the input says; `processing`: when a task read it, by the clock of its
+    machine. The keys below are for event time."""
     unit: Unit | None = None
-    """Of a column of numbers: `s`, `ms` or `us` since 1970."""
+    """For a column of numbers: the unit since 1970."""
     out_of_order: Duration | None = None
-    """Seconds by which a row may be behind the latest one before it, or a text as `5s`; later ones are late. Null: 0
-    for an input that is open; of one that ends nobody knows, so windows are open until it does."""
+    """Seconds by which a row may be older than the latest one before it; older rows are late. Null: 0 for unbounded
+    input; bounded input may have any order, and its windows stay open to its end."""
     max_ahead: Duration = 300.0
-    """A time by more than this ahead of the clock does not move event time, as it must be wrong."""
+    """Seconds; a time that is further ahead of the clock must be wrong, and does not move event time."""
     idle: Duration = 10.0
-    """A part of the input that is read to its end, and quiet for this time, holds nobody up."""
+    """Seconds after which a part of the input that is read to its end and quiet no longer holds windows open."""
 
     def __post_init__(self) -> None:
         for of_event in (each for each in fields(self) if each.name not in ("column", "by")):
@@ -58,15 +58,15 @@ class Windows:
     """Windows of event time: of one length, or sessions."""
 
     size: Duration | None = None
-    """Seconds that a window has, or a text as `1m`."""
+    """Length of a window in seconds."""
     every: Duration | None = None
-    """A window begins every so often, and they overlap where this is less than `size`; null: one after the other."""
+    """Seconds between the starts of two windows, which overlap if this is less than `size`; null: `size`."""
     offset: Duration = 0.0
-    """By how much the windows begin later than the hours and days of UTC do; less than `every`."""
+    """Seconds by which windows begin later than the hours and days of UTC; less than `every`."""
     gap: Duration | None = None
-    """Instead of `size`, sessions: records of a key are in one as long as none is further than this from the next."""
+    """Instead of `size`, sessions: most seconds between two neighbouring records of a key in one session."""
     lateness: Duration = 0.0
-    """For how long a window takes late records, once event time has passed its end."""
+    """Seconds for which a window accepts late records after event time has passed its end."""
 
     def __post_init__(self) -> None:
         if (self.size is None) == (self.gap is None):

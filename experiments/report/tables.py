@@ -38,8 +38,11 @@ _HEADINGS = {
 _BESIDE = {"estimate": {"$ref": "#/$defs/Estimate", "description": "how many records there are of the whole input."}}
 """What `--plan --json` says of stages and edges beside the attributes of their classes."""
 
+Row = tuple[str, str, str, str]
+"""A key, its type, its default and its meaning."""
+
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-_WORDS = {"string": "text", "boolean": "true or false", "array": "list", "object": "mapping"}
+_WORDS = {"boolean": "true or false", "array": "list", "object": "mapping"}
 
 
 class Page:
@@ -95,7 +98,7 @@ class Page:
         of = found.get("items") or found.get("additionalProperties") or {}
         of = next(iter(found.get("patternProperties", {}).values()), of)
         if isinstance(of, dict) and of and "anyOf" not in of:
-            items = re.sub(r"^(\[?)(text|integer|number|list|mapping|section)", r"\1\2s", self.type_of(of))
+            items = re.sub(r"^(\[?)(string|integer|number|list|mapping|section)", r"\1\2s", self.type_of(of))
             return f"{word} of {items}"
         bounds = ", ".join(f"{sign} {found[bound]}" for bound, sign in _BOUNDS.items() if bound in found)
         return f"{word} {bounds}".rstrip()
@@ -127,7 +130,8 @@ def job_files() -> str:
     headings = {name: heading for name, heading in named.items() if re.search(f"^##+ {heading}$", text, re.MULTILINE)}
     headings["JobConfig"] = named["JobConfig"]
     page = Page("job-files.md", objects, headings | {name: f"`{name}`" for name in VARIANTS})
-    tables = {name: keys(page, objects[name]) for name in headings if name != "FlowControl"}
+    tables = {name: list(keys(page, objects[name])) for name in headings if name != "FlowControl"}
+    tables["StepConfig"] = _once(tables["StepConfig"], tables["JobConfig"], page.link("JobConfig", "the job"))
     head = ("key", "type", "default", "meaning")
     printed = {name: _table(head, rows) for name, rows in tables.items()}
     return page.printed(printed | {name: _choices(page, of, objects) for name, of in VARIANTS.items()})
@@ -157,7 +161,7 @@ def command() -> str:
     return page.printed({"COMMANDS": _table(("command", "what it does", "example"), rows)})
 
 
-def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str, str, str]]:
+def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[Row]:
     """The keys of a section of a job file, and below each those of a section that has no table.
 
     Raises:
@@ -168,6 +172,12 @@ def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[tuple
         yield f"`{of}{key}`", page.type_of(found), default, _meaning(found, key)
         if inner := page.inside(found):
             yield from keys(page, page.objects[inner], f"{of}{key}.")
+
+
+def _once(rows: list[Row], others: list[Row], link: str) -> list[Row]:
+    """The rows, with one for all that other rows say word for word."""
+    same = ", ".join(row[0] for row in rows if row in others)
+    return [*(row for row in rows if row not in others), (same, "", "", f"As in {link}.")]
 
 
 def _choices(page: Page, variants: Variants, objects: Mapping[str, Any]) -> str:

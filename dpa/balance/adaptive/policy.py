@@ -58,23 +58,23 @@ class AdaptiveOptions(TriggeredOptions):
     initial_tokens: Annotated[int, Ge(1)] = 64
     check_seconds: Annotated[float, Ge(0)] = 0.25
     max_imbalance: Annotated[float, Ge(0)] = 0.1
-    """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
-    Each redistribution of the same keys adds half as much, until much more is known of these keys."""
+    """Act when the greatest load exceeds the mean by more than this share, and by more than chance explains. Each
+    redistribution of the same keys adds half as much, until much more is known of these keys."""
     measure_seconds: Annotated[float, Gt(0)] = 0.25
-    """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second, and longer in
-    a job of more than 32 tasks."""
+    """Seconds between two reports of each reducer's load; in effect a multiple of 0.25 s, and longer in a job of more
+    than 32 tasks."""
     tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance
-    """Excess over the mean in which a plan may leave a reducer, as a share of the mean."""
+    """Excess over the mean that a plan may leave to a reducer, as a share of the mean."""
     horizon: Annotated[float, Ge(0)] = 2.0
-    """Seconds of expected arrivals that a plan counts beside what is queued."""
+    """Seconds of expected arrivals that a plan counts in addition to the queues."""
     min_gain: Annotated[float, Ge(0)] = 0.25
-    """Least seconds by which a plan must let the most loaded reducer end earlier."""
+    """Seconds by which the most loaded reducer must end earlier for a plan to be worth it."""
     max_moved: Annotated[float, Gt(0), Le(1)] = RebalanceOptions.max_moved
-    """Greatest share of the load that one plan may take from its owners; splitting a hot key takes nothing away."""
+    """Greatest share of the load that one plan may move; splitting a hot key counts as moving nothing."""
 
     first_table: Literal["sample", "ring"] = "sample"
     """Where keys are before any load is measured: as planned from a sample of the input, which goes through the job's
-    mappers in the driver, or as the plain ring has them."""
+    mappers in the driver, or as on the plain ring."""
 
     @property
     def rebalance(self) -> RebalanceOptions:

@@ -16,21 +16,21 @@ class FlowControl:
     """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages."""
 
     batch_records: Annotated[int, Ge(1)] = 262_144
-    """Most records in one pushed batch, and in one batch of a batch mapper."""
+    """Most records in one batch that is sent, and in one batch of a batch mapper."""
     in_flight_records: Annotated[int, Ge(1)] = 1_048_576
     """Most records of one sender that are emitted and not yet processed; at least `batch_records`."""
     in_flight_mb: Annotated[int, Ge(1)] = 256
-    """About the most MiB of them."""
+    """Most MiB of these records, about."""
     queue_seconds: Annotated[float, Gt(0), FINITE] | None = 0.5
-    """Seconds of queueing delay to aim at: senders keep as many records in flight to a task as it processes in this
-    time. Null: as many as the bounds allow, of which each task has an even share in a job with checkpoints or results
-    by epoch."""
+    """Queueing delay to aim at, in seconds: senders keep as many records in flight to a task as it processes in this
+    time. Null: as many as the bounds allow; with checkpoints or results by epoch, each task has an even share of them.
+    """
     quantum_records: Annotated[int, Ge(1)] = 262_144
     """Most records that a task processes before it reads its messages."""
     quantum_seconds: Annotated[float, Gt(0)] = 0.1
-    """Most seconds that such a quantum should take: where records are slow, it has fewer."""
+    """Most seconds that such a quantum should take: if records are slow, it has fewer."""
     drain_seconds: Annotated[float, Ge(0), FINITE] = 2.0
-    """Most seconds for which a task that leaves processes its queue before it hands over the rest with its states; with
+    """Most seconds for which a leaving task processes its queue before it hands over the rest with its states; with
     `consistency: migrate` it hands over at once."""
 
     def __post_init__(self) -> None:

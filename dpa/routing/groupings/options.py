@@ -86,7 +86,7 @@ class ListeningOptions(GroupingOptions):
     """For groupings whose senders listen to signals."""
 
     slot_seconds: Annotated[float, Ge(0.01)] = SignalOptions.slot_seconds
-    """Seconds after which a reducer judges its load anew."""
+    """Seconds between two judgements of a reducer's load."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,20 +233,20 @@ class ConsistentOptions(BoundedOptions, ListeningOptions):
     kind: Literal["consistent"] = "consistent"
     """Keys go to virtual workers, virtual workers to reducers by what each requests."""
     virtual_workers: Annotated[int, Ge(1), Le(10_000)] = 100
-    """Virtual workers that each reducer starts with."""
+    """Virtual workers of each reducer at the start."""
     proportional: bool = False
-    """Whether all virtual workers that are due move at once, which needs `utilisation: demand`; else, as in the paper,
-    one a signal."""
+    """Whether all virtual workers that are due move at once, which needs `utilisation: demand`; false: one for each
+    signal, as in the paper."""
     pooled: bool = False
-    """Whether a key that finds its virtual worker full goes to another one of the same reducer, if that has room, which
-    makes fewer copies; else, as in the paper, to one at random."""
+    """Whether a key whose virtual worker is full goes to another one of the same reducer with room, which makes fewer
+    copies; false: to a random one, as in the paper."""
     theta_busy: Annotated[float, Gt(0)] = SignalOptions.theta_busy
     """Without `proportional`: utilisation above which a reducer requests less."""
     theta_idle: Annotated[float, Ge(0)] = SignalOptions.theta_idle
     """Without `proportional`: utilisation below which a reducer requests more; must be below `theta_busy`."""
     utilisation: Utilisation = SignalOptions.utilisation
-    """`queue`: mean queue divided by a fair share of all records that may be in flight, or by `limits.queue_seconds` of
-    records if those are fewer. `busy`: share of the time in user code. `demand`: work that arrived divided by the work
+    """`queue`: mean queue, divided by a fair share of all records that may be in flight, or by `limits.queue_seconds`
+    of records if that is less. `busy`: share of time in user code. `demand`: work that arrived, divided by the work
     that can be done; may exceed 1."""
 
     def __post_init__(self) -> None:
