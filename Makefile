@@ -21,7 +21,7 @@ SAME := experiments report/test_report_html.py report/test_report_plots.py repor
 # A job has many processes: what one of them has compiled the next need not, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-python unit coverage lint lock dist clean
+.PHONY: run test test-python unit coverage lint lock dist docs clean
 .DEFAULT_GOAL := run
 
 run: $(READY)  ## run the main job and show its result
@@ -69,7 +69,7 @@ $(READY): $(INSTALLED)
 	@touch $@
 
 lock:  ## renew requirements.lock (needs uv)
-	uv pip compile --universal --python-version 3.10 --extra test --extra experiments --quiet \
+	uv pip compile --universal --python-version 3.10 --extra test --extra experiments --extra docs --quiet \
 		--no-annotate --no-header --no-emit-index-url setup.cfg -o requirements.lock
 
 dist: $(INSTALLED)  ## build sdist and wheel into dist/, and use the wheel in an empty environment of each Python
@@ -77,6 +77,9 @@ dist: $(INSTALLED)  ## build sdist and wheel into dist/, and use the wheel in an
 	$(BIN)/python -m build --no-isolation > dist.log 2>&1 || { cat dist.log; exit 1; }
 	rm dist.log
 	$(BIN)/python .ci/installed.py
+
+docs: $(INSTALLED)  ## build the site into build/site: the pages, search, and a reference of Python; a warning is an error
+	$(BIN)/sphinx-build --quiet -W --keep-going -c docs/site -d build/doctrees . build/site
 
 clean:  ## remove what was installed and made
 	rm -rf $(VENV) $(VENV)-3.* out build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

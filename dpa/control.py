@@ -1,5 +1,9 @@
 """`python -m dpa.control`: look at running jobs, change their tasks while records flow, and end them
-(docs/changing-tasks.md)."""
+(docs/changing-tasks.md).
+
+Exit status: 0 done, 1 the job refused or has ended, 2 a wrong argument or no cluster, 130 interrupted: the job goes on,
+and does what it was asked for all the same. `attach` ends with the status of the detached job that it has shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`python -m dpa.replay EVENTS...`: repeat the last events of tasks of a failed job, offline (docs/debugging.md)."""
+"""`python -m dpa.replay EVENTS...`: repeat the last events of tasks of a failed job, offline (docs/debugging.md).
+
+Exit status: 0 every machine did again what it had done, 1 one did not, 2 a file cannot be read.
+"""
 
 from __future__ import annotations
 

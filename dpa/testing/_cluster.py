@@ -34,7 +34,7 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """Where jobs reach it, as `host:port`.
+        """The host and port where jobs reach it.
 
         Raises:
             RuntimeError: the block has not begun.

@@ -177,6 +177,11 @@ def test_the_readme_is_short() -> None:
     assert TEXTS["README.md"].count("\n") <= 200
 
 
+def test_the_site_has_a_place_for_every_page() -> None:
+    names = (ROOT / "docs" / "site" / "conf.py").read_text(encoding="utf-8")
+    assert [page.stem for page in (ROOT / "docs").glob("*.md") if f'"{page.stem}"' not in names] == []
+
+
 def test_contributing_names_every_target_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = re.findall(r"^\| `make ([\w-]+)(?: \w+=\S+)?` \|", TEXTS["CONTRIBUTING.md"], re.MULTILINE)
@@ -191,7 +196,7 @@ def test_the_page_on_installing_names_every_extra_of_users_and_its_package() -> 
     extras = {
         name: re.findall(r"^[\w-]+", packages, re.MULTILINE)
         for name, packages in setup["options.extras_require"].items()
-        if name not in {"experiments", "peers", "test"}
+        if name not in {"docs", "experiments", "peers", "test"}
     }
     rows = re.findall(r"^\| (`\w.*?) \| .* \| (\w.*?) \|$", TEXTS["docs/install.md"], re.MULTILINE)
     named = {}
