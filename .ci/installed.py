@@ -38,14 +38,15 @@ def install(python: str, wheel: Path, environment: Path) -> Path:
 
 def use(programs: Path, directory: Path, *, is_run: bool) -> None:
     """Check a job and, if wanted, run it."""
-    dpa = programs / "python", "-m", "dpa.run", "job.yaml"
+    dpa = programs / "dpa"
     (directory / "visits.csv").write_text("page,user\n/home,ann\n/cart,ann\n/home,bob\n", encoding="utf-8")
     (directory / "job.yaml").write_text(JOB, encoding="utf-8")
-    run(directory, [*dpa, "--validate"])
-    refused = run(directory, [*dpa, "--validate", "--set", "grouping=partial_key"], status=2)
+    run(directory, [dpa, "version"])
+    run(directory, [dpa, "check", "job.yaml"])
+    refused = run(directory, [dpa, "check", "job.yaml", "--set", "grouping=partial_key"], status=2)
     assert "`partial_key` needs numba: pip install 'dpa[groupings]'" in refused, refused
     if is_run:
-        assert "reference: match" in run(directory, [*dpa, "--report", "report"])
+        assert "reference: match" in run(directory, [dpa, "run", "job.yaml", "--report", "report"])
         assert "Left out: pictures need matplotlib" in (directory / "report" / "report.html").read_text("utf-8")
 
 
