@@ -136,7 +136,7 @@ class ReferenceConfig(Section):
     baseline: bool = True
     """Whether to compute the skew S of Spark's hash partitioning on the same records."""
     at_end: bool = True
-    """Whether to compute it when the job ends. With `epoch_log`, `python -m dpa.verify` computes it for some epochs at
+    """Whether to compute it when the job ends. With `epoch_log`, `dpa verify` computes it for some epochs at
     any time."""
 
     @property

@@ -120,7 +120,7 @@ def _picture(console: Console, name: str) -> str:
     """What was printed as SVG, in fonts that readers have: nothing is fetched."""
     plain = re.sub(r"\s*(<!--.*?-->|@font-face \{\{.*?\}\})", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     code = plain.replace("Fira Code, monospace", _FONT)
-    drawn = console.export_svg(title=f"python -m dpa.run {JOB} --set {OVERRIDE}", code_format=code, unique_id=name)
+    drawn = console.export_svg(title=f"dpa run {JOB} --set {OVERRIDE}", code_format=code, unique_id=name)
     return "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
 
 
