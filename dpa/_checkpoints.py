@@ -1,8 +1,5 @@
 """`python -m dpa.checkpoints PATH`: look at the checkpoints of jobs, check them, and delete old ones
-(docs/checkpoints.md).
-
-Exit status: 0 done, 1 something is missing or damaged, or cannot be deleted, 2 a wrong argument.
-"""
+(docs/checkpoints.md)."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "init": Command("dpa._init:init", "Write a small job that runs and checks itself.", "first"),
     "check": Command("dpa.run:check", "Check a job file, its executors and columns; run nothing.", "job.yaml"),
     "plan": Command("dpa.run:plan", "Show a job's graph and what a sample forecasts; run nothing.", "job.yaml"),
     "show": Command("dpa._show:show", "Show the first rows of a data file or of a step of a job.", "job.yaml STEP"),

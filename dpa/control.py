@@ -1,9 +1,5 @@
 """`python -m dpa.control`: look at running jobs, change their tasks while records flow, and end them
-(docs/changing-tasks.md).
-
-Exit status: 0 done, 1 the job refused or has ended, 2 a wrong argument or no cluster, 130 interrupted: the job goes on,
-and does what it was asked for all the same. `attach` ends with the status of the detached job that it has shown.
-"""
+(docs/changing-tasks.md)."""
 
 from __future__ import annotations
 

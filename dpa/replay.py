@@ -1,7 +1,4 @@
-"""`python -m dpa.replay EVENTS...`: repeat the last events of tasks of a failed job, offline (docs/debugging.md).
-
-Exit status: 0 every machine did again what it had done, 1 one did not, 2 a file cannot be read.
-"""
+"""`python -m dpa.replay EVENTS...`: repeat the last events of tasks of a failed job, offline (docs/debugging.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`python -m dpa.run CONFIG`: parse, run, show. Everything it does is a call into `dpa.job` or `dpa.report`.
-
-Exit status: 0 good, 1 job failed, 2 bad configuration, 3 result differs from the reference, 130 interrupted or
-cancelled.
-"""
+"""`python -m dpa.run CONFIG`: parse, run, show. Everything it does is a call into `dpa.job` or `dpa.report`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """`python -m dpa.verify RUN --epochs FIRST:LAST`: whether Spark computes what epochs of a stream have published, of the
-same rows, while it runs or afterwards (docs/streams.md#the-reference).
-
-Exit status: 0 it does, 1 it could not be computed, 2 a wrong argument, or nothing that can be verified, 3 it does not.
-"""
+same rows, while it runs or afterwards (docs/streams.md#the-reference)."""
 
 from __future__ import annotations
 
@@ -37,8 +34,8 @@ def main(
     ] = None,
 ) -> None:
     """Have Spark compute what the epochs have published, and compare."""
-    log = log_at(run if "://" in run else Path(run).absolute())
     first, last = _range(epochs)
+    log = log_at(run if "://" in run else Path(run).absolute())
     spec = JobSpec(_of_log(log) if job is None else load(job, overrides or []))
     found = []
     for result in verified(spec, log, first, last):

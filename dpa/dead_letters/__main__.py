@@ -1,8 +1,4 @@
-"""`python -m dpa.dead_letters PATH`: look at dead letters, and replay them (docs/dead-letters.md).
-
-Exit status: 0 done, 1 they cannot be read, or their results not be written, 2 a wrong argument, or what cannot be
-replayed.
-"""
+"""`python -m dpa.dead_letters PATH`: look at dead letters, and replay them (docs/dead-letters.md)."""
 
 from collections import Counter
 from pathlib import Path

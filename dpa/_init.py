@@ -1,0 +1,36 @@
+"""`dpa init`: a small job to start from, which runs and checks itself."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpa._util.streams import printing
+from dpa.errors import ConfigError, TableError
+
+_ORDERS = 2_000
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory, or one that exists.")],
+) -> None:
+    """Write a job file, its Python functions and a small CSV file, in which one shop has half of the orders."""
+    templates = sorted(files("dpa").joinpath("example").iterdir(), key=str)
+    made = {file.name.removesuffix(".txt"): file.read_text() for file in templates} | {"orders.csv": _orders()}
+    if taken := [name for name in made if (directory / name).exists()]:
+        raise ConfigError(f"{directory} has {' and '.join(taken)} already: name another directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            (directory / name).write_text(text)
+    except OSError as error:
+        raise TableError(f"{directory}: cannot write the job: {error.strerror}") from None
+    with printing("what was written"):
+        print(f"wrote {', '.join(made)}; to run the job: cd {directory} && dpa run job.yaml")
+
+
+def _orders() -> str:
+    shops = ("busy" if number % 2 else f"shop-{number // 2 % 20}" for number in range(_ORDERS))
+    rows = (f"{number},{shop},{number * 37 % 900}\n" for number, shop in enumerate(shops))
+    return "number,shop,cents\n" + "".join(rows)
