@@ -100,6 +100,78 @@ def prose(written: str) -> str:
     return "\n".join(re.findall(r'""".*?"""|# [^\n]*', text, re.DOTALL))
 
 
+TRANSLATED = {
+    r"go(?:es|ing)? on": "continues",
+    r"behind (?:\w+ ){0,2}(?:checkpoint|function|window|step|epoch|join|commit|stage|death)s?": "after, downstream of",
+    r"so (?:is|are|was|were|does|do|did|has|have|can|may|must|will)": "the subject first",
+    r"(?:are|is) (?:others?|another) than|others than": "differs, has changed",
+    r"none (?:names?|knows?|reach(?:es)?)": "no checkpoint names it",
+    r"one's own|somebody|nobody|anybody": "custom, you, or who it is",
+    r"(?:is|are) (?:said|told)": "is reported, comes from",
+    r"tak(?:es?|ing) part in": "is in, uses",
+    r"(?:is|are) seen to": "is handled",
+    r"as far as": "if, where",
+    r"(?:is|are) th(?:at|ose) of": "the noun again",
+    r"of (?:which|whom|whose)": "whose, or two sentences",
+    r"whatever happens|in silence": "in every case, silently",
+    r"(?:is|are|was|were) to be": "must be, will be",
+    r"beg[iu]n(?:s|ning)? again|anew": "restarts, again",
+    r"(?:input|job|step)s? without end": "unbounded",
+    r"steps? by key": "keyed step",
+    r"own matter|seldom": "yours to do, rarely",
+}
+"""Phrases that read as translated, and what to write instead."""
+
+PHRASES = {re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE): better for phrase, better in TRANSLATED.items()}
+_LEFT = (
+    "balancing checkpoints dead-letters debugging design groupings placement protocol recovery report results security"
+)
+NOT_YET = {f"docs/{name}.md" for name in _LEFT.split()}
+"""Pages that may still have such phrases."""
+
+
+def sentences(page: str) -> str:
+    """The text of a page on one line, without code; of the changelog, what has no release yet."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page == "CHANGELOG.md":
+        text = text.partition("## [Unreleased]")[2].partition("\n## ")[0]
+    code = re.compile(r"^\s*```.*?^\s*```|`[^`]*`", re.MULTILINE | re.DOTALL)
+    return " ".join(code.sub("`", text).split())
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+def test_no_phrase_is_translated_in(page: str) -> None:
+    text = sentences(page)
+    found = {
+        text[max(0, hit.start() - 40) : hit.end() + 20]: PHRASES[phrase]
+        for phrase in PHRASES
+        for hit in phrase.finditer(text)
+    }
+    assert page in NOT_YET or found == {}
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "After its driver's, `--resume` goes on.",
+        "Behind functions of a record the columns are known.",
+        "Output that what none names.",
+        "Windows are others than they would have been.",
+        "Jobs of which processes are killed.",
+        "So is a record late for nothing.",
+    ],
+)
+def test_a_translated_phrase_is_found(sentence: str) -> None:
+    assert any(phrase.search(sentence) for phrase in PHRASES)
+
+
+@pytest.mark.parametrize(
+    "sentence", ["Something other than a table.", "So far, it continues.", "Move or go only then."]
+)
+def test_plain_english_is_no_translated_phrase(sentence: str) -> None:
+    assert not any(phrase.search(sentence) for phrase in PHRASES)
+
+
 @pytest.mark.parametrize("written", PAGES + PACKAGES)
 def test_words_are_plain_in(written: str) -> None:
     assert [line for line in prose(written).splitlines() if UNCLEAR.search(line)] == []
