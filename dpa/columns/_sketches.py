@@ -1,7 +1,5 @@
 """Sketches of the package `datasketches` as states: HyperLogLog for numbers of different values, KLL for quantiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

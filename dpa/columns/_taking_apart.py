@@ -3,8 +3,6 @@
 It works on the tree as which polars writes an expression, in which aggregates are replaced by columns of their results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias

@@ -1,8 +1,6 @@
 """Rows and values as Python objects, even where Python has none: a time outside the years 1 to 9999, or text that is
 not UTF-8. User code fails on such a row as on any other bad one."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ set aside instead: records are folded into new states, which are merged with the
 for each record; the cost for each key of a block is measured by `python -m experiments.tolerance`.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Sequence
 from copy import deepcopy

@@ -2,8 +2,6 @@
 tolerated, a dead letter. Another thread can also read from a thread's frames which user code it is in: each function
 that calls user code declares how to read that from its local variables."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import traceback
