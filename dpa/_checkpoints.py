@@ -101,7 +101,7 @@ def go_back(
         chain = _one(context.obj, job)
         for line in back_to(chain, number, None if config is None else load(config)):
             console.print(line, overflow="fold")
-        console.print(f"{chain.job}: the next --resume goes on behind checkpoint {number}", overflow="fold")
+        console.print(f"{chain.job}: the next --resume continues after checkpoint {number}", overflow="fold")
 
 
 @app.command()

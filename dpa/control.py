@@ -47,7 +47,7 @@ def main(
     context: typer.Context,
     address: Annotated[
         str | None,
-        typer.Option(help="A running Ray cluster; without it, jobs of this machine with a Ray of their own."),
+        typer.Option(help="A running Ray cluster; without it, jobs on this machine that started their own Ray."),
     ] = None,
 ) -> None:
     """Look at running jobs, change their tasks while records flow, and end them."""
@@ -153,7 +153,7 @@ def attach(
 
     with exiting(_INTERRUPTED), connected(context.obj):
         job = RunningJob.find(run, context.obj)
-        with exiting(f"{job.name} goes on"), make_progress(progress, sys.stderr, job.name) as display:
+        with exiting(f"{job.name} keeps running"), make_progress(progress, sys.stderr, job.name) as display:
             end = job.follow(display)
             display.ended("failed" if end is not None and end[0] == 1 else "ok")
         if end is None:

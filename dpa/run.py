@@ -223,7 +223,7 @@ def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
         raise ConfigError(f"{why}: give {right}")
     for step in job.spec.results:
         if step.outputs[step.main].is_memory:
-            raise job.spec.file.error(step.at("write"), "nobody would see the result of a detached job: name a `path`")
+            raise job.spec.file.error(step.at("write"), "the result of a detached job would be lost: name a `path`")
     job.check()
     with ray_session(address):
         from dpa.runtime.detached import start_driver

@@ -152,7 +152,7 @@ class Outage:
     def ends(self) -> None:
         if self._began is not None:
             what = self._what or "what did not answer"
-            self._of._warn(f"goes on: {what} answers again, after {self._of._clock() - self._began:.0f} s")
+            self._of._warn(f"continues: {what} answers again, after {self._of._clock() - self._began:.0f} s")
             self._began, self._waits, self._due = None, _waits(), _moments()
 
 

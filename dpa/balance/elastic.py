@@ -179,7 +179,7 @@ class ElasticPolicy:
         if more is not None:
             return self._grow(work, more, reason)
         if work.behind_seconds >= self._options.backlog_seconds:
-            return self._unstick(work, look.smooth, f"{reason}: behind for {work.behind_seconds:.0f} s")
+            return self._unstick(work, look.smooth, f"{reason}: over its backlog for {work.behind_seconds:.0f} s")
         fewer = self._fewer(work.tasks, now)  # last: to be without tasks costs more than to have them
         if fewer is not None:
             return self._shrink(work, fewer, reason)

@@ -163,7 +163,7 @@ class Slot:
             yield "its checkpoint is newer than itself"
         for task in self.checkpoint.tasks:
             if task.parts and task.parts[0].is_increment:
-                yield f"task {task.task} of {task.stage} has an increment, and nothing that it is behind"
+                yield f"task {task.task} of {task.stage} has an increment without the states that it continues"
         for file in self.files().values():
             if file.number > self.checkpoint.number:
                 yield f"{file.path} is newer than its checkpoint"

@@ -159,7 +159,7 @@ def _ordered(values: pl.Expr, kind: pl.DataType) -> pl.Expr:
 def _check_kept(kind: pl.DataType) -> None:
     """States are columns of Arrow, which has no order of a text's own."""
     if isinstance(kind, pl.Enum):
-        raise ConfigError("needs values whose order is kept, and that of an Enum is not: replace them by numbers")
+        raise ConfigError("needs values whose order survives, and an Enum's does not: replace them with numbers")
 
 
 def truth(label: str, of: pl.Expr, *, every: bool, ignore_nulls: bool) -> Aggregate:

@@ -162,7 +162,7 @@ def _of_agg(word: str, given: Any) -> Aggregate | None:
         order = parts.Order(sort["sort_options"]["descending"], sort["sort_options"]["nulls_last"])
         return _at_end(word.lower(), sort["expr"], sort["by"], order)
     if word in _IN_ORDER:
-        mend = "say in the order of which column, as `sort_by(...).first()` or `max_by(...)`"
+        mend = "name the column to order by, as in `sort_by(...).first()` or `max_by(...)`"
         raise ConfigError(f"`{word.lower()}` depends on the order in which rows come: {mend}")
     of = given
     match word, given:
@@ -226,7 +226,7 @@ def _at_end(end: str, of: Node, by: list[Node], order: parts.Order) -> Aggregate
     columns = [_row_wise(each) for each in (of, *by)]
     for column in columns:
         if not column.meta.is_length_preserving():
-            raise ConfigError(f"`{_short(column)}` has not a value for each row, which an order of rows needs")
+            raise ConfigError(f"`{_short(column)}` does not have one value for each row, which an order of rows needs")
     keys = "" if not any(order.descending) and not any(order.nulls_last) else f", {order.descending, order.nulls_last}"
     label = f"{end}({_short(columns[0])} by {', '.join(map(_short, columns[1:]))}{keys}{', known' * order.known})"
     return parts.at_end(label, columns[0], columns[1:], order, last=end == "last")

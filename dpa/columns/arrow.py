@@ -50,7 +50,7 @@ def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
             carrier = _carrier(field.type)
         except TableError:
             raise TableError(
-                f"the column {field.name!r} is {field.type}, of which polars has no part: {_MEND}"
+                f"the column {field.name!r} is {field.type}, which contains a type that polars does not have: {_MEND}"
             ) from None
         if carrier is None:
             opaque.append(pl.col(field.name).ext.to(_opaque(field.type)))
@@ -72,7 +72,7 @@ def to_batch(frame: pl.DataFrame, like: pa.Schema) -> pa.RecordBatch:
         require_name(column.name)
         if "Int128" in str(column.dtype):
             mend = "cast it to Int64 or to a decimal"
-            raise TableError(f"the column {column.name!r} would be {column.dtype}, which Arrow has not: {mend}")
+            raise TableError(f"the column {column.name!r} would be {column.dtype}, which Arrow does not have: {mend}")
         is_like = types.get(column.name) == column.dtype
         columns[column.name] = _returned(column, like.field(column.name).type if is_like else None)
     return pa.record_batch(columns)

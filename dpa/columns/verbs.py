@@ -42,7 +42,7 @@ def query_of(word: str, given: Sequence[Any] = (), named: Mapping[str, Any] | No
         raise ConfigError("`select` needs a column, as a value alone is no row: use `with_columns` before")
     plain = [each for each in expressions if not isinstance(each, Sql)]
     if len(plain) < len(expressions) and any(each.meta.has_multiple_outputs() for each in plain):
-        what = "SQL whose types are looked up, such as `date_trunc`, cannot stand beside a selector of columns"
+        what = "SQL that depends on column types, such as `date_trunc`, cannot share a step with a column selector"
         raise ConfigError(f"{what}: make two steps of `{word}`")
     texts = [*map(_text, given), *(f"{name} = {_text(each)}" for name, each in named.items())]
     return Query((Verb(word, tuple(expressions), text=", ".join(texts)),))

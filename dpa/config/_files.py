@@ -230,7 +230,7 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
     option = OPTION + (given if len(given) <= _LONGEST_OPTION else f"{given[:_LONGEST_OPTION]}...")
     match = _OPTION.fullmatch(given)
     if match is None:
-        dotted = """a part with a dot of its own is quoted: 'spark.conf."spark.driver.memory"=4g'"""
+        dotted = """quote a part that contains a dot: 'spark.conf."spark.driver.memory"=4g'"""
         raise ConfigError(f"{option}: write it as section.key=value, such as balance.strategy=none; {dotted}")
     parts = [part.strip().strip('"') for part in re.findall(_PART, match[1])]
     try:

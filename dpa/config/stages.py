@@ -317,7 +317,7 @@ class StepConfig(StageConfig, _Operation):
         once = [word for word in before if OPERATIONS[word].is_by_key]
         yield once, f"`{once and once[0]}` does not stand before `{last}` in one step: make a step of each"
         of_columns = [word for word in done if "schema" in OPERATIONS[word].uses]
-        both = f"`schema` could be that of {' or '.join(of_columns)}: make a step of each"
+        both = f"`schema` could belong to {' or '.join(of_columns)}: give each its own step"
         yield self.schema_ is not None and len(of_columns) > 1, both
         needs = f"`{done[0]}` needs rows: name a step in `from`" if done else f"give one of {', '.join(OPERATIONS)}"
         yield self.read is None and self.from_ is None, needs

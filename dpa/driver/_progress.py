@@ -79,7 +79,7 @@ class RunProgress:
         """Begin a job with checkpoints. In the report of one that is resumed, its driver has died."""
         self._no_checkpoint = CheckpointStats(read=job.read, read_before=job.read)
         if resumes:
-            behind = f"resumed behind {plural(job.read, 'row')} of the input, with the checkpoints of {job.job}"
+            behind = f"resumed after {plural(job.read, 'row')} of the input, with the checkpoints of {job.job}"
             self._deaths.append(RecoveryReport(job.generation - 1, 0.0, "driver", "", behind, rows=None))
             self.show(behind)
 
@@ -94,7 +94,7 @@ class RunProgress:
         at = max(0.0, death.at - self._stopwatch.began)
         cause = hidden(death.cause)
         self._deaths.append(RecoveryReport(death.generation, at, str(death.task), death.node, cause, rows))
-        where = f"behind {plural(behind, 'row')}" if behind else "at the start"
+        where = f"after {plural(behind, 'row')}" if behind else "at the start"
         begins = f"generation {death.generation + 1} begins {where} of the input"
         again = f"reads {plural(rows, 'row')} again, as last reported"
         self.show(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
@@ -132,7 +132,7 @@ class RunProgress:
             if (found.step, found.error) not in self._errors_seen:
                 self._errors_seen.add((found.step, found.error))
                 what = "a dead letter" if found.kept else "skipped"
-                self.show(f"{found.example}; the record is {what}, and so are others of {found.step}")
+                self.show(f"{found.example}; the record is {what}, as are other such records of {found.step}")
 
     def _note_flow(self, snapshot: Snapshot) -> None:
         """Note how far a generation is that follows a death, and when records flow again."""

@@ -106,7 +106,7 @@ class SavedRun:
                 return
             # the slot of a generation's claim has the number of the next
             if chain.newest_slot().generation > self.saved.generation + self.lives + 1:
-                _log.warning("another driver goes on with the checkpoints of the job: do not resume it here")
+                _log.warning("another driver has resumed this job from its checkpoints: do not resume it here")
                 return
         except CheckpointError as error:
             _log.warning("the checkpoints of the job are still there: %s", error)

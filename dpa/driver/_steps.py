@@ -303,7 +303,7 @@ T = TypeVar("T")
 
 _OPERATIONS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
     *((kind.executors, kind.noun, (kind.word,)) for kind in KINDS),
-    ((Mapper,), "a mapper of keys and values, of which steps have none", ("flat_map",)),
+    ((Mapper,), "a mapper of keys and values, which steps do not take", ("flat_map",)),
     ((BatchMapper,), "a batch mapper", ("map", "flat_map")),
 )
 """What executors that are objects are called, and the operations that they are for."""

@@ -84,7 +84,7 @@ def _require_one_kind(step: Step, key: str, kinds: frozenset[str], file: JobFile
     """Windows by the clock and windows by event time have nothing to do with each other."""
     if len(kinds) > 1:
         why = "some of its rows have event time, and some processing time"
-        mend = "give all inputs before it the same `by` in `time`, or let them meet behind `window: none`"
+        mend = "give all inputs before it the same `by` in `time`, or combine them after `window: none`"
         raise file.error(step.at(key), f"{why}: {mend}")
 
 

@@ -55,7 +55,7 @@ def _outputs(chain: Chain, checkpoint: Manifest, given: JobFile | None) -> list[
     if given is None:
         sections = {key: _below(about["working"], output) for key, output in sections.items()}
     if missing := [key for key in about["publishes"] if key not in sections]:
-        raise CheckpointError(f"the job publishes by {', '.join(missing)}, which {file.origin} has not")
+        raise CheckpointError(f"the job publishes by {', '.join(missing)}, which {file.origin} does not name")
     if hidden := [key for key, output in sections.items() if HIDDEN in str(output.model_dump())]:
         raise CheckpointError(f"the checkpoint has no passwords of {', '.join(hidden)}: name the job file by --config")
     found = [Publication.of(file, output, key) for key, output in sections.items()]

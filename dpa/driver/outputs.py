@@ -158,7 +158,7 @@ class Publication:
         try:
             self.__enter__()
         except ConfigError as error:
-            raise JobFailedError(f"the job cannot be begun again: {error}") from error
+            raise JobFailedError(f"the job cannot restart: {error}") from error
 
     def __exit__(self, *raised: object) -> None:
         try:

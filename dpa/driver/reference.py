@@ -189,7 +189,7 @@ class LeftOut:
         found = cls()
         for count in outcome.snapshot.errors:
             if not count.kept and count.error != UNREAD and graph.feeds(count.step, step.name):
-                found.why_not = f"{count.records} records were skipped in {count.step}, and nobody knows which"
+                found.why_not = f"{count.records} records were skipped in {count.step}, and which ones is not known"
         for letter in outcome.letters:
             if graph.feeds(letter.step, step.name):
                 found._add(letter, step, graph)

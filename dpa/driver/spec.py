@@ -181,7 +181,7 @@ class JobSpec:
                 continue
             for name in before:
                 if by_name[name].processing_time is not None:
-                    why = f"{name} has processing time, and nobody knows later when its rows were read"
+                    why = f"{name} has processing time, and when its rows were read is not recorded"
                     raise self.file.error(step.at("reference"), f"{why}: leave it out, or give them event time")
                 before += [feed.step for feed in by_name[name].feeds if feed.step not in before]
 
@@ -320,7 +320,7 @@ def _faults_of_publishing(step: Step, mode: Publishes) -> Iterator[tuple[object,
         bounds = "a session's bounds, which are in its key, change: publish what is `final`"
         yield step.receiver.has_sessions, bounds
         for name in sorted({CHANGE, EPOCH} & {*names_of(step.feeds[0].keying.key)}):
-            yield True, f"rows of changes have a column {name!r} of their own: give the key's another name"
+            yield True, f"rows of changes already have a column {name!r}: rename the key's"
 
 
 def _naming(file: JobFile, objects: Objects) -> JobFile:

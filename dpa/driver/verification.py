@@ -133,7 +133,7 @@ class _Log:
                 raise TableError(f"the log has the epochs {self.first} to {self.newest}, and not {epoch}")
         missing = [epoch for epoch in range(first, last + 1) if epoch not in self._rows]
         if missing:
-            raise TableError(f"the log lacks epoch {missing[0]}: verify epochs before it, or behind it")
+            raise TableError(f"the log lacks epoch {missing[0]}: verify the epochs before or after it")
 
     def published(self, step: str, until: int) -> int | None:
         """The newest epoch up to `until` that has published results of a step, or None."""

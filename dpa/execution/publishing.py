@@ -62,8 +62,8 @@ class LastPublished:
         has a column of a reserved name."""
         for name in (CHANGE, EPOCH):
             if name in rows.column_names:
-                what = f"rows of changes have a column {name!r} of their own"
-                raise ExecutorError(f"{what}, and so has the result: give it another name, or publish the `table`")
+                what = f"rows of changes already have a column {name!r}"
+                raise ExecutorError(f"{what}, as does the result: rename the result's column, or publish the `table`")
         before = self._places(rows)
         changed = before < 0
         known = np.flatnonzero(~changed)

@@ -94,8 +94,8 @@ def _pace(loads: Sequence[StageLoad], fed: set[str]) -> Bottleneck:
         return Bottleneck()
     first = ordered[0]
     if first.busiest < BUSY:
-        why = f"no bottleneck: no stage is blocked, and even {first.name} is seldom busy: {_busy(first)}"
-        return Bottleneck(reason=why)
+        why = f"every task is idle most of the time; the busiest stage is {first.name}: {_busy(first)}"
+        return Bottleneck(reason=f"no bottleneck: no stage is blocked, and {why}")
     rivals = [load.name for load in ordered[1:] if first.busiest - load.busiest < MARGIN]
     if rivals:
         why = f"no bottleneck: no stage is blocked, and {', '.join(rivals)} and {first.name} are about equally busy"

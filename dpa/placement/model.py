@@ -68,7 +68,7 @@ def _names(whole: str, part: str, parts: Sequence[TaskGroup | Node]) -> list[str
     if not names:
         raise PlacementError(f"{whole} needs at least one {part}")
     if len(set(names)) < len(names):
-        raise PlacementError(f"{part}s need names of their own; these are {', '.join(names)}")
+        raise PlacementError(f"{part}s need different names; these are {', '.join(names)}")
     return names
 
 
@@ -147,13 +147,12 @@ class Node:
     def __post_init__(self) -> None:
         if not 0 <= self.reserved < self.capacity < math.inf:
             raise PlacementError(
-                f"node {self.name!r} has {self.capacity:g} processors of which {self.reserved:g} are reserved; "
-                "some must be left"
+                f"node {self.name!r} has {self.capacity:g} processors and reserves {self.reserved:g}; some must be left"
             )
         if not 0 <= self.reserved_bandwidth < self.bandwidth:
             raise PlacementError(
-                f"node {self.name!r} has a bandwidth of {self.bandwidth:g} bytes/s of which "
-                f"{self.reserved_bandwidth:g} are reserved; some must be left"
+                f"node {self.name!r} has a bandwidth of {self.bandwidth:g} bytes/s and "
+                f"reserves {self.reserved_bandwidth:g}; some must be left"
             )
 
     @property

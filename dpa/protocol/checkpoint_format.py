@@ -272,5 +272,5 @@ def below_head(data: DataFiles, checkpoint: Manifest) -> tuple[Any, bytes]:
 def _require(number: int, what: str) -> None:
     if number not in READ:
         here = f"this dpa ({VERSION}) reads {', '.join(map(str, sorted(READ)))}"
-        mend = "use the version that wrote it, or run the job anew"
+        mend = "use the version that wrote it, or run the job from the start"
         raise CheckpointError(f"{what} in format {number} of checkpoints, and {here}: {mend}")

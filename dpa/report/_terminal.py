@@ -63,7 +63,7 @@ def run_parts(
         found = run_content.epochs(report.epochs)
         yield from table(found, console, f"\n{found.title}")
     yield from table(run_content.joins(report.joins), console, "\njoins")
-    yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
+    yield from table(run_content.recoveries(report), console, "\nthe job restarted after")
     yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
     yield Text()
     yield facts(_run_facts(report, files, verbose=verbose), ascii_only)

@@ -165,10 +165,10 @@ class Machines:
             then = "its tasks move to other machines"
             for stage, why in fixed[:1]:
                 drain.ask_at = None
-                when = "behind its next checkpoint" if saved else "when the machine is gone"
+                when = "after its next checkpoint" if saved else "when the machine is gone"
                 then = f"the job begins again {when}, as the tasks of {stage} cannot move: {why}"
             by = f" by {time.strftime('%H:%M:%S', time.localtime(deadline))}" if deadline else ""
-            running.warn(f"the machine {drain.name} is to be left{by}, as Ray drains it; {then}")
+            running.warn(f"the machine {drain.name} is being drained by Ray{by}; {then}")
         if drain.ask_at is None and written > drain.checkpoints:
             task, cause = self._tasks[node][0], "Ray drains its machine"
             raise TaskDiedError(Death(task, cause, drain.name, what="has to leave", is_planned=True))

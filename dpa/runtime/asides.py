@@ -132,7 +132,7 @@ class LoggedEpochs:
 
     def _give_up(self, error: Exception) -> None:
         self._log, self._begin, self._rows, self._waiting = None, None, [], []
-        self._warn(f"the log of epochs ends here, and the job goes on without: {hidden(str(error))}")
+        self._warn(f"the log of epochs ends here, and the job continues without it: {hidden(str(error))}")
 
 
 def _row(ended: EndedEpoch, dumps: Callable[[object], bytes]) -> dict[str, Any]:

@@ -313,7 +313,7 @@ class Generations:
             try:
                 _tried(partial(self._replace, recoveries.generation), waits)
             except ConfigError as error:
-                raise JobFailedError(f"{death.in_words()}; the job cannot be begun again: {error}") from error
+                raise JobFailedError(f"{death.in_words()}; the job cannot restart: {error}") from error
             _tried(partial(hooks.restart, death), waits)
 
     def _wait(self, until: float) -> None:

@@ -144,5 +144,7 @@ def log_at(path: str | Path) -> str:
         return place
     runs = [*Path(place).glob(f"*/{MANIFEST}")] if Path(place).is_dir() else []
     if not runs:
-        raise TableError(f"{place} has no log of epochs: name the directory of `epoch_log`, or that of a run in it")
+        raise TableError(
+            f"{place} has no log of epochs: name the directory of `epoch_log`, or the directory of a run in it"
+        )
     return str(max(runs, key=lambda manifest: manifest.stat().st_mtime).parent)

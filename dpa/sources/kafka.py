@@ -294,7 +294,7 @@ class KafkaFeed(Feed):
 
 
 def _gone(topic: str, partition: int, what: str) -> str:
-    keep = "let the topic keep its records for longer than the job may be behind"
+    keep = "let the topic keep its records for longer than the job may lag"
     return f"partition {partition} of the topic {topic} has no {what} any more, which was not read yet: {keep}"
 
 

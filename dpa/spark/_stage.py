@@ -378,7 +378,7 @@ def _handed_over(writing: Future[None], place: Location, what: str) -> Iterator[
                 lists.extend()
 
     with marking(list_all, lists.ended):
-        _log.info("%s goes on while the job runs", what)
+        _log.info("%s continues while the job runs", what)
         yield lists.feed()
 
 

@@ -160,7 +160,7 @@ class LocalJob:
         return None
 
     def follow(self, observer: object) -> NoReturn:
-        why = "runs in a Ray of its own, and is shown where it was started"
+        why = "runs on its own Ray, and its progress is shown where it was started"
         raise ControlError(f"{self.name} {why}; a job on a cluster (`--address`) can be followed from elsewhere")
 
     def ask(self, request: Request) -> Answer:

@@ -106,7 +106,7 @@ def _check_sample(name: str, feed: Feed, rows: pa.Table) -> None:
         _require_rows(f"{name}: a sample of {most:,} rows, drawn again,", again, drawn)
         rest = iter(whole)
         if not all(row in rest for row in drawn.to_pylist()):
-            raise FeedError(f"{name}: a sample of {most:,} rows has others than the feed, or in another order")
+            raise FeedError(f"{name}: a sample of {most:,} rows differs from the feed, or has another order")
         if most > len(whole) > drawn.num_rows:
             raise FeedError(f"{name}: a sample of {most:,} rows has {drawn.num_rows:,} of {len(whole):,}")
     if whole and not feed.sample(7, seed=1, enough=lambda: True).num_rows:

@@ -166,7 +166,7 @@ def _check(name: str, states: _States[Any], rows: Rows, draw: random.Random) -> 
     some, rest = rows[: max(first, 1)], rows[max(first, 1) :]
     identity, unchanged = "the state of no values must be the identity of merge", "finish must not change the state"
     laws: list[tuple[str, list[Rows], Callable[[], Any]]] = [
-        ("a key's result must come of its own values alone", [rows], lambda: reduced(rows)),
+        ("a key's result must depend on its own values alone", [rows], lambda: reduced(rows)),
         (identity, [[], rows], lambda: merged(reduced([]), reduced(rows))),
         (identity, [rows, []], lambda: merged(reduced(rows), reduced([]))),
         ("parts merged must give what the whole gives", [a, b, c], lambda: merged(*map(reduced, (a, b, c)))),

@@ -46,8 +46,10 @@ def test_a_place_that_refuses_the_log_ends_it_and_so_does_the_end_of_a_job_that_
 ) -> None:
     said: list[str] = []
     log = logged(tmp_path / "run", [PermissionError("not allowed")], said, monkeypatch)
-    assert not log.note(ENDED) and said == ["the log of epochs ends here, and the job goes on without: not allowed"]
+    assert not log.note(ENDED) and said == [
+        "the log of epochs ends here, and the job continues without it: not allowed"
+    ]
     log = logged(tmp_path / "run", [TimeoutError("late") for _ in range(9)], said, monkeypatch)
     log.note(ENDED)
     log.close()
-    assert said[-1] == "the log of epochs ends here, and the job goes on without: its last epochs are not in it"
+    assert said[-1] == "the log of epochs ends here, and the job continues without it: its last epochs are not in it"

@@ -284,7 +284,7 @@ def test_a_job_survives_deaths_at_once_one_while_it_recovers_and_a_store_that_is
     assert at_once.partition(" died: its process was killed")[0] in (*TASKS, "load balancer")
     assert " did not start: its process was killed, crashed or exited; " in during
     assert store.startswith("coordinator failed: ") and "symbolic links" in store
-    assert "generation 3 begins behind " in store and flow.startswith("records flow again, ")
+    assert "generation 3 begins after " in store and flow.startswith("records flow again, ")
     assert [recovery.generation for recovery in result.report.recoveries] == [0, 1, 2]
     assert not [*(tmp_path / "saved").iterdir()]
 

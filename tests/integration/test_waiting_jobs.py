@@ -66,7 +66,7 @@ def test_a_job_waits_for_a_broker_that_does_not_answer() -> None:
         assert dict(zip(*result.table().to_pydict().values(), strict=True)) == silent.produced
         waits, goes_on = (text for text in silent.said if "waits" in text or "goes on" in text)
         assert waits.startswith(f"coordinator waits: Kafka at {servers}: ")
-        assert goes_on.startswith("coordinator goes on: what did not answer answers again, after ")
+        assert goes_on.startswith("coordinator continues: what did not answer answers again, after ")
         assert result.report.recoveries == () and waits in result.report.warnings
         load = next(stage.load for stage in result.report.stages if stage.kind == "source")
         assert load.waiting > load.busy + load.blocked, load
@@ -132,4 +132,4 @@ def test_an_outage_of_the_storage_of_checkpoints_and_results_takes_none_of_the_a
             assert sum(result.table("counts")["count"].to_pylist()) == ROWS
         finally:
             proxy.kill()
-    assert any(text.startswith("the job goes on: ") for text in away.said), away.said
+    assert any(text.startswith("the job continues: ") for text in away.said), away.said

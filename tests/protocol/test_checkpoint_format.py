@@ -208,7 +208,7 @@ def test_a_checkpoint_of_each_number_is_read_or_refused_in_words(
     words = (
         rf"was written by dpa 0\.1\.0 on Python .*, in format {number} of checkpoints, and this dpa .* reads {FORMAT}"
     )
-    mend = ": use the version that wrote it, or run the job anew"
+    mend = ": use the version that wrote it, or run the job from the start"
     with pytest.raises(CheckpointError, match=words + mend):
         below_head(store.data(job), checkpoint)
     with pytest.raises(ConfigError, match="--resume: .*" + words + mend):

@@ -269,7 +269,7 @@ def test_errors_of_aggregates_name_the_step() -> None:
 def test_names_and_types_that_arrow_has_not_are_refused() -> None:
     refused = {
         r"'x\\x00', and names have no NUL": pl.col("cents").max().alias("x\0"),
-        r"would be Int128, which Arrow has not: cast it": pl.col("cents").cast(pl.Int128).max().alias("x"),
+        r"would be Int128, which Arrow does not have: cast it": pl.col("cents").cast(pl.Int128).max().alias("x"),
         r"'x' would be Int128": pl.col("cents").max().cast(pl.Int128).alias("x"),
     }
     for message, aggregate in refused.items():

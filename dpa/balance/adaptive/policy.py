@@ -253,7 +253,7 @@ class AdaptivePolicy(BalancePolicy):
         if not self._known.had_time(now):
             unsure = self._known.measured_once(loads)
             if unsure:
-                return f"task {unsure[0]} has been measured too seldom to tell how far its speed is chance"
+                return f"task {unsure[0]} has too few measurements to tell its speed from chance"
             if self._unheard:
                 return f"{next(iter(self._unheard.values()))} has not offered a record yet"
         if not any(load.service_seconds for load in loads.values()):

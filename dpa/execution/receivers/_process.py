@@ -129,7 +129,7 @@ class ProcessStates(ObjectTable, States[ObjectPart]):
             self._set(place)
             if fired[place] == MOST_AT_ONCE:
                 why = f"{MOST_AT_ONCE:,} times at once, and its timer is still due"
-                mend = "have `on_time` move it on, and set it anew only where records have come since"
+                mend = "have `on_time` move it forward, and set it again only if records have come since"
                 raise ExecutorError(
                     f"{name_of(self._process)}.on_time was called for key {in_words(name)} {why}: {mend}"
                 )

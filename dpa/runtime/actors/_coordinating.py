@@ -294,7 +294,7 @@ class Coordinating(RelayedTask):
         if isinstance(event, CheckpointFailed):
             self.warn(f"a checkpoint could not be written, and the one before it stays the newest: {event.reason}")
             if stop is not None:
-                why = f"the job goes on, as no checkpoint could be written: {event.reason}"
+                why = f"the job keeps running, as no checkpoint could be written: {event.reason}"
                 self._answers.keep(Answer(stop.request, why, refused=True))
         else:
             self._open_feeds.release(cut)

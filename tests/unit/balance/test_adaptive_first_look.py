@@ -19,7 +19,7 @@ def test_a_speed_that_was_measured_once_moves_nothing() -> None:
         stage.offer(even)
         decision = only(stage.look(even, service_seconds=seconds, error=math.inf))
         assert decision.outcome is Outcome.COOL_DOWN
-        assert "has been measured too seldom" in decision.reason
+        assert "has too few measurements" in decision.reason
     for _ in range(4):
         stage.offer(even)
         stage.look(even)

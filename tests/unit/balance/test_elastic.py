@@ -159,7 +159,7 @@ def test_a_stage_that_stays_behind_gets_more_tasks_as_long_as_that_helps() -> No
     policy = ElasticPolicy(OPTIONS)
     assert looks(policy, work(3, 2.4, behind_seconds=19.0), 30)[-1].kind == "within bounds"
     found = policy.look(work(3, 2.4, behind_seconds=20.0, processed=200.0), 31.0)
-    assert (found.tasks, found.kind) == (4, "more tasks") and found.reason.endswith("behind for 20 s")
+    assert (found.tasks, found.kind) == (4, "more tasks") and found.reason.endswith("over its backlog for 20 s")
     again = policy.look(work(4, 2.4, behind_seconds=20.0, processed=210.0), 60.0)
     assert (again.tasks, again.kind) == (4, "more did not help")
 

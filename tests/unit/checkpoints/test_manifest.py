@@ -148,7 +148,7 @@ def test_a_manifest_in_the_place_of_another_is_refused(change: dict[str, Any], w
 def test_an_increment_behind_nothing_is_refused() -> None:
     document = json.loads(SLOT.encode())["slot"]
     document["checkpoint"]["tasks"][0]["parts"][0]["is_increment"] = True
-    with pytest.raises(CheckpointDamagedError, match="here is damaged: task 0 of count has an increment, and nothing"):
+    with pytest.raises(CheckpointDamagedError, match="here is damaged: task 0 of count has an increment without"):
         Slot.decode(with_checksum(document), JOB, 12, "here")
 
 

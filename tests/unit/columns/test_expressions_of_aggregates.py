@@ -381,7 +381,7 @@ REFUSED = {
     "needs a number that is known": [V.top_k(pl.col("w"))],
     "compares with infinity or NaN, or gives it": [V.filter(float("inf") > V).sum(), V.sum().fill_null(float("nan"))],
     "names no column": [pl.lit(2).sum()],
-    "has not a value for each row": [V.drop_nulls().sort_by("w").last()],
+    "does not have one value for each row": [V.drop_nulls().sort_by("w").last()],
 }
 
 
@@ -397,7 +397,7 @@ GRADE = S.cast(pl.Enum(["low", "high"]))
 WRONG = {
     "needs numbers": [S.sum(), S.mean(), S.std(), B.cast(pl.String).sum()],
     "needs values with an order": [pl.struct("i", "f").max()],
-    "that of an Enum is not": [GRADE.max(), GRADE.min(), GRADE.top_k(1), N.max_by(GRADE), N.sort_by(GRADE).first()],
+    "an Enum's does not": [GRADE.max(), GRADE.min(), GRADE.top_k(1), N.max_by(GRADE), N.sort_by(GRADE).first()],
     "needs booleans": [N.any()],
     "no column 'z'; the columns of the values are i, f, s, b, t": [pl.col("z").sum()],
     "arithmetic on": [(S * 2).sum()],

@@ -188,7 +188,7 @@ GIVEN = {
 if TRUNCATES:
     GIVEN["selector"] = (
         lambda sales: sales.select(pl.all(), d="date_trunc('day', cents)"),
-        "`date_trunc`, cannot stand beside a selector of columns: make two steps of `select`",
+        "`date_trunc`, cannot share a step with a column selector: make two steps of `select`",
     )
 
 

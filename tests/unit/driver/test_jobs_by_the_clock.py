@@ -147,7 +147,7 @@ def test_a_reference_of_what_depends_on_when_rows_were_read_is_refused_when_the_
     flow = Flow("words", epoch_log=str(tmp_path / "log"))
     reference = {"sql": COUNTS, "at_end": False}
     windows(flow, reference=reference).write(tmp_path / "out", publish="final")
-    says = "stages.counts.reference: words has processing time, and nobody knows later when its rows were read"
+    says = "stages.counts.reference: words has processing time, and when its rows were read is not recorded"
     spec = flow.job().spec
     for refuses in (flow.job().check, lambda: forecast(spec), lambda: [*verified(spec, str(tmp_path / "log"))]):
         with pytest.raises(ConfigError, match=says):

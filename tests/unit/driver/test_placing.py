@@ -93,7 +93,7 @@ def test_a_node_that_nobody_has_is_refused_by_name() -> None:
 
 
 def test_a_node_without_room_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"placement\.nodes\.a: node 'a' has 2 processors of which 2 are reserved"):
+    with pytest.raises(ConfigError, match=r"placement\.nodes\.a: node 'a' has 2 processors and reserves 2"):
         placing(nodes={"a": {"reserved": 2.0}}).placed(THERE)
 
 

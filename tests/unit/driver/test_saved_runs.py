@@ -71,7 +71,7 @@ def test_a_resumed_job_says_so_and_removes_its_checkpoints_in_the_end(tmp_path: 
     [recovery] = result.report.recoveries
     assert (recovery.task, recovery.rows, recovery.generation) == ("driver", None, 0)
     assert recovery.cause == told.warnings[0]
-    assert told.warnings[0].startswith("resumed behind 600 rows of the input, with the checkpoints of counts-")
+    assert told.warnings[0].startswith("resumed after 600 rows of the input, with the checkpoints of counts-")
     made = result.report.checkpoints
     assert made is not None and (made.read, made.read_before, made.written) == (600, 600, 0)
     assert again.resumable is None and not [*(tmp_path / "saved").iterdir()]
@@ -234,7 +234,7 @@ def test_a_checkpoint_of_another_python_or_format_is_refused(tmp_path: Path, mon
     [
         ((), "--detach needs a cluster, which the job runs on when this command has ended: give --address HOST:PORT"),
         (("--address", "ray://head:10001"), "--detach needs a cluster"),
-        (("--address", "head:6379"), "output: nobody would see the result of a detached job: name a `path`"),
+        (("--address", "head:6379"), "output: the result of a detached job would be lost: name a `path`"),
     ],
     ids=["no cluster", "Ray's client", "no place for the result"],
 )

@@ -246,7 +246,7 @@ ERRORS = {
     ),
     "a schema that could be that of two": (
         step("from: lines\nmap: mine:same\nflat_map: mine:same\nschema: {word: string}"),
-        "4: stages.counts: `schema` could be that of map or flat_map: make a step of each",
+        "4: stages.counts: `schema` could belong to map or flat_map: give each its own step",
     ),
     "a change before what is grouped that is wrong": (
         step('from: lines\nfilter: "wrod > 0"\nkey_by: word\nagg: {n: "count(*)"}'),
@@ -316,7 +316,7 @@ ERRORS = {
     ),
     "a mapper of pairs": (
         step("from: lines\nmap: mine:Pairs"),
-        "6: stages.counts.map: test_steps.Pairs is a mapper of keys and values, of which steps have none: use "
+        "6: stages.counts.map: test_steps.Pairs is a mapper of keys and values, which steps do not take: use "
         "`flat_map` for it",
     ),
     "a join by a function": (

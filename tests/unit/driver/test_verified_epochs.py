@@ -68,7 +68,7 @@ def test_epochs_that_the_log_or_the_result_lacks_are_said(tmp_path: Path) -> Non
     for first, last, why in [
         (1, 9, "the log has the epochs 1 to 4, and not 9"),
         (2, 1, "epochs are named as FIRST:LAST, and 2 comes after 1"),
-        (1, 4, "the log lacks epoch 3: verify epochs before it, or behind it"),
+        (1, 4, "the log lacks epoch 3: verify the epochs before or after it"),
         (1, 2, "counts: epoch 2 is not published yet, and 1 is the newest"),
     ]:
         with pytest.raises(DpaError, match=why):

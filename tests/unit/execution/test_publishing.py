@@ -65,5 +65,5 @@ def test_of_changes_the_newest_row_of_each_key_is_the_result() -> None:
 
 
 def test_a_result_with_a_column_of_that_name_is_refused() -> None:
-    with pytest.raises(ExecutorError, match="a column 'epoch' of their own, and so has the result"):
+    with pytest.raises(ExecutorError, match="already have a column 'epoch', as does the result"):
         LastPublished("word").changes(rows(a=1).rename_columns(["word", "epoch"]), 1)

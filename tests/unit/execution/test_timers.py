@@ -213,7 +213,7 @@ class Numbers(Alarms):
     ("process", "says"),
     [
         (Stays(), "on_time was called for key 'a' 1,000 times at once, and its timer is still due"),
-        (Ticks(), "have `on_time` move it on, and set it anew only where records have come since"),
+        (Ticks(), "have `on_time` move it forward, and set it again only if records have come since"),
         (Numbers(), "a timer is a datetime or None, not 7"),
     ],
     ids=["leaves it", "never ends", "is no time"],

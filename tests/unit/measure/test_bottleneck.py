@@ -36,7 +36,7 @@ def load(name: str, busy: float, blocked: float = 0.0, busiest: float | None = N
         ([load("read", 0.2), load("parse", 0.3), load("count", 0.9)], CHAIN, "count", "no stage is blocked"),
         ([load("read", 0.9), load("parse", 0.3), load("count", 0.4)], CHAIN, "read", "the source read limits the run"),
         ([load("read", 0.9), load("parse", 0.85), load("count", 0.4)], CHAIN, None, "parse and read are about equally"),
-        ([load("read", 0.1), load("parse", 0.2), load("count", 0.3)], CHAIN, None, "even count is seldom busy"),
+        ([load("read", 0.1), load("parse", 0.2), load("count", 0.3)], CHAIN, None, "the busiest stage is count"),
         ([load("read", 0.0), load("parse", 0.0), load("count", 0.0)], CHAIN, None, "no task was busy"),
         ([], [], None, "no task was busy"),
     ],

@@ -126,10 +126,10 @@ def test_several_edges_between_two_groups_are_one_link() -> None:
             "leads to or from 'b'; the task groups are a",
         ),
         (lambda: TaskGraph(()), "needs at least one task group"),
-        (lambda: Node("n", 1.0, reserved=1.0), "1 processors of which 1 are reserved"),
+        (lambda: Node("n", 1.0, reserved=1.0), "1 processors and reserves 1"),
         (lambda: Node("n", 1.0, bandwidth=0.0), "bandwidth of 0 bytes/s"),
         (lambda: Cluster(()), "needs at least one node"),
-        (lambda: Cluster((Node("n", 1.0), Node("n", 2.0))), "names of their own; these are n, n"),
+        (lambda: Cluster((Node("n", 1.0), Node("n", 2.0))), "different names; these are n, n"),
     ],
 )
 def test_what_is_inconsistent_is_refused(make: object, message: str) -> None:

@@ -287,4 +287,4 @@ def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Job) -> None:
 
 def test_a_job_with_a_ray_of_its_own_is_shown_where_it_was_started(job: Job) -> None:
     done = CliRunner().invoke(app, ["attach", "word-count"])
-    assert done.exit_code == 1 and "runs in a Ray of its own, and is shown where it was started" in done.stderr
+    assert done.exit_code == 1 and "runs on its own Ray, and its progress is shown where it was started" in done.stderr

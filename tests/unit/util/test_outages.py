@@ -133,7 +133,7 @@ def test_a_place_is_asked_until_it_answers_and_what_is_waited_for_is_said_less_a
         "waits, for 601 s",
         "waits, for 3601 s",
     ]
-    assert said[-1].startswith("goes on: Kafka answers again, after 900") and len(said) == 7
+    assert said[-1].startswith("continues: Kafka answers again, after 900") and len(said) == 7
 
 
 @pytest.mark.parametrize(("own", "least"), [(None, 60), (7, 7)])
