@@ -28,6 +28,9 @@ _DIVIDED = 4
 _UNREADABLE = (pa.ArrowException, OSError)
 """What pyarrow raises for a file that is damaged, gone or out of reach."""
 
+_INDEX = 4
+"""Bytes of a value, at most, in a column chunk whose pages are dictionary-encoded, after a dictionary of a MiB."""
+
 _BUFFER_BYTES = 65_536
 """Bytes of a column that are fetched at once where not all of a row group is."""
 
@@ -267,7 +270,7 @@ class ParquetSplit(RestOfFile):
             footer = pq.read_metadata(source)
             if (difference := self._difference(footer)) is not None:
                 raise changed(self.path, difference)
-            dictionary, buffer = list(self.dictionary) or None, 0 if ahead else _BUFFER_BYTES
+            dictionary, buffer = self._encoded(footer), 0 if ahead else _BUFFER_BYTES
             file = pq.ParquetFile(
                 source, metadata=footer, read_dictionary=dictionary, pre_buffer=ahead, buffer_size=buffer
             )
@@ -275,6 +278,14 @@ class ParquetSplit(RestOfFile):
                 yield file
             except _UNREADABLE as error:
                 raise unreadable(self.path, self._unreadable_group(file), error) from None
+
+    def _encoded(self, footer: pq.FileMetaData) -> list[str]:
+        """The columns of `dictionary` that the file itself has as dictionaries. Where values are many, a writer gives
+        dictionaries up, and to make one while reading takes several times as long as to read."""
+        groups = [footer.row_group(group) for group in self.row_groups]
+        chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+        plain = {one.path_in_schema for one in chunks if one.total_uncompressed_size > _INDEX * one.num_values + 2**20}
+        return [name for name in self.dictionary if name not in plain]
 
     def _left(self, file: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that are not skipped; row groups skipped as a whole are not read."""

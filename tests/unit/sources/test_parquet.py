@@ -135,6 +135,15 @@ def test_only_string_columns_that_are_read_are_decoded_as_dictionaries(tmp_path)
     assert pa.types.is_dictionary(batch.schema.field("word").type)
 
 
+@pytest.mark.parametrize("is_encoded", [True, False])
+def test_only_columns_that_the_file_has_as_dictionaries_are_decoded_as_such(tmp_path, is_encoded) -> None:
+    words = pa.array([f"a word {number % 1_000:09}" for number in range(200_000)])
+    pq.write_table(pa.table({"word": words}), tmp_path / "a.parquet", use_dictionary=is_encoded)
+    [split] = parquet_splits([str(tmp_path)], split_rows=200_000, dictionary=["word"])
+    kinds = {batch.schema.field("word").type for batch in split.batches(65_536)}
+    assert list(map(pa.types.is_dictionary, kinds)) == [is_encoded]
+
+
 def test_a_missing_column_is_named_with_a_likely_spelling_and_the_columns_there_are(tmp_path) -> None:
     write(tmp_path / "a.parquet")
     with pytest.raises(TableError, match=r"no column 'wrd'; did you mean 'word'\? \(it has id, word\)"):
