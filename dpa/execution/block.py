@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpa.execution._held import objects_of, value_of
 from dpa.execution.arrivals import Input
-from dpa.execution.keys import encode, renumbered
+from dpa.execution.keys import encode, encode_hashed, hashes_by, renumbered, rows_a_key
 from dpa.measure.load import KeySample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
@@ -23,6 +23,9 @@ from dpa.routing.table import Owners
 
 NumberOf: TypeAlias = "Callable[[pa.Array], npt.NDArray[np.int64]]"
 """Numbers keys, shape (keys,)."""
+
+_MOST_ROWS, _RARE = 2.0, 0.5
+"""Rows of each key, up to which numbering by hashes is faster, and up to which it costs more than it saves."""
 
 T = TypeVar("T", pa.Array, pa.RecordBatch)
 
@@ -47,8 +50,8 @@ class Block:
     """Records as columns.
 
     Attributes:
-        keys: the keys, each once and each used by some record; shape (keys,), of a type that `key_type` returns. (A
-            dictionary given by a user may repeat a key; reducers bear with it.)
+        keys: the keys, each used by some record; shape (keys,), of a type that `key_type` returns. Each comes once,
+            except in a dictionary given by a user, and where the receiver says `may_repeat`.
         hashes: their hashes, shape (keys,).
         codes: for each record the position of its key in `keys`, shape (rows,).
         values: the records' values, or None where there are none.
@@ -71,8 +74,17 @@ class Block:
     arrived: Mapping[Input, pa.Schema] = field(default_factory=dict)
 
     @staticmethod
-    def of(column: pa.Array | pa.ChunkedArray, values: Values, seed: int, side: int = 0) -> Block:
-        """Raises KeyTypeError where keys of this type are not supported."""
+    def of(
+        column: pa.Array | pa.ChunkedArray, values: Values, seed: int, side: int = 0, *, may_repeat: bool = False
+    ) -> Block:
+        """`may_repeat`: keys that hardly repeat are left as they are. Raises KeyTypeError where keys of this type are
+        not supported."""
+        if isinstance(column, pa.Array) and (rows := rows_a_key(column)) < _MOST_ROWS:
+            hashes = hash_column(column, seed)
+            if may_repeat and rows < _RARE:
+                return Block(column, hashes, np.arange(len(column), dtype=np.int32), values, side=side)
+            keys, codes = encode_hashed(column, hashes)
+            return Block(keys, hashes_by(codes, hashes, len(keys)), codes, values, side=side)
         keys, codes = encode(column)
         return Block(keys, hash_column(keys, seed), codes, values, side=side)
 
@@ -167,7 +179,7 @@ class Block:
 
     def by_key(self, owners: Owners) -> Iterator[tuple[int, Block]]:
         """Each owner's part, ascending; all records of a key stay together. `owners` has shape (keys,)."""
-        used = np.unique(owners)
+        used = np.flatnonzero(np.bincount(owners))
         if len(used) == 1:
             yield int(used[0]), self
             return

@@ -1,5 +1,6 @@
 """Key columns as distinct keys and codes: a key that comes a million times in a batch is hashed and looked up once."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 from dpa._util.inference import array_of
 from dpa.errors import KeyTypeError
 from dpa.execution._held import to_show
+from dpa.routing.hashing import Hashes
 from dpa.routing.keys import KEY_RULE, KeyName, key_type, names_of, unsupported
 from dpa.windows.times import EventTime
 
@@ -27,6 +29,13 @@ _DENSE = 4
 """Largest range of values, for each row, that is numbered by a table of all values and not by a hash table."""
 
 
+_MANY = 65_536
+"""From so many rows on, keys are numbered by their hashes."""
+
+_SAMPLE = 8_192
+"""Rows in which repeated keys are counted."""
+
+
 def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
     """The distinct keys of a column, shape (keys,), and for each row the position of its key, shape (rows,). Null is a
     key. Raises KeyTypeError where keys of this type are not supported, or a key is out of range."""
@@ -35,6 +44,52 @@ def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
     if pa.types.is_struct(column.type):
         return _encode_composite(column)
     return _encode_component(column)
+
+
+def rows_a_key(column: pa.Array) -> float:
+    """About how many rows of many texts there would be for each key, if keys were equally frequent: n rows repeat keys
+    about n**2 / 2 / keys times. Infinite where it is not looked at."""
+    if len(column) < _MANY or not _is_text(column.type):
+        return math.inf
+    some = column.slice(0, _SAMPLE)
+    return 2 * (len(some) - len(some.unique())) / len(some) ** 2 * len(column)
+
+
+def encode_hashed(keys: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> tuple[pa.Array, Codes]:
+    """As `encode`. With the hashes of many texts, sorts these: the table of a dictionary would not fit the cache."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    rows = len(keys)
+    if hashes is None or rows < _MANY or not _is_text(keys.type):
+        return encode(keys)
+    import polars as pl
+
+    order, numbers = hashes.astype("<u8"), np.arange(rows, dtype=np.uint32)
+    order <<= np.uint64(32)  # in place: to get memory for such columns takes as long as to sort them
+    order |= numbers
+    order.sort()
+    places, hashes = order.view("<u4").reshape(rows, 2).T
+    places, starts = places.copy(), np.r_[True, hashes[1:] != hashes[:-1]]
+    first = np.empty(rows, dtype=np.uint32)  # for each row, the first one with its hash
+    first[places] = places[np.maximum.accumulate(np.where(starts, numbers, 0))]
+    again = np.flatnonzero(first != numbers)
+    texts = pl.Series(keys)
+    alike = texts.gather(again).eq_missing(texts.gather(first[again])).to_numpy()
+    if not alike.all():  # these share a hash with another text
+        others = again[~alike]
+        _, codes = _encode_component(keys.take(pa.array(others)))
+        first[others] = others[np.unique(codes, return_index=True)[1]][codes]
+    is_first = first == numbers
+    codes = np.empty(rows, dtype=np.int32)
+    codes[is_first] = numbers[: np.count_nonzero(is_first)]
+    return keys.filter(pa.array(is_first)), codes.take(first)
+
+
+def hashes_by(codes: Codes, hashes: Hashes, keys: int) -> Hashes:
+    """The hash of each key, shape (keys,), of those of rows."""
+    found = np.empty(keys, dtype=np.uint32)
+    found[codes] = hashes
+    return found
 
 
 def key_column(records: pa.RecordBatch | pa.Table, key: KeyName) -> pa.Array:
@@ -77,6 +132,10 @@ def cast(keys: pa.Array, kind: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid as error:
         both = f"keys of type {keys.type} do not go with keys of type {kind}"
         raise KeyTypeError(f"{both}: {error}; {KEY_RULE}") from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.binary())
 
 
 def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:

@@ -264,7 +264,8 @@ class MapTask:
         if windowing is not None and windowing.windows.is_session:
             windowing.require_windows(column)
             return session_block(column, values, self.seed, join=not self.receiver.takes_apart)
-        block = Block.of(column, values, self.seed, self.side)
+        may_repeat = self.receiver.may_repeat and not self.combines(len(column))
+        block = Block.of(column, values, self.seed, self.side, may_repeat=may_repeat)
         if windowing is not None:
             windowing.require_windows(block.keys)
         return block

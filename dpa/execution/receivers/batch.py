@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
@@ -20,12 +21,12 @@ from dpa.execution._parts import hashes_of, of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS, UserCodeError, bisected, shown, tolerated
-from dpa.execution.keys import Codes, cast, encode, key_columns
+from dpa.execution.keys import Codes, cast, encode_hashed, hashes_by, key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.rows import one_batch
 from dpa.execution.states import ColumnPart, Reduced, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
-from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
+from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, in_words, names_of, one_type
 from dpa.routing.table import Owning, RoutingTable
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _KERNEL_SECONDS = 1e-6
 """A record of a ready-made batch reducer takes about this long at most."""
+
+_PARTIAL = 2
+"""How many times as many partial states as folded ones there may be: folding less often takes more memory."""
 
 _FOLD_FROM = 131_072
 """The fewest partial states that are folded while records come."""
@@ -93,6 +97,10 @@ class BatchReceiver(Receiver):
             if "reduce" in vars(kind):  # of a class whose base has partials, which give something else
                 return False
         return False
+
+    @property
+    def may_repeat(self) -> bool:
+        return self.has_partials and self.windowing is None
 
     def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:
         return self.executor.partials(values)
@@ -172,8 +180,9 @@ class BatchStates(States[ColumnPart]):
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
+        mapped = records if block.weights is None else block.mapped()
         # copies: views would keep the whole block in memory, as long as they live
-        return ColumnPart(copied(block.keys), copied(states), records, block.mapped())
+        return ColumnPart(copied(block.keys), copied(states), records, mapped, block.hashes.copy())
 
     def merge(self, part: ColumnPart) -> None:
         """Keep a part for the next folding."""
@@ -181,7 +190,7 @@ class BatchStates(States[ColumnPart]):
             return
         self._parts.append(part)
         self._partial += len(part.keys)
-        if self._partial > max(self._folded, _FOLD_FROM):
+        if self._partial > max(_PARTIAL * self._folded, _FOLD_FROM):
             self._fold()
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
@@ -247,27 +256,22 @@ class BatchStates(States[ColumnPart]):
             return None
         if self._partial:
             kind = one_type(part.keys.type for part in self._parts)
-            keys, codes = encode(pa.chunked_array([cast(part.keys, kind) for part in self._parts]))
+            hashes = hashes_of(self._parts)
+            keys, codes = encode_hashed(pa.chunked_array([cast(part.keys, kind) for part in self._parts]), hashes)
             groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in self._parts]))
             states = columns(self._reducer, "merge", groups, len(groups))
-            records, mapped = (
-                np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
-                for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
-            )
-            self._parts = [ColumnPart(keys, states, records, mapped, _scattered(self._parts, codes, len(keys)))]
+            records = mapped = _summed(codes, [part.records for part in self._parts], len(keys))
+            if any(part.mapped is not part.records for part in self._parts):
+                mapped = _summed(codes, [part.mapped for part in self._parts], len(keys))
+            own = None if hashes is None else hashes_by(codes, hashes, len(keys))
+            self._parts = [ColumnPart(keys, states, records, mapped, own)]
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
 
 
-def _scattered(parts: Sequence[ColumnPart], codes: Codes, keys: int) -> Hashes | None:
-    """The hash of each key, shape (keys,); `codes`: the key of each of the parts' rows. None: a part has no hashes."""
-    hashes = hashes_of(parts)
-    if hashes is None:
-        return None
-    found = np.empty(keys, dtype=np.uint32)
-    found[codes] = hashes
-    return found
+def _summed(codes: Codes, counts: Sequence[npt.NDArray[np.int64]], keys: int) -> npt.NDArray[np.int64]:
+    return np.bincount(codes, np.concatenate(counts), keys).astype(np.int64)
 
 
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:

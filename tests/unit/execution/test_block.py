@@ -11,8 +11,9 @@ from builders import block_of, key_lists, records_of, rings, table_giving, table
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.execution import keys as keys_of
 from dpa.execution.block import Block
-from dpa.execution.keys import encode
+from dpa.execution.keys import encode, encode_hashed
 from dpa.routing.assignment import KeySplit, Single
 from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column, hash_key
@@ -291,3 +292,27 @@ def test_composite_keys_are_numbered_and_hashed_as_each_row_says(column: pa.Stru
     assert keys.take(pa.array(codes)).to_pylist() == column.to_pylist()
     assert len(keys) == len({tuple(row.values()) for row in column.to_pylist()})
     assert hash_column(keys, 3).tolist() == [hash_key(key, 3) for key in to_python(keys)]
+
+
+@given(st.lists(st.none() | st.sampled_from(["", "a", "b", "a rather long text", "c"]), max_size=40), st.integers(1, 8))
+def test_texts_are_numbered_by_their_hashes_as_without_them(texts: list[str | None], hashes: int) -> None:
+    """Even if many share a hash."""
+    column = pa.array(texts, pa.string())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys_of, "_MANY", 1)
+        keys, codes = encode_hashed(column, hash_column(column) % np.uint32(hashes))
+    expected, places = encode(column)
+    assert keys.equals(expected)
+    assert codes.tolist() == places.tolist()
+    assert codes.dtype == places.dtype
+
+
+@pytest.mark.parametrize("distinct", [1_000, 50_000, 10**6])
+def test_a_large_block_has_its_records_however_often_keys_repeat(distinct: int) -> None:
+    column = pa.array([f"k{number}" for number in np.random.default_rng(1).integers(0, distinct, 70_000)])
+    values = pa.record_batch({"n": np.arange(len(column))})
+    for may_repeat in (False, True):
+        block = Block.of(column, values, 0, may_repeat=may_repeat)
+        assert block.keys.take(pa.array(block.codes)).equals(column)
+        assert block.hashes.tolist() == hash_column(block.keys).tolist()
+        assert (len(block.keys) == len(column.unique())) != (may_repeat and distinct == 10**6)
