@@ -51,7 +51,7 @@ class Block:
 
     Attributes:
         keys: the keys, each used by some record; shape (keys,), of a type that `key_type` returns. Each comes once,
-            except in a dictionary given by a user, and where the receiver says `may_repeat`.
+            except in a dictionary given by a user, and if they hardly repeat and the receiver has partial states.
         hashes: their hashes, shape (keys,).
         codes: for each record the position of its key in `keys`, shape (rows,).
         values: the records' values, or None where there are none.

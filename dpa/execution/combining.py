@@ -18,13 +18,10 @@ class Combining:
         self._apart = 0
 
     def pays(self, rows: int) -> bool:
-        """Whether to fold the next `rows` records."""
         return rows >= FEW_RECORDS and self._apart <= 0
 
     def folded(self, rows: int, states: int) -> None:
-        """These records have become `states` states."""
         self._apart = _APART * rows if states > _MOST_STATES * rows else 0
 
     def sent(self, rows: int) -> None:
-        """These records are sent as they are."""
         self._apart -= rows

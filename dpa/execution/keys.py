@@ -30,7 +30,7 @@ _DENSE = 4
 
 
 _MANY = 65_536
-"""From so many rows on, keys are numbered by their hashes."""
+"""The fewest rows whose keys are numbered by their hashes."""
 
 _SAMPLE = 8_192
 """Rows in which repeated keys are counted."""
@@ -39,11 +39,8 @@ _SAMPLE = 8_192
 def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
     """The distinct keys of a column, shape (keys,), and for each row the position of its key, shape (rows,). Null is a
     key. Raises KeyTypeError where keys of this type are not supported, or a key is out of range."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_struct(column.type):
-        return _encode_composite(column)
-    return _encode_component(column)
+    column = _whole(column)
+    return (_encode_composite if pa.types.is_struct(column.type) else _encode_component)(column)
 
 
 def rows_a_key(column: pa.Array) -> float:
@@ -57,9 +54,7 @@ def rows_a_key(column: pa.Array) -> float:
 
 def encode_hashed(keys: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> tuple[pa.Array, Codes]:
     """As `encode`. With the hashes of many texts, sorts these: the table of a dictionary would not fit the cache."""
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    rows = len(keys)
+    keys, rows = _whole(keys), len(keys)
     if hashes is None or rows < _MANY or not _is_text(keys.type):
         return encode(keys)
     import polars as pl
@@ -86,7 +81,7 @@ def encode_hashed(keys: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> tu
 
 
 def hashes_by(codes: Codes, hashes: Hashes, keys: int) -> Hashes:
-    """The hash of each key, shape (keys,), of those of rows."""
+    """The hash of each of `keys` keys, from those of the rows."""
     found = np.empty(keys, dtype=np.uint32)
     found[codes] = hashes
     return found

@@ -130,11 +130,9 @@ class MapTask:
         return sent.weighed()
 
     def combines(self, rows: int) -> bool:
-        """Whether it folds the next `rows` records."""
         return self.combine if isinstance(self.combine, bool) else self.combine.pays(rows)
 
     def note(self, sent: Block) -> None:
-        """Remember whether it paid to fold."""
         if not isinstance(self.combine, bool) and sent.combined:
             self.combine.folded(int(sent.mapped().sum()), sent.rows)
         elif not isinstance(self.combine, bool):
@@ -264,7 +262,7 @@ class MapTask:
         if windowing is not None and windowing.windows.is_session:
             windowing.require_windows(column)
             return session_block(column, values, self.seed, join=not self.receiver.takes_apart)
-        may_repeat = self.receiver.may_repeat and not self.combines(len(column))
+        may_repeat = windowing is None and self.receiver.has_partials and not self.combines(len(column))
         block = Block.of(column, values, self.seed, self.side, may_repeat=may_repeat)
         if windowing is not None:
             windowing.require_windows(block.keys)

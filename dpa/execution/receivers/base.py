@@ -124,11 +124,6 @@ class Receiver(ABC):
     windowing: Windowing | None = None
 
     @property
-    def may_repeat(self) -> bool:
-        """Whether a key may come several times among those of a block."""
-        return False
-
-    @property
     def can_merge(self) -> bool:
         """Whether two states of a key can be merged; True without states."""
         return True

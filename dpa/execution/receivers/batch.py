@@ -1,8 +1,7 @@
 """Batch reducers, whose states are columns.
 
-Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, all are
-folded by the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small
-multiple of the number of distinct keys.
+Each reduced block leaves a small table of partial states. When the partial ones are more than twice as many as the
+folded ones, the reducer's `merge` folds all. So memory stays within about three times that of the distinct keys.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
@@ -21,7 +19,7 @@ from dpa.execution._parts import hashes_of, of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS, UserCodeError, bisected, shown, tolerated
-from dpa.execution.keys import Codes, cast, encode_hashed, hashes_by, key_columns
+from dpa.execution.keys import cast, encode_hashed, hashes_by, key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.rows import one_batch
 from dpa.execution.states import ColumnPart, Reduced, States, Sweep, result_table
@@ -97,10 +95,6 @@ class BatchReceiver(Receiver):
             if "reduce" in vars(kind):  # of a class whose base has partials, which give something else
                 return False
         return False
-
-    @property
-    def may_repeat(self) -> bool:
-        return self.has_partials and self.windowing is None
 
     def partials(self, values: pl.Schema) -> Sequence[pl.Expr]:
         return self.executor.partials(values)
@@ -180,9 +174,8 @@ class BatchStates(States[ColumnPart]):
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
-        mapped = records if block.weights is None else block.mapped()
         # copies: views would keep the whole block in memory, as long as they live
-        return ColumnPart(copied(block.keys), copied(states), records, mapped, block.hashes.copy())
+        return ColumnPart(copied(block.keys), copied(states), records, block.mapped(), block.hashes.copy())
 
     def merge(self, part: ColumnPart) -> None:
         """Keep a part for the next folding."""
@@ -260,18 +253,15 @@ class BatchStates(States[ColumnPart]):
             keys, codes = encode_hashed(pa.chunked_array([cast(part.keys, kind) for part in self._parts]), hashes)
             groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in self._parts]))
             states = columns(self._reducer, "merge", groups, len(groups))
-            records = mapped = _summed(codes, [part.records for part in self._parts], len(keys))
-            if any(part.mapped is not part.records for part in self._parts):
-                mapped = _summed(codes, [part.mapped for part in self._parts], len(keys))
+            records, mapped = (
+                np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
+                for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
+            )
             own = None if hashes is None else hashes_by(codes, hashes, len(keys))
             self._parts = [ColumnPart(keys, states, records, mapped, own)]
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
-
-
-def _summed(codes: Codes, counts: Sequence[npt.NDArray[np.int64]], keys: int) -> npt.NDArray[np.int64]:
-    return np.bincount(codes, np.concatenate(counts), keys).astype(np.int64)
 
 
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
