@@ -112,7 +112,7 @@ TRANSLATED = {
     r"(?:is|are) seen to": "is handled",
     r"as far as": "if, where",
     r"(?:is|are) th(?:at|ose) of": "the noun again",
-    r"of (?:which|whom|whose)": "whose, or two sentences",
+    r"of (?:which|whom)": "whose, or two sentences",
     r"whatever happens|in silence": "in every case, silently",
     r"(?:is|are|was|were) to be": "must be, will be",
     r"beg[iu]n(?:s|ning)? again|anew": "restarts, again",
