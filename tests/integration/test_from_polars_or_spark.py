@@ -109,7 +109,7 @@ def of_dpa(directories: dict[str, Path], ray: None, spark: "SparkSession") -> Fo
         streams = [each for each in names.values() if isinstance(each, Stream) and each.flow is flow]
         options.pop("address", None)  # the Ray of the tests stands for the cluster
         seconds = ROW_SECONDS.get(flow.name, 1e-5)
-        result = run(flow, backend=None if flow.name in ON_RAY else LocalBackend(row_seconds=seconds), **options)
+        result = run(flow, backend="ray" if flow.name in ON_RAY else LocalBackend(row_seconds=seconds), **options)
         with_rows = [stream for stream in streams if stream.step in steps]
         tables.update({stream: rows_of(pl.DataFrame(result.table(stream.step))) for stream in with_rows})
         return result

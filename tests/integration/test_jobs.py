@@ -35,7 +35,7 @@ def test_the_result_of_a_shipped_job_equals_sparks(name: str, text: Path, tmp_pa
         overrides += ["balance.report_every=500", "balance.min_queue=1"]
     job = Job.from_file(ROOT / "configs" / f"{name}.yaml", overrides)
     job.validate()
-    result = job.run(backend=None if name == "wordcount" else LocalBackend())  # one of them on real actors
+    result = job.run(backend="ray" if name == "wordcount" else LocalBackend())  # one of them on real actors
     report = result.report
     assert report.reference.checked
     assert report.reference.matches, report.reference.differences
