@@ -1,11 +1,11 @@
-"""Contexts, threads and the environment: a resource that jobs in several threads share, one that starts and ends in the
-background, and environment variables that only some child processes inherit."""
+"""Contexts, threads and the environment: a resource that jobs in several threads share, or that stays from job to job,
+one that starts and ends in the background, and environment variables that only some child processes inherit."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
@@ -18,30 +18,73 @@ _TURN = threading.RLock()
 
 
 class Shared(Generic[T]):
-    """One context for any number of blocks in any threads. The first block enters it, and the last one leaves it."""
+    """One context for any number of blocks in any threads. The first block enters it. The last one leaves it, unless it
+    is kept for blocks to come."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
-        self._context: AbstractContextManager[T]
+        self._users = self._keepers = 0
+        self._context: AbstractContextManager[T] | None = None
         self._value: T
+        self._key: Hashable
+
+    @property
+    def is_kept(self) -> bool:
+        return self._keepers > 0
+
+    @property
+    def opened(self) -> T | None:
+        return None if self._context is None else self._value
 
     @contextmanager
-    def use(self, context: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+    def use(
+        self,
+        context: Callable[[], AbstractContextManager[T]],
+        key: Hashable = None,
+        lives: Callable[[T], bool] = lambda value: True,
+    ) -> Iterator[T]:
         """Yield the open context's value; without one, open what `context` makes. Callers wait while another enters or
-        leaves."""
+        leaves. One that is only kept is replaced if it was opened with another key, or lives no more."""
+        self.leave_unless(lambda value: self._key == key and lives(value))
         with self._lock:
-            if self._users == 0:
-                self._context = context()
-                self._value = self._context.__enter__()
+            if self._context is None:
+                entered = context()
+                self._value, self._key = entered.__enter__(), key
+                self._context = entered
             self._users += 1
         try:
             yield self._value
         finally:
             with interrupts_held(), self._lock:
                 self._users -= 1
-                if self._users == 0:
-                    self._context.__exit__(None, None, None)
+                self._leave_unused()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what is open, or is opened in this block, until the block ends."""
+        with self._lock:
+            self._keepers += 1
+        try:
+            yield
+        finally:
+            with interrupts_held(), self._lock:
+                self._keepers -= 1
+                self._leave_unused()
+
+    def leave_unless(self, lives: Callable[[T], bool]) -> None:
+        """Leave what is only kept, unless it lives."""
+        with self._lock:
+            if self._users == 0 and self._context is not None and not lives(self._value):
+                self._leave()
+
+    def _leave_unused(self) -> None:
+        if self._users == self._keepers == 0:
+            self._leave()
+
+    def _leave(self) -> None:
+        left, self._context = self._context, None
+        if left is not None:
+            left.__exit__(None, None, None)
 
 
 class Background(Generic[T]):
@@ -49,12 +92,13 @@ class Background(Generic[T]):
     entered context is always left. (Threads of `concurrent.futures` end with the main thread, which a job in another
     thread may outlive.)"""
 
-    def __init__(self, context: AbstractContextManager[T]) -> None:
+    def __init__(self, context: AbstractContextManager[T], daemon: bool | None = None) -> None:
+        """`daemon`: whether the thread ends with the interpreter; None: as its maker does."""
         self._context = context
         self._entered: Future[T] = Future()
         self._leaving = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="dpa-background")  # a daemon where its maker is one
+        self._thread = threading.Thread(target=self._run, name="dpa-background", daemon=daemon)
 
     def __enter__(self) -> Background[T]:
         self._thread.start()
@@ -103,7 +147,8 @@ def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
         with context as value:
             yield value
         return
-    with Background(context) as background:
+    # A session that is never closed does not keep the interpreter from its end.
+    with Background(context, daemon=True) as background:
         yield background.value()
 
 

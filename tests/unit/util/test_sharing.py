@@ -40,6 +40,35 @@ def test_the_first_enters_and_the_last_leaves_in_whatever_order_they_end() -> No
     assert events.seen == ["enter 1", "leave 1", "enter 2", "leave 2"]
 
 
+def test_what_is_kept_stays_for_later_blocks_and_is_left_with_the_last_that_keeps_it() -> None:
+    shared, events = Shared[int](), Events()
+    with shared.kept():
+        with shared.kept():
+            assert shared.opened is None
+            for _ in range(2):
+                with shared.use(events) as value:
+                    assert (value, shared.opened, shared.is_kept) == (1, 1, True)
+        assert events.seen == ["enter 1"]
+    assert events.seen == ["enter 1", "leave 1"] and shared.opened is None
+    with shared.use(events):
+        with shared.kept():
+            pass
+        assert events.seen[-1] == "enter 2", "it is in use"
+    assert events.seen[-1] == "leave 2"
+
+
+def test_what_is_only_kept_is_replaced_if_it_is_another_or_lives_no_more() -> None:
+    shared, events = Shared[int](), Events()
+    with shared.kept():
+        with shared.use(events, "one") as first, shared.use(events, "other") as second:
+            assert (first, second) == (1, 1), "it is in use"
+        with shared.use(events, "other") as value:
+            assert value == 2
+        with shared.use(events, "other", lives=lambda value: value != 2) as value:
+            assert value == 3
+    assert events.seen == [f"{what} {number}" for number in (1, 2, 3) for what in ("enter", "leave")]
+
+
 def test_an_error_of_one_leaves_the_others_alone() -> None:
     shared, events = Shared[int](), Events()
     with shared.use(events):
