@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.operators import batch_filter
     from dpa.result import Result
+    from dpa.sessions import session
     from dpa.sinks.epoch_log import epochs
     from dpa.sinks.formats import results
     from dpa.sinks.reading import Results
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from dpa.sources.feed import Feed, Page
     from dpa.sources.foreign import Poller
     from dpa.sources.generated import Generator
-    from dpa.windows.options import session, sliding, tumbling
+    from dpa.windows.options import sliding, tumbling
 
 quiet_by_default()
 
@@ -64,6 +65,7 @@ _HOMES = {
     "dpa.job": ["Job"],
     "dpa.operators": ["batch_filter"],
     "dpa.result": ["Result"],
+    "dpa.sessions": ["session"],
     "dpa.sinks.epoch_log": ["epochs"],
     "dpa.sinks.formats": ["results"],
     "dpa.sinks.reading": ["Results"],
@@ -71,7 +73,7 @@ _HOMES = {
     "dpa.sources.feed": ["Feed", "Page"],
     "dpa.sources.foreign": ["Poller"],
     "dpa.sources.generated": ["Generator"],
-    "dpa.windows.options": ["session", "sliding", "tumbling"],
+    "dpa.windows.options": ["sliding", "tumbling"],
 }
 """Where each name is imported from when it is first used: most programs, and the command line, need few of them."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpa.runtime.named_jobs import NamedJob
 
 
-def connected(address: str | None) -> AbstractContextManager[None]:
+def connected(address: str | None) -> AbstractContextManager[object]:
     """A block in which jobs on the cluster at an address, or with None those of this machine, are asked over one
     connection. ConfigError if there is no such cluster, or it does not let this process in."""
     return nullcontext() if address is None else ray_session(address)

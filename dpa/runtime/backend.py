@@ -59,13 +59,13 @@ class RayBackend:
 
     @contextmanager
     def _started(self, tasks: int, placer: Placer | None, is_over: threading.Event) -> Iterator[Generations]:
-        session = ray_session(
+        ready = ray_session(
             self.address,
             actors=tasks + _OWN_ACTORS,
             runtime_env=dict(self.runtime_env),
             object_store_mb=self.object_store_mb,
         )
-        with session:
+        with ready as connection:
             if is_over.is_set():
                 raise JobFailedError("the job ended before its tasks were started")
             # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
@@ -73,7 +73,12 @@ class RayBackend:
             from dpa.runtime.launch import Generations
             from dpa.runtime.named_jobs import NamedJob, own_name
 
-            with own_name(self.job) as name, Door() as door, Generations(tasks, placer, name) as generations:
+            spares, changes = connection.spares(), connection.changes()
+            with (
+                own_name(self.job) as name,
+                Door() as door,
+                Generations(tasks, placer, name, spares, changes) as generations,
+            ):
                 if is_of_this_process():
                     door.open(name, NamedJob(name).answer)
                 yield generations

@@ -1,16 +1,19 @@
 """The Ray that a job runs on: started for the job, already running, or the caller's own."""
 
+from __future__ import annotations
+
 import logging
 import os
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpa._util.disk import why
 from dpa._util.owned import directory_for_sockets
@@ -19,7 +22,11 @@ from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa._util.streams import chosen_level
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
+from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.ray_internals.private import few_processes, node_processes, ray_messages_logged
+
+if TYPE_CHECKING:
+    from dpa.runtime._spares import Spares
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +44,86 @@ _USERS_TOKEN = Path("~/.ray/auth_token")
 _END_SECONDS = 2.0
 """How long an embedded Ray's processes may take to end before they are killed."""
 
+_LOOK_SECONDS = 2.0
+"""How often to check that a Ray lives which is kept for the next job."""
+
 _NEEDED = ("gcs_server", "raylet")
 """The processes of an embedded Ray that a job needs."""
 
-_SHARED: Shared[str | None] = Shared()
+
+class Connection:
+    """This process's connection to a Ray.
+
+    Attributes:
+        place: where that is; None: the process had it before.
+    """
+
+    def __init__(self, place: str | None, begun: Surroundings | None = None) -> None:
+        """`begun`: what a Ray that was started here has been given."""
+        import ray
+
+        self.place, self._begun = place, begun
+        self._lock = threading.Lock()
+        self._spares: Spares | None = None
+        self._number = ray.get_runtime_context().get_worker_id()
+
+    @property
+    def lives(self) -> bool:
+        import ray
+
+        if not ray.is_initialized() or ray.get_runtime_context().get_worker_id() != self._number:
+            return False  # the caller has shut it down
+        return all(process.poll() is None for name, process in node_processes() if name in _NEEDED)
+
+    def changes(self) -> Surroundings | None:
+        """What is no more as it was given to a Ray that was started here."""
+        if self._begun is None:
+            return None
+        with own_environment():
+            return Surroundings.here().since(self._begun)
+
+    def spares(self) -> Spares:
+        """Those of a session, or of one job."""
+        from dpa.runtime._spares import Spares
+
+        if not is_kept():
+            return Spares()
+        with self._lock:
+            self._spares = self._spares or Spares(is_kept)
+            return self._spares
+
+    def close(self) -> None:
+        """End the processes that were started for later jobs."""
+        if self._spares is not None:
+            self._spares.close()
+
+
+_SHARED: Shared[Connection] = Shared()
+
+
+@contextmanager
+def ray_kept() -> Iterator[None]:
+    """A block in which a Ray that a job has started, or connected to, stays for the next one."""
+    is_over = threading.Event()
+    threading.Thread(target=_leave_dead, args=(is_over,), name="dpa-session", daemon=True).start()
+    try:
+        with _SHARED.kept():
+            yield
+    finally:
+        is_over.set()
+    if (still_used := _SHARED.opened) is not None and not is_kept():
+        still_used.close()
+
+
+def _leave_dead(is_over: threading.Event) -> None:
+    # Ray ends the whole process a minute after its GCS has died, even if no job runs.
+    while not is_over.wait(_LOOK_SECONDS):
+        _SHARED.leave_unless(lambda connection: connection.lives)
+
+
+def is_kept() -> bool:
+    """Whether some thread is in such a block."""
+    return _SHARED.is_kept
 
 
 @contextmanager
@@ -50,11 +133,12 @@ def ray_session(
     actors: int = 2,
     runtime_env: dict[str, Any] | None = None,
     object_store_mb: int = 1024,
-) -> Iterator[None]:
+) -> Iterator[Connection]:
     """A block in which Ray is ready. A Ray that was running before stays up.
 
     Without an address, Ray is started by this process, for its jobs alone; a token keeps others out. Jobs that run at
-    the same time, in threads of this process, share what the first of them has started.
+    the same time, in threads of this process, share what the first of them has started. A session keeps it for later
+    jobs that would start the same.
 
     Args:
         address: of a running cluster; None starts a Ray, unless the process has one.
@@ -64,11 +148,18 @@ def ray_session(
 
     Raises ConfigError if there is no cluster at `address`, or a job that is running uses another one.
     """
-    with _SHARED.use(lambda: in_lasting_thread(_ready(address, actors, runtime_env, object_store_mb))) as shared:
-        if address is not None and shared not in (None, address):
-            why = f"a job of this process is running on {shared}, and a process uses one Ray at a time"
+    # Ray uploads what `runtime_env` names when this process connects, and not again when that has changed.
+    key = object_store_mb if address is None else (address, object() if runtime_env else None)
+    ready = _SHARED.use(
+        lambda: in_lasting_thread(_ready(address, actors, runtime_env, object_store_mb)),
+        key,
+        lambda connection: connection.lives,
+    )
+    with ready as shared:
+        if address is not None and shared.place not in (None, address):
+            why = f"a job of this process is running on {shared.place}, and a process uses one Ray at a time"
             raise ConfigError(f"ray.address: {why}; run the job on {address} in a process of its own")
-        yield
+        yield shared
 
 
 def alive_nodes(without: Collection[str] = ()) -> list[BackendNode]:
@@ -109,8 +200,8 @@ def require_alive() -> None:
 @contextmanager
 def _ready(
     address: str | None, actors: int, runtime_env: dict[str, Any] | None, object_store_mb: int
-) -> Iterator[str | None]:
-    """Start or find Ray, yield its place (None: the process had it before), and end it or leave it."""
+) -> Iterator[Connection]:
+    """Start or find Ray, and end it or leave it."""
     if address is None and "ray" not in sys.modules:
         keep_others_out()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -119,7 +210,8 @@ def _ready(
 
     if ray.is_initialized():
         _log.debug("using the Ray that this process is connected to")
-        yield None
+        with closing(Connection(None)) as found:
+            yield found
         return
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": chosen_level() is not None}
     if address is None:
@@ -140,8 +232,10 @@ def _ready(
         with ray_messages_logged():
             with interrupts_held(), terminal_kept_away(), own_environment(), lean:
                 _start(options)
+                begun = Surroundings.here() if address is None else None
             _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
-            yield address or "a Ray that was started for it"
+            with closing(Connection(address or "a Ray that was started for it", begun)) as made:
+                yield made
     finally:
         with interrupts_held():
             _end()

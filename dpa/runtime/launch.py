@@ -5,6 +5,7 @@ outcome; the job survives the death of any of its processes, as another generati
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ import psutil  # Ray brings it
 import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
-from ray.exceptions import OwnerDiedError, RayError
+from ray.exceptions import RayError
 
 from dpa.errors import CheckpointError, ConfigError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import Bear, RunHooks, RunOutcome, RunPlan
@@ -25,15 +26,17 @@ from dpa.protocol.wire.events import CloseFeeds
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, Placer, TaskProcess
 from dpa.protocol.wire.relays import relays_for
-from dpa.runtime._kept_processes import Actor, KeptProcesses
+from dpa.runtime._kept_processes import KeptProcesses
 from dpa.runtime._machines import ENDED, Machines, Running
+from dpa.runtime._spares import Spares
+from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.actors.actor import LoadBalancerActor, StageActor
 from dpa.runtime.actors.answers import TOO_LATE, Polled
 from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.actors.failures import failure, is_death
 from dpa.runtime.actors.relay import RelayActor
 from dpa.runtime.cluster import require_alive
-from dpa.runtime.named_jobs import named
+from dpa.runtime.named_jobs import forget_run, named, note_run
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class Launched:
 
     Attributes:
         placed: the nodes of tasks; None: Ray spreads them.
+        used: how many actors of each kind, on each node, it has begun with.
     """
 
     def __init__(
@@ -66,9 +70,11 @@ class Launched:
         placed: Placed | None = None,
         own_name: Mapping[str, str] | None = None,
         kept: KeptProcesses | None = None,
+        changes: Surroundings | None = None,
     ) -> None:
         """Start actors for this number of tasks of stages. `own_name`: Ray's name and namespace for a new coordinator.
-        `kept`: processes of the generation before, which are taken rather than new ones."""
+        `kept`: processes of the generation before, and spares, which are taken rather than new ones. `changes`: what
+        the driver has changed since Ray started."""
         # The coordinator, the load balancer and relays are on the driver's node: if another node dies, a task dies that
         # the user knows, and the coordinator lives to report it.
         here = ray.get_runtime_context().get_node_id()
@@ -85,8 +91,11 @@ class Launched:
                 waiting[Address(stage, index)] = kept.actor(StageActor, node)
         idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
         self._others, self._spares = [*waiting.values(), *idle], kept.spares
+        self.used = Counter((actor.kind, actor.node) for actor in (self._coordinator, *self._others))
+        note_run(self._coordinator.named, own_name or {})
         handles = {address: actor.handle for address, actor in waiting.items()}
-        self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed)
+        self._changes = changes
+        self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed, changes)
 
     @property
     def coordinator(self) -> ActorHandle:
@@ -131,7 +140,8 @@ class Launched:
         """Let the actors be the tasks of a plan. They begin with the newest checkpoint in the store, or at the start of
         the input if there is none; `bear` bears outages of the store. JobFailedError if the coordinator failed, a
         TaskDiedError if it has died."""
-        packed = PackedPlan.pack(plan)
+        packed = PackedPlan.pack(plan, self._changes)
+        self._queue_fed = [stage.name for stage in plan.graph.queue_fed()]
         bare = plan.without_user_code()
 
         def begun() -> TaskProcess:
@@ -151,26 +161,27 @@ class Launched:
 
     def outcome(self) -> RunOutcome:
         """What a finished job gives back. JobFailedError if a task failed, a TaskDiedError if it has died."""
-        done: RunOutcome = self._asked(self.coordinator.outcome.remote())
+        done: RunOutcome
+        done, handles = self._asked(self.coordinator.outcome.remote())
         shares = {}
-        for stage, calls in done.outputs.items():
-            tasks = (Address(stage, index) for index in done.snapshot[stage].present)
-            shares[stage] = tuple(_fetched(dict(zip(tasks, calls, strict=True))).values())
-        use = {**done.snapshot.use, **_fetched(done.use)}  # of those that left, the last known
-        return replace(done, outputs=shares, use=use)
+        for stage in self._queue_fed:
+            tasks = [Address(stage, index) for index in done.snapshot[stage].present]
+            shares[stage] = tuple(_fetched({task: handles[task].output.remote() for task in tasks}).values())
+        use = _fetched({task: handle.use.remote() for task, handle in handles.items()})
+        return replace(done, outputs=shares, use={**done.snapshot.use, **use})  # of those that left, the last known
 
     def keep_spares(self) -> None:
         """Start a spare process on each node with tasks. It takes the place of one that dies there."""
         nodes = {process.node for task, process in self._processes.items() if task.stage not in RESERVED}
-        for node in nodes - self._spares.keys():
-            self._spares[node] = Actor.create(StageActor, node)
+        self._spares.start({(StageActor, node): 1 for node in nodes})
 
     def last_events(self) -> dict[str, bytes]:
         """The files of events by name, of all tasks that answer in time."""
         found: dict[str, bytes] = {}
         with suppress(Exception):  # nothing that goes wrong here may hide the error that ended the job
             until = time.monotonic() + _EVENTS_SECONDS
-            calls = ray.get(self.coordinator.events_of_all.remote(), timeout=_EVENTS_SECONDS)
+            present = ray.get(self.coordinator.present.remote(), timeout=_EVENTS_SECONDS)
+            calls = [handle.events.remote() for handle in present.values()]
             given, _ = ray.wait(calls, num_returns=len(calls), timeout=max(0.0, until - time.monotonic()))
             for call in given:
                 with suppress(Exception):  # the task is dead
@@ -186,14 +197,13 @@ class Launched:
         try:
             with suppress(Exception):
                 closed = self.coordinator.close.remote(why)  # it ends the actors that it has made
-                for actor in [*self._others, *self._spares.values()]:
+                for actor in self._others:
                     ray.kill(actor.handle)
                 ray.get(closed, timeout=_CLOSE_SECONDS)
         finally:
             ray.kill(self.coordinator)
             # If a handle is garbage-collected while another thread shuts Ray down, Ray ends this process.
             self._others.clear()
-            self._spares.clear()
             del self._coordinator
 
     def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
@@ -217,7 +227,6 @@ class Launched:
         kept = KeptProcesses(given, generation, avoided, self._spares)
         self._is_ended = True
         self._others.clear()
-        self._spares = {}
         return kept
 
     @staticmethod
@@ -234,14 +243,11 @@ def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
 
 
 def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
-    """The results of calls to tasks. JobFailedError names the task that failed; a TaskDiedError if it, or the
-    coordinator, has died."""
+    """The results of calls to tasks. JobFailedError names the task that failed; a TaskDiedError if it has died."""
     answers = {}
     for address, call in calls.items():
         try:
             answers[address] = _answer(call)
-        except OwnerDiedError as error:
-            raise failure(COORDINATOR, error, "died") from None
         except RayError as error:
             raise failure(address, error, "died before its result was fetched") from None
     return answers
@@ -258,21 +264,28 @@ def _answer(call: ObjectRef) -> Any:
 class Generations:
     """A context with the actors of a job. Its end ends them."""
 
-    def __init__(self, tasks: int, placer: Placer | None, name: str) -> None:
+    def __init__(
+        self, tasks: int, placer: Placer | None, name: str, spares: Spares, changes: Surroundings | None = None
+    ) -> None:
         """Start the actors of the first generation, for this number of tasks of stages. `placer` chooses their nodes;
-        None: Ray spreads them. Requests find the coordinator by the `name` of the run."""
+        None: Ray spreads them. Requests find the coordinator by the `name` of the run. `spares` are taken rather than
+        new actors; `changes` as for `Launched`."""
         self._tasks, self._placer = tasks, placer
-        self._name = name
+        self._name, self._spares, self._changes = name, spares, changes
         self._writes = False
         self._machines = Machines()
         self._machines.check()
-        self._launched = self._launch(0)
+        spares.fit(tasks)
+        self._launched = self._launch(0, KeptProcesses(spares=spares))
+        self._used = self._launched.used
 
     def __enter__(self) -> Generations:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._spares.leave(self._used, self._tasks)
         self._launched.end(TOO_LATE)
+        forget_run(self._name)
         self._machines.end()
         if self._writes:
             self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed
@@ -327,16 +340,13 @@ class Generations:
         kept = dying.freed(generation, self._machines.avoided(), self._machines.lost)
         try:
             self._launched = self._launch(generation, kept)
-        except BaseException:
-            kept.end_spares()
-            raise
         finally:
             kept.end_others()
         dying.wait_for_end(kept.taken)
 
-    def _launch(self, generation: int, kept: KeptProcesses | None = None) -> Launched:
+    def _launch(self, generation: int, kept: KeptProcesses) -> Launched:
         placed = None if self._placer is None else self._placer(self._machines.usable())
-        return Launched(self._tasks, placed, named(self._name, generation), kept)
+        return Launched(self._tasks, placed, named(self._name, generation), kept, self._changes)
 
 
 def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:

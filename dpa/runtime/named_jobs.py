@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -25,12 +26,16 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors.answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes, is_of_this_process
+from dpa.runtime.ray_internals.private import cluster_notes
 from dpa.telemetry.local_jobs import LocalJob
 from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.tracker import Status
 
 _NAMESPACE = "dpa"
 """Ray's namespace of named coordinators."""
+
+_SPARE = "spare-"
+"""How Ray's names of coordinators begin that have been started before their run."""
 
 DRIVER = -1
 """Stands for a generation in the name of a detached driver's actor, which answers until there is a coordinator."""
@@ -117,8 +122,9 @@ class NamedJob:
 
     def _coordinator(self, generation: int) -> Any:
         try:
-            return ray.get_actor(**named(self.name, generation))
-        except ValueError:
+            actor = _coordinators()[self.name, generation]
+            return ray.get_actor(actor, namespace=_NAMESPACE)
+        except (KeyError, ValueError):
             raise ControlError(f"{self.name} has ended") from None
 
     def _generation(self) -> int:
@@ -165,13 +171,41 @@ def named(name: str, generation: int) -> dict[str, str]:
     return {"name": f"{name}#{generation}", "namespace": _NAMESPACE}
 
 
+def named_spare() -> dict[str, str]:
+    """As `named`, of a coordinator that has no run yet. Ray renames no actor, so a note says what its run is."""
+    return {"name": f"{_SPARE}{uuid.uuid4().hex}", "namespace": _NAMESPACE}
+
+
+def note_run(spare: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Let a run's coordinator be found as `wanted`, if it was a spare one."""
+    if spare.get("name", "").startswith(_SPARE):
+        cluster_notes()._internal_kv_put(wanted["name"], spare["name"], namespace=_NAMESPACE)
+
+
+def forget_run(name: str) -> None:
+    """Forget the notes of a run that has ended."""
+    cluster_notes()._internal_kv_del(f"{name}#", del_by_prefix=True, namespace=_NAMESPACE)
+
+
+def _coordinators() -> dict[tuple[str, int], str]:
+    """Ray's names of the coordinators on the cluster, by run and generation."""
+    there = {actor["name"] for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == _NAMESPACE}
+    found = {name: name for name in there if not name.startswith(_SPARE)}
+    if len(found) < len(there):
+        notes = cluster_notes()
+        for key in notes._internal_kv_list("", namespace=_NAMESPACE):
+            spare = (notes._internal_kv_get(key, namespace=_NAMESPACE) or b"").decode()
+            if spare in there:  # a note outlives a driver that is killed, and its coordinator does not
+                found[key.decode()] = spare
+    split = ((name.rpartition("#"), actor) for name, actor in found.items())
+    return {(run, int(generation)): actor for (run, _, generation), actor in split}
+
+
 def _generations() -> dict[str, int]:
     """The newest generation of each run on the cluster, by its name."""
     found: dict[str, int] = {}
-    for actor in list_named_actors(all_namespaces=True):
-        if actor["namespace"] == _NAMESPACE:
-            name, _, generation = actor["name"].rpartition("#")
-            found[name] = max(found.get(name, 0), int(generation))
+    for name, generation in _coordinators():
+        found[name] = max(found.get(name, 0), generation)
     return found
 
 

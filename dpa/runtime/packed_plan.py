@@ -15,6 +15,7 @@ from dpa._secrets import know, known, learn
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.protocol.plan import RunPlan
+from dpa.runtime._surroundings import Surroundings
 from dpa.sources.feed import Feed
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ class PackedPlan:
         rows: how many input rows the splits have.
         tasks: how many tasks the stages have.
         secrets: what no message from the actor may hold.
+        changes: what the driver has changed since Ray started; None: nothing.
         polars: the version with which expressions in the plan are pickled.
     """
 
@@ -39,14 +41,15 @@ class PackedPlan:
     rows: int
     tasks: int
     secrets: tuple[str, ...] = field(repr=False)
+    changes: Surroundings | None = None
     polars: str = field(default_factory=partial(version, "polars"))
 
     @staticmethod
-    def pack(plan: RunPlan) -> PackedPlan:
+    def pack(plan: RunPlan, changes: Surroundings | None = None) -> PackedPlan:
         """The plan, ready to be sent. ConfigError if an executor cannot be pickled."""
         tasks = sum(stage.tasks for stage in plan.graph.stages)
         packed = pickled(replace(plan, graph=plan.graph.without_splits(), feeds={}))
-        return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, tasks, known())
+        return PackedPlan(plan.python_path, packed, pickled(plan.feeds), plan.rows, tasks, known(), changes)
 
     def unpack(self) -> RunPlan:
         """The plan, in an actor. ConfigError if a module of the user's is not to be found there, or the plan has

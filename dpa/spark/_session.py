@@ -52,6 +52,8 @@ _OPEN_COST_BYTES = 256 * 1024
 """The cost of opening a file, in bytes read instead. On a local disk it is small. With Spark's 4 MiB a task would get
 only 32 files, however small, and each task writes a file of its own."""
 
+_SCRATCH = "dpa-spark-"
+
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 
 _PYTHON = "PYSPARK_PYTHON"
@@ -83,8 +85,25 @@ def spark_session(
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
     """
-    with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds)) as session:
+    path = tuple(path for path in sys.path if _SCRATCH not in path)  # Spark adds one
+    key = (master, tuple(sorted((conf or {}).items())), os.environ.get(_PYTHON), path)
+    with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds), key, _lives) as session:
         yield session
+
+
+def spark_kept() -> AbstractContextManager[None]:
+    """A block in which a session that a job has started stays for the next one that would start the same."""
+    return _SHARED.kept()
+
+
+def _lives(session: SparkSession) -> bool:
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        return False
+    active = _active()
+    return active is not None and getattr(active, "_sc", None) is getattr(session, "_sc", None)
 
 
 @contextmanager
@@ -97,7 +116,7 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float)
     local, began = master.startswith("local"), time.monotonic()
     with ExitStack() as stack:
         stack.callback(_log.info, "Spark has ended")
-        scratch = stack.enter_context(temporary_directory("dpa-spark-"))
+        scratch = stack.enter_context(temporary_directory(_SCRATCH))
         stack.enter_context(root_left_alone())
         stack.enter_context(logging_only(map(logging.getLogger, _PY4J_LOGGERS), _is_news))
         stack.callback(remove_places)
@@ -232,13 +251,13 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
                 session = SparkSession(context)
         except TableError as error:
             raise TableError(f"{error}; its log says: {_complaint(log)}") from None
-        # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
-        _restore_interrupts(handler)
+        finally:
+            # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
+            _restore_interrupts(handler)
         yield session
     finally:
         with interrupts_held():
             _stop()
-        _restore_interrupts(handler)
         sys.path[:] = [path for path in sys.path if path in search_path or not path.startswith(str(log.parent))]
 
 

@@ -149,7 +149,7 @@ def test_a_task_of_an_earlier_generation_that_is_asked_for_too_late_takes_no_pla
     process, later = StageActor(), object()
     process.reset(2)
     process.task = later  # type: ignore[assignment]
-    packed = SimpleNamespace(rows=0, tasks=1, unpack=lambda: SimpleNamespace(generation=1))
+    packed = SimpleNamespace(rows=0, tasks=1, changes=None, unpack=lambda: SimpleNamespace(generation=1))
     monkeypatch.setattr("dpa.runtime.actors.actor.ray.get", lambda given: given)
     with pytest.raises(ProtocolError, match="generation 1 has ended: this process is of generation 2"):
         process.become(REDUCERS[0], [packed, None])  # type: ignore[list-item]

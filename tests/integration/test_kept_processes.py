@@ -17,7 +17,8 @@ from dpa.errors import ProtocolError
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
-from dpa.runtime._kept_processes import Actor, KeptProcesses
+from dpa.runtime._kept_processes import KeptProcesses
+from dpa.runtime._spares import Actor
 from dpa.runtime.actors.actor import LoadBalancerActor, StageActor, TaskActor
 from dpa.runtime.actors.relay import RelayActor
 
@@ -120,7 +121,7 @@ def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_i
     monkeypatch.setattr("dpa.runtime.actors.actor.ray.get", lambda given: given)
     plan = RunPlan(graph, tasks={}, deliveries={}, generation=3)
     with pytest.raises(KeyError, match=REDUCER):  # it has no user code
-        task.become(Address(REDUCER, 0), [SimpleNamespace(rows=0, tasks=1, unpack=lambda: plan), None])
+        task.become(Address(REDUCER, 0), [SimpleNamespace(rows=0, tasks=1, changes=None, unpack=lambda: plan), None])
     assert ended == [1, 3]
     HERE.end()
 

@@ -136,6 +136,7 @@ EXPORTED = {
         "sample_rows",
         "sampled",
         "schema_of",
+        "spark_kept",
         "spark_loads",
         "spark_session",
         "staged",

@@ -126,8 +126,9 @@ class Coordinating(RelayedTask):
         with self.shell.lock:
             return self._plan.name, self._machine.snapshot(history=False), dict(self._processes)
 
-    def outcome(self) -> RunOutcome:
-        """Outputs, and what tasks have used, are references of Ray."""
+    def outcome(self) -> tuple[RunOutcome, Handles]:
+        """All but the tasks' outputs and what they have used, and the tasks to ask for these."""
+        # Not references to their answers: a driver keeps a connection open to each process that has owned one.
         with self.shell.lock:
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
@@ -137,16 +138,11 @@ class Coordinating(RelayedTask):
                 stream_ended=machine.stream_ended_at or machine.now,
                 merged=machine.done_at or machine.now,
             )
-        outputs = {
-            stage.name: tuple(
-                self.handles[Address(stage.name, index)].output.remote() for index in snapshot[stage.name].present
-            )
-            for stage in self._plan.graph.queue_fed()
-        }
-        used = {address: self.handles[address].use.remote() for address in machine.present}
+        tasks = {address: self.handles[address] for address in machine.present}
         failed, stored = machine.failed, self._checkpointing
         letters = failed.letters if stored is None else stored.letters.with_rest(failed)
-        return RunOutcome(outputs, snapshot, times, used, letters, machine.given, machine.staged, machine.epoch)
+        done = RunOutcome({}, snapshot, times, {}, letters, machine.given, machine.staged, machine.epoch)
+        return done, tasks
 
     def ask(self, request: Request) -> None:
         if isinstance(request, CancelJob):

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Collection
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
@@ -44,6 +45,29 @@ _MANY_ROWS = 100_000
 """From this number of input rows on, actors import what only large blocks need before they start."""
 
 
+_POLARS_THREADS = "POLARS_MAX_THREADS"
+"""Polars reads this environment variable as it is imported."""
+
+
+def polars_threads(tasks: int) -> int:
+    """How many each task of a job gets: in several tasks, pools of all processors are slower than one thread each."""
+    return max(1, (os.cpu_count() or 1) // max(1, tasks))
+
+
+IMPORTED_SOON = (
+    # what Ray imports for the first value that it reads
+    "pydantic",
+    "pydantic.v1",
+    "pyarrow.json",
+    # what tasks import when they are made
+    "dpa.sinks.memory",
+    "dpa.sources.generated",
+    "numpy.ma",
+    "numpy.random",
+)
+"""None of these starts threads."""
+
+
 class TaskActor:
     """What all actors have in common. An actor is made before there is a plan, and outlives the generation of its
     task: calls that an earlier generation has left over are refused by their number.
@@ -61,6 +85,12 @@ class TaskActor:
         self._is_over = threading.Event()
         self._known: Handles = {}
         self._process = TaskProcess(ray.get_runtime_context().get_node_id(), os.getpid())
+
+    @ray.method(concurrency_group="control")
+    def warm(self, tasks: int) -> None:
+        """Import what is needed soon, before this is of a job with `tasks` tasks of stages."""
+        for name in IMPORTED_SOON:
+            import_module(name)
 
     def _be(self, task: Task) -> None:
         self.task, self._generation = task, task.generation
@@ -158,6 +188,12 @@ class StageActor(TaskActor):
         keep_freed_memory()
 
     @ray.method(concurrency_group="control")
+    def warm(self, tasks: int) -> None:
+        super().warm(tasks)
+        os.environ.setdefault(_POLARS_THREADS, str(polars_threads(tasks)))
+        import polars  # noqa: F401
+
+    @ray.method(concurrency_group="control")
     def become(self, address: Address, given: list[ObjectRef]) -> None:
         """Be this task; `given`: references to the packed plan, and to what the task begins with if the job has
         checkpoints. ConfigError if a module of the user's is not to be found here; CheckpointError if what it begins
@@ -166,8 +202,9 @@ class StageActor(TaskActor):
         # system's choice.
         packed: PackedPlan = ray.get(given[0])
         beginning = ray.get(given[1])
-        # read as polars is imported: pools of all processors in each of several tasks are slower than one thread each
-        os.environ.setdefault("POLARS_MAX_THREADS", str(max(1, (os.cpu_count() or 1) // packed.tasks)))
+        if packed.changes is not None:
+            packed.changes.take()
+        os.environ.setdefault(_POLARS_THREADS, str(polars_threads(packed.tasks)))
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()
@@ -184,6 +221,11 @@ class LoadBalancerActor(TaskActor):
     """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
 
     _machine: LoadBalancerMachine
+
+    @ray.method(concurrency_group="control")
+    def warm(self, tasks: int) -> None:
+        super().warm(tasks)
+        import dpa.protocol.balancer.machine  # noqa: F401
 
     @ray.method(concurrency_group="control")
     def become(self, plan: RunPlan) -> None:

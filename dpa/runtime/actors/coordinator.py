@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ray
 from ray.actor import ActorHandle
@@ -14,6 +14,7 @@ from dpa.protocol.wire.events import TaskDied
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
+from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.actors._coordinating import Coordinating
 from dpa.runtime.actors._starting import Prepared
 from dpa.runtime.actors._task import Handles
@@ -55,7 +56,11 @@ class CoordinatorActor(TaskActor):
         return process
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def prepare(self, waiting: Handles, idle: list[ActorHandle], placed: Placed | None) -> None:
+    def prepare(
+        self, waiting: Handles, idle: list[ActorHandle], placed: Placed | None, changes: Surroundings | None
+    ) -> None:
+        if changes is not None:
+            changes.take()
         self._prepared = Prepared(self._answers, waiting, idle, placed)
 
     @ray.method(concurrency_group="control")
@@ -97,13 +102,12 @@ class CoordinatorActor(TaskActor):
         return None if self.task is None else self.task.status()
 
     @ray.method(concurrency_group="control")
-    def outcome(self) -> RunOutcome:
+    def outcome(self) -> tuple[RunOutcome, Handles]:
         return self._begun.outcome()
 
     @ray.method(concurrency_group="control")
-    def events_of_all(self) -> list[Any]:
-        """References to the last events of all tasks and of this coordinator, as `events` gives them."""
-        return [handle.events.remote() for handle in self._begun.present.values()]
+    def present(self) -> Handles:
+        return self._begun.present
 
     @ray.method(concurrency_group="control")
     def balancer(self) -> ActorHandle:

@@ -23,15 +23,6 @@ _IMPORTED = (
     "dpa.runtime.actors.actor",
     "dpa.protocol.balancer.machine",
     "dpa.runtime.actors.coordinator",
-    # what Ray imports for the first value that it reads
-    "pydantic",
-    "pydantic.v1",
-    "pyarrow.json",
-    # what tasks import when they are made
-    "dpa.sinks.memory",
-    "dpa.sources.generated",
-    "numpy.ma",
-    "numpy.random",
 )
 
 _REQUEST_SECONDS = 5.0
@@ -105,6 +96,8 @@ def main(listener: socket.socket) -> None:
         sys.path.append(root)
     raylet, before = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"])), len(sys.path)
     for name in _IMPORTED:
+        import_module(name)
+    for name in sys.modules["dpa.runtime.actors.actor"].IMPORTED_SOON:
         import_module(name)
     if threading.active_count() > 1:
         return  # some set-up of Python has started a thread, which a fork would lack
