@@ -15,13 +15,6 @@ from pathlib import Path
 from other_pythons import found, supported
 
 ROOT = Path(__file__).parents[1]
-JOB = """
-input: {path: visits.csv, options: {header: true}}
-key: page
-reducer: count
-output: {path: counts}
-reference: auto
-"""
 OWN = "{}.{}".format(*sys.version_info)
 
 
@@ -37,17 +30,16 @@ def install(python: str, wheel: Path, environment: Path) -> Path:
 
 
 def use(programs: Path, directory: Path, *, is_run: bool) -> None:
-    """Check a job and, if wanted, run it."""
-    dpa = programs / "dpa"
-    (directory / "visits.csv").write_text("page,user\n/home,ann\n/cart,ann\n/home,bob\n", encoding="utf-8")
-    (directory / "job.yaml").write_text(JOB, encoding="utf-8")
+    """Begin a job, check it and, if wanted, run it."""
+    dpa, job = programs / "dpa", directory / "job"
     run(directory, [dpa, "version"])
-    run(directory, [dpa, "check", "job.yaml"])
-    refused = run(directory, [dpa, "check", "job.yaml", "--set", "grouping=partial_key"], status=2)
+    run(directory, [dpa, "init", "job"])
+    run(job, [dpa, "check", "job.yaml"])
+    refused = run(job, [dpa, "check", "job.yaml", "--set", "stages.totals.grouping=partial_key"], status=2)
     assert "`partial_key` needs numba: pip install 'dpa[groupings]'" in refused, refused
     if is_run:
-        assert "reference: match" in run(directory, [dpa, "run", "job.yaml", "--report", "report"])
-        assert "Left out: pictures need matplotlib" in (directory / "report" / "report.html").read_text("utf-8")
+        assert "reference: match" in run(job, [dpa, "run", "job.yaml", "--report", "report"])
+        assert "Left out: pictures need matplotlib" in (job / "report" / "report.html").read_text("utf-8")
 
 
 def run(directory: Path, command: list[object], *, status: int = 0) -> str:

@@ -38,7 +38,16 @@ html_title = "dpa"
 html_copy_source = False
 
 CONTENTS = {
-    "Write a job": ("install", "flows", "job-files", "executors", "streams", "sessions", "from-polars-or-spark"),
+    "Write a job": (
+        "tutorial",
+        "install",
+        "flows",
+        "job-files",
+        "executors",
+        "streams",
+        "sessions",
+        "from-polars-or-spark",
+    ),
     "Run it": (
         "command",
         "report",
