@@ -55,7 +55,13 @@ class Reducer(ABC, Generic[S, V]):
 
     The runtime owns the states: one for each key, made by `zero`. A reducer without `merge` cannot be balanced in merge
     mode, where a key may have states on several reducers.
+
+    Attributes:
+        reads: the columns that it needs. Each value is then a dict of these columns, even of a single one. If it names
+            none, a value of one column is given as it is, and only several columns as a dict.
     """
+
+    reads: Sequence[str] = ()
 
     @abstractmethod
     def zero(self) -> S:
@@ -231,8 +237,11 @@ class Process(ABC, Generic[S, V]):
     """Processes the values of each key, one at a time, and emits records while it does so.
 
     The runtime owns the state: it keeps one for each key, made by `zero`. Two states of a key cannot be merged, so all
-    records of a key go to one task, in the order in which each upstream task has emitted them.
+    records of a key go to one task, in the order in which each upstream task has emitted them. It may say what it
+    `reads`, as a `Reducer` may.
     """
+
+    reads: Sequence[str] = ()
 
     @abstractmethod
     def zero(self) -> S:
@@ -390,6 +399,8 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
         ConfigError: one does not; the message names the first.
     """
     calls = next(calls for kind, calls in _CALLS.items() if isinstance(executor, kind))
+    if isinstance(executor, Reducer | Process):
+        columns_read(executor)
     for method, arguments in calls.items():
         require_arguments(f"{name_of(executor)}.{method}", getattr(executor, method), arguments)
     if isinstance(executor, FunctionMapper | FunctionBatchMapper):
@@ -399,6 +410,14 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
         if {"iterable", "axis"} & require_arguments(name, executor.function, calls["merge"]):  # as of `sum`
             what = f"{name} reduces a whole list, and a reducer is called with two values at a time"
             raise ConfigError(f"{what}: give `operator.add` or the like, or the name of a ready-made reducer, as 'sum'")
+
+
+def columns_read(executor: Reducer[Any, Any] | Process[Any, Any]) -> tuple[str, ...]:
+    """The columns that it `reads`; ConfigError if these are no names."""
+    reads: Any = (executor.reads,) if isinstance(executor.reads, str) else executor.reads
+    if not isinstance(reads, list | tuple) or not all(isinstance(name, str) for name in reads):
+        raise ConfigError(f"{name_of(executor)}.reads names columns, such as ('cents', 'day'), and is {reads!r}")
+    return tuple(dict.fromkeys(reads))
 
 
 def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> Set[str]:

@@ -196,8 +196,16 @@ class _Builder:
     def _feeds(self, receiver: Receiver) -> tuple[StepInput, ...]:
         config = self._config
         keying, values, mapper = Keying(), config.value, self._mapper()
-        if values is None and config.agg is not None and mapper is None:
-            values = list(receiver.reads)
+        reads = list(receiver.reads) if mapper is None else []
+        if (
+            receiver.takes_objects
+            and values is not None
+            and (missing := [name for name in reads if name not in values])
+        ):
+            why = f"{name_of(receiver.executor)} reads {missing[0]!r}, which `value` does not name"
+            raise self._error("value", f"{why}: add it, or leave `value` out")
+        if (reads and receiver.takes_objects) or (values is None and config.agg is not None and mapper is None):
+            values = reads
         if isinstance(config.key_by, ExecutorConfig):
             keying = Keying(_FUNCTION_KEY, _values(values), self._row_operator("key_by", config.key_by))
         elif receiver.keeps_states:

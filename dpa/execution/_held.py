@@ -58,6 +58,8 @@ def _held(value: Any) -> Any:
 def objects_of(values: pa.RecordBatch | pa.Array) -> list[Any]:
     """Rows as dicts, or the values of an array, with an `Unheld` for each that Python cannot hold. Iterating raises
     there; `list.__iter__` does not."""
+    if isinstance(values, pa.StructArray) and values.type.num_fields and not values.null_count:
+        values = pa.RecordBatch.from_struct_array(values)
     try:
         if isinstance(values, pa.RecordBatch) and values.num_columns:
             return _rows_of(tuple(values.schema.names))(*(column.to_pylist() for column in values.columns))

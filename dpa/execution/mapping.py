@@ -269,11 +269,14 @@ class MapTask:
         return block
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
-        if self.values is None or self.mapper is not None:
+        reads = self.receiver.reads if self.receiver.takes_objects else ()
+        if not reads and (self.values is None or self.mapper is not None):
             names = [name for name in rows.schema.names if name not in key]
         else:
-            names = list(self.values)
+            names = list(reads or self.values or ())
             _require(names, "whose value is", rows)
+        if reads:  # one column of structs: a value is then a dict, however many columns it has
+            return pa.record_batch({"value": rows.select(names).to_struct_array()})
         return rows.select(names) if names else None
 
     def _map_batches(self, rows: Rows, origin: Origin | None) -> Made:

@@ -19,7 +19,7 @@ from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver
 from dpa.execution.rows import batch_of
 from dpa.execution.states import ObjectPart, Reduced, States
-from dpa.executors import Process, Record, name_of
+from dpa.executors import Process, Record, columns_read, name_of
 from dpa.routing.keys import KeyName, in_words
 from dpa.tolerance import Tolerance
 from dpa.windows.times import since_1970
@@ -44,6 +44,10 @@ class ProcessReceiver(Receiver):
     unmergeable = "is a process, which must get all records of a key on one task:"
 
     executor: Process[Any, Any]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return columns_read(self.executor)
 
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         keys = pa.table(key_columns(blocks[0].keys, key)).schema

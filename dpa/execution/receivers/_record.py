@@ -19,7 +19,7 @@ from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import ObjectPart, Reduced, States, result_table
-from dpa.executors import FunctionReducer, Record, Reducer, name_of
+from dpa.executors import FunctionReducer, Record, Reducer, columns_read, name_of
 from dpa.routing.keys import KeyName, in_words, names_of, to_python
 from dpa.tolerance import Tolerance
 
@@ -39,6 +39,10 @@ class RecordReceiver(Receiver):
     @property
     def can_merge(self) -> bool:
         return type(self.executor).merge is not Reducer.merge
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return columns_read(self.executor)
 
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         block = blocks[0]  # rows of one union have the same columns
