@@ -85,3 +85,8 @@ def __getattr__(name: str) -> Any:
             globals()[name] = found = getattr(import_module(module), name)
             return found
     raise AttributeError(f"module 'dpa' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names: tab completion also finds those that are not imported yet."""
+    return sorted({*globals(), *__all__})

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import wraps
+from types import FunctionType
+from typing import Any, TypeVar
 
 from dpa._secrets import hidden
+
+T = TypeVar("T")
 
 
 class DpaError(Exception):
@@ -134,3 +140,35 @@ class ReferenceMismatchError(DpaError):
     """The result differs from the Spark reference."""
 
     exit_status = 3
+
+
+def traced_from_caller(public: T) -> T:
+    """Decorate a class or function that users call: a traceback of its errors ends at the line that made the call.
+
+    Frames of dpa would only hide that line. All are kept for `ProtocolError` and other bugs, and with `DPA_LOG=debug`.
+    """
+    made: Any = public
+    if isinstance(public, type):
+        for name, member in [*vars(public).items()]:
+            if name == "__init__" or not name.startswith("_"):
+                setattr(public, name, traced_from_caller(member))
+    elif isinstance(public, property | classmethod):
+        inner: Any = public.fget if isinstance(public, property) else public.__func__
+        made = type(public)(traced_from_caller(inner))
+    elif isinstance(public, FunctionType):
+        made = _traced(public)
+    return made  # type: ignore[no-any-return]
+
+
+def _traced(function: FunctionType) -> Any:
+    @wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        __tracebackhide__ = True  # IPython and pytest then leave out this frame too
+        try:
+            return function(*given, **named)
+        except DpaError as error:
+            if isinstance(error, ProtocolError) or os.environ.get("DPA_LOG") == "debug":
+                raise
+            raise error.with_traceback(None)  # noqa: B904  (it is the same error)
+
+    return called

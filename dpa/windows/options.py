@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from annotated_types import MinLen
 
 from dpa._util.durations import MOST_SECONDS, Duration, as_seconds
-from dpa.errors import ConfigError
+from dpa.errors import ConfigError, traced_from_caller
 
 WINDOW = START, END = "window_start", "window_end"
 """The columns that rows in windows have, which are the last parts of their keys."""
@@ -127,6 +127,7 @@ def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+@traced_from_caller
 def tumbling(size: float | str, *, offset: float | str = 0.0, lateness: float | str = 0.0) -> Windows:
     """Windows of one length, one after the other.
 
@@ -140,6 +141,7 @@ def tumbling(size: float | str, *, offset: float | str = 0.0, lateness: float | 
     return _windows(size=size, offset=offset, lateness=lateness)
 
 
+@traced_from_caller
 def sliding(
     size: float | str, every: float | str, *, offset: float | str = 0.0, lateness: float | str = 0.0
 ) -> Windows:
@@ -147,6 +149,7 @@ def sliding(
     return _windows(size=size, every=every, offset=offset, lateness=lateness)
 
 
+@traced_from_caller
 def session(gap: float | str, *, lateness: float | str = 0.0) -> Windows:
     """Sessions: a key's records with gaps of at most `gap` between them; otherwise as `tumbling`."""
     return _windows(gap=gap, lateness=lateness)
