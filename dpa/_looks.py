@@ -6,11 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpa._secrets import hidden
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.config.stages import OPERATIONS
 from dpa.driver.looking import FIRST_ROWS, Looking, taken_by
-from dpa.errors import DpaError
+from dpa.errors import DpaError, traced_from_caller
 from dpa.operators import ON_COLUMNS
 
 if TYPE_CHECKING:
@@ -22,19 +23,24 @@ if TYPE_CHECKING:
 _NAMED = {"read": ("path", "use", "table", "format"), "join": ("how",), "top_k": ("k",), "window": ("kind",)}
 """The keys of some operations: the first that is given describes the step. All keys describe the others."""
 
+_EXECUTORS = ("map", "flat_map", "filter", "reduce", "process", "key_by")
+"""The keys whose section names a function or a class."""
+
 _IN_NOTEBOOKS = 5
 """Rows of a step that a notebook shows."""
 
 
+@traced_from_caller
 class Looks:
-    """What the rows of a step show of themselves. The functions of the steps are called, in this process, on the first
-    rows of each input."""
+    """What the rows of a step show of themselves. Functions of the steps are called on the first rows of each input, in
+    this process."""
 
     flow: WrittenFlow
     step: str
 
     def show(self, rows: int = 10, *, first: int = FIRST_ROWS) -> None:
-        """Print the first rows, with columns and types; and what they are of, where a step by key needs all rows.
+        """Print the first rows, with columns and types: `orders.show(3)`. After a step by key, also print which rows of
+        the inputs they are of.
 
         Args:
             rows: how many to print.
@@ -50,15 +56,15 @@ class Looks:
         show_rows(found.rows, found.says(rows), rows)
 
     def head(self, rows: int = 10, *, first: int = FIRST_ROWS) -> pa.Table:
-        """The first rows as an Arrow table; arguments and errors are those of `show`."""
+        """The first rows as an Arrow table: `orders.head(3)`. Arguments and errors are those of `show`."""
         return self._looking().head(rows, first).rows.slice(0, rows)
 
     def count(self, *, whole: bool = False) -> int:
-        """How many rows there are. Nothing is read if inputs know it, as Parquet does, and each row gives one; else all
-        rows are read and go through the steps, in this process.
+        """How many rows there are: `orders.count()`. Nothing is read if each row gives one and the inputs know their
+        number, as Parquet does. Otherwise all rows are read and go through the steps, in this process.
 
         Args:
-            whole: whether to do that also where a step by key then has its states in memory.
+            whole: whether to do so also after a step by key, whose states are then in memory.
 
         Raises:
             ConfigError: as for `show`; or an input is open; or there is a step by key, without `whole`.
@@ -68,27 +74,24 @@ class Looks:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their types. No row is read.
+        """The columns and their types, as in `orders.schema.names`. No row is read.
 
         Raises:
-            ConfigError: as for `show`; or only rows would show them, with the step that hides them.
+            ConfigError: as for `show`; or a step makes columns that only its rows show.
         """
         return self._looking().schema()
 
     def explain(self) -> None:
-        """Print the plan of this step and those before it, as `--plan` does: what runs in which tasks, what is combined
-        and sent, how tasks are balanced. Records are those of a few rows of each input.
-
-        Raises:
-            ConfigError, ExecutorError: as for `show`.
-        """
+        """Print the plan of this step and those before it, as `--plan` does: `orders.explain()`. It says what runs in
+        which tasks, what is combined and sent, and how tasks are balanced. Records are those of a few rows of each
+        input. Errors are those of `show`."""
         from dpa.report import show_plan
 
         show_plan(self._looking().forecast(), sys.stdout, is_brief=True)
 
     def describe(self, rows: int = 10_000, *, first: int = FIRST_ROWS) -> pl.DataFrame:
         """Count, nulls, mean, deviation, minimum, quartiles and maximum of each column of the first rows, as polars
-        describes them; arguments and errors are those of `show`."""
+        describes them: `orders.describe()`. Arguments and errors are those of `show`."""
         from dpa.columns.arrow import to_frame
 
         return to_frame(self.head(rows, first=first)).describe()
@@ -99,7 +102,7 @@ class Looks:
         return Looking({"name": flow.name, **flow._sections}, flow._stages, flow._objects, self.step)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.step!r} of {self.flow!r}: {_does(self.flow._stages[self.step])}>"
+        return f"<{type(self).__name__} {self.step!r} of {self.flow!r}: {does(self.flow._stages[self.step])}>"
 
     def _repr_html_(self) -> str:
         from dpa.report import error_html, rows_html
@@ -118,21 +121,24 @@ def picture(stages: Mapping[str, Any], marked: str | None = None) -> str:
     from dpa.report import steps_html
 
     edges = [(other, name) for name, given in stages.items() for other in taken_by(given) if other in stages]
-    return steps_html({name: _does(given) for name, given in stages.items()}, edges, marked)
+    return steps_html({name: does(given) for name, given in stages.items()}, edges, marked)
 
 
-def _does(given: Mapping[str, Any]) -> str:
-    """In a few words, what the section of a step says."""
+def does(given: Mapping[str, Any]) -> str:
+    """In a few words, what the section of a step says; without secrets."""
     word = next((word for word in OPERATIONS if word in given), None)
     if word is None:
         return "union" if len(given["from"]) > 1 else "pass on"
     key = given.get("key_by")
-    return " ".join(filter(None, (word, _short(word, given[word]), key and f"by {_short('key_by', key)}")))
+    return hidden(" ".join(filter(None, (word, _short(word, given[word]), key and f"by {_short('key_by', key)}"))))
 
 
 def _short(word: str, what: Any) -> str:
-    if isinstance(what, ExecutorConfig):
-        return what.use.rpartition(":")[2].rpartition(".")[2].strip()
+    if isinstance(what, ExecutorConfig) or (word in _EXECUTORS and isinstance(what, Mapping)):
+        use = (
+            str(what.use if isinstance(what, ExecutorConfig) else what.get("use")).removeprefix(MADE_IN_PYTHON).strip()
+        )
+        return use if " " in use else use.rpartition(":")[2].rpartition(".")[2]
     if word in {kind.value for kind in ON_COLUMNS} and isinstance(what, Mapping):
         what = [f"{name} = {text}" for name, text in what.items()]
     if isinstance(what, Mapping):

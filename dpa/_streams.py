@@ -7,25 +7,32 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from dpa._looks import Looks
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.config.stages import OF_KEYED
-from dpa.errors import ConfigError
+from dpa.errors import ConfigError, traced_from_caller
 from dpa.windows.options import Windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Unpack
 
     from dpa._written_flow import WrittenFlow
-
-KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None"
-"""A column, several, a function of a record that gives the key, or None: all records have one key."""
+    from dpa.config import keywords as kw
 
 
+@traced_from_caller
 class Stream(Looks):
     """The rows of one step of a flow. Every call adds a step and returns its rows.
+
+    All calls take `name`, the name of the step, and most take other keys of a step (docs/job-files.md): `parallelism`
+    gives it tasks of its own. The examples are of these rows:
+
+    >>> shop = Flow("shop")
+    >>> tea = {"id": 1, "at": 0, "cents": 150, "items": ["tea", "jam"], "to": {"town": "Bonn"}}
+    >>> orders = shop.read([tea, {**tea, "id": 2, "at": 90, "cents": 50}], time={"column": "at", "unit": "s"})
 
     Attributes:
         flow: the flow.
@@ -33,72 +40,70 @@ class Stream(Looks):
     """
 
     def __init__(self, flow: WrittenFlow, step: str) -> None:
-        """Made by a `Flow`."""
         self.flow = flow
         self.step = step
 
-    def map(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """Make a row of each row.
+    def map(self, function: kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Map]) -> Stream:
+        """Make a row of each row, by a function of a dict, or of Arrow batches if it is marked `batch_mapper`.
 
-        Args:
-            function: of a record, a dict by column name, to another; or of Arrow batches, marked `batch_mapper`.
-            name: of the step, by default `map`.
-            options: other keys of the step; `parallelism` gives it tasks of its own. `schema` says which columns its
-                rows have, as an Arrow schema, or as a dict of Arrow types or their names.
+        `schema` declares the columns of its rows: an Arrow schema, or Arrow types or their names by column.
+
+        >>> orders.map(lambda row: {"euros": row["cents"] / 100}).head(1).to_pylist()
+        [{'euros': 1.5}]
         """
         return self._changed("map", function, name, options)
 
-    def flat_map(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """Make any number of rows of each row; `function` returns or yields records. Otherwise as `map`."""
+    def flat_map(self, function: kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Map]) -> Stream:
+        """Make any number of rows of each row by a function that returns or yields dicts; options as for `map`:
+        `orders.flat_map(lambda row: [{"item": item} for item in row["items"]])`."""
         return self._changed("flat_map", function, name, options)
 
-    def filter(self, condition: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """Keep the rows for which a condition is true: an expression of polars, a SQL text such as `cents > 0`, or a
-        function. A function of batches, marked `batch_filter`, returns an array of booleans. Otherwise as `map`."""
+    def filter(
+        self, condition: kw.Expression | kw.AnyFunction, *, name: str | None = None, **options: Unpack[kw.Filter]
+    ) -> Stream:
+        """Keep the rows for which a condition is true: a polars expression, a SQL text, or a function of a row. A
+        function that is marked `batch_filter` gets an Arrow batch and returns a boolean for each row.
+
+        >>> orders.filter("cents > 100").count()
+        1
+        """
         names_function = isinstance(condition, str) and re.fullmatch(r"[\w.]+:[\w.]+", condition)
         if names_function or not (isinstance(condition, str) or _is_expression(condition)):
             return self._changed("filter", condition, name, options)
         return self._on_columns("filter", [condition], {}, name, options)
 
-    def with_columns(self, *expressions: Any, **named: Any) -> Stream:
-        """Add columns, or change those of the same names.
+    def with_columns(self, *expressions: kw.Expression, **named: kw.Expression) -> Stream:
+        """Add or change columns by polars expressions or SQL texts. A keyword names the column that it makes.
 
-        Args:
-            expressions: of polars, or SQL texts such as `cents / 100 AS euros`.
-            named: expressions by the name of the column that each makes.
+        >>> orders.with_columns(euros="cents / 100").select("id", "euros").head(1).to_pylist()
+        [{'id': 1, 'euros': 1.5}]
         """
         return self._on_columns("with_columns", expressions, named)
 
-    def select(self, *expressions: Any, **named: Any) -> Stream:
-        """Make rows of these columns alone; otherwise as `with_columns`."""
+    def select(self, *expressions: kw.Expression, **named: kw.Expression) -> Stream:
+        """Keep only these columns, otherwise as `with_columns`: `orders.select("id", pl.col("items").list.len())`."""
         return self._on_columns("select", expressions, named)
 
-    def drop(self, *columns: str, name: str | None = None, **options: Any) -> Stream:
-        """Leave out columns."""
+    def drop(self, *columns: str, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+        """Leave out columns: `orders.drop("items", "cents")`."""
         return self._on_columns("drop", columns, {}, name, options)
 
-    def rename(self, columns: Mapping[str, str], *, name: str | None = None, **options: Any) -> Stream:
-        """Give columns other names; `columns` has the new ones by the old ones."""
+    def rename(self, columns: Mapping[str, str], *, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+        """Rename columns, old names to new ones: `orders.rename({"id": "order"})`."""
         return self._on_columns("rename", (), columns, name, options)
 
-    def explode(self, *columns: str, name: str | None = None, **options: Any) -> Stream:
-        """Make a row of each element of a list column. Those of several must be as long as each other in each row."""
+    def explode(self, *columns: str, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+        """Make a row of each element of a list column: `orders.explode("items")`. The lists of several columns must be
+        equally long in each row."""
         return self._on_columns("explode", columns, {}, name, options)
 
-    def unnest(self, *columns: str, name: str | None = None, **options: Any) -> Stream:
-        """Make columns of the fields of struct columns."""
+    def unnest(self, *columns: str, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+        """Make columns of the fields of struct columns: `orders.unnest("to")`."""
         return self._on_columns("unnest", columns, {}, name, options)
 
-    def window(self, windows: Windows | None, *, name: str | None = None, **options: Any) -> Stream:
-        """Put each row into windows of its time, which is a part of every key from here on: what follows by key works
-        on each window for itself, and its rows have the columns `window_start` and `window_end`.
-
-        Args:
-            windows: such as `dpa.tumbling("1m")`, `dpa.sliding("1m", every="10s")` or `dpa.session("30m")`; None: rows
-                are in no windows from here on, and keep the columns.
-            name: of the step, by default `window`.
-            options: other keys of the step; `parallelism` gives it tasks of its own.
-        """
+    def window(self, windows: Windows | None, *, name: str | None = None, **options: Unpack[kw.Filter]) -> Stream:
+        """Put each row into windows of its time: `orders.window(dpa.tumbling("1m"))`. The window is part of every key
+        from here on, and rows have the columns `window_start` and `window_end`. With None, rows leave their windows."""
         if windows is not None and not isinstance(windows, Windows):
             raise ConfigError(f"windows are made as `dpa.tumbling('1m')`, and this is {windows!r}")
         given = "none" if windows is None else asdict(windows)
@@ -109,16 +114,10 @@ class Stream(Looks):
         *others: Stream | Sequence[Stream],
         allow_missing_columns: bool = False,
         name: str | None = None,
-        **options: Any,
+        **options: Unpack[kw.Union],
     ) -> Stream:
-        """The rows of all, in no order. Columns go together by name, and must be of one type.
-
-        Args:
-            others: rows of other steps, or lists of them; of none it passes on the rows.
-            allow_missing_columns: whether some may lack columns that others have: they are null there.
-            name: of the step, by default `union`.
-            options: other keys of the step; `parallelism` gives it tasks of its own.
-        """
+        """The rows of all, in no order: `orders.union(orders.filter("id = 1"))`. Columns go together by name, and must
+        be of one type. With `allow_missing_columns`, columns that the rows of one step lack are null there."""
         all_rows: list[Stream] = [self]
         for other in others:
             all_rows += [other] if isinstance(other, Stream) or not isinstance(other, Sequence) else other
@@ -133,68 +132,72 @@ class Stream(Looks):
             section["allow_missing_columns"] = True
         return Stream(self.flow, self.flow._add(name, "union", section, options))
 
-    def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
-        """Group the rows by key for what is called next.
-
-        Args:
-            key: a column's name, several, a function of a record that gives the key, or None for one key of all rows.
-            value: the columns that are the value; all but the key by default.
-        """
+    def key_by(self, *key: kw.Key, value: str | Sequence[str] | None = None) -> KeyedRows:
+        """Group the rows by a column, several, a function of a row that returns the key, or None: all have one key.
+        Then call what is done to each group: `orders.key_by("id").reduce("count")`. `value` names the columns that it
+        gets, by default all but the key."""
         if not key:
             raise ConfigError("key_by needs a column, several, or a function of a record; None is one key of all rows")
         only = key[0] if len(key) == 1 else list(key)
         return KeyedRows(self, only, [value] if isinstance(value, str) else value)
 
-    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Stream:
-        """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
+    def top_k(
+        self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Unpack[kw.TopK]
+    ) -> Stream:
+        """The first `k` of all rows in the order of the column `by`, with their `rank` from 1 on:
+        `orders.top_k(1, by="cents")`."""
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
     def join(
         self,
         other: Stream,
         on: str | Sequence[str] | None = None,
-        how: str = "inner",
+        how: kw.How = "inner",
         *,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
-        **options: Any,
+        broadcast_mb: float | None = None,
+        name: str | None = None,
+        **options: Unpack[kw.Join],
     ) -> Stream:
-        """Join with other rows, the right side, where the columns `on` are equal; or `left_on` here, and as many in
-        `right_on` there. Otherwise as `KeyedRows.join`."""
+        """Join with the rows of `other`, the right side, where the columns `on` are equal, or `left_on` here and
+        `right_on` there. The rest is as for `KeyedRows.join`.
+
+        >>> paid = shop.read([{"order": 2, "paid": True}], name="paid")
+        >>> orders.select("id").join(paid, left_on="id", right_on="order").head().to_pylist()
+        [{'id': 2, 'paid': True}]
+        """
         if not isinstance(other, Stream):
             raise ConfigError(f"a join is with rows of a flow, and this is {_kind(other)}; rows by key join each other")
         if (on is None) is (left_on is None and right_on is None) or (left_on is None) is not (right_on is None):
             raise ConfigError("name the key columns: `on`, or both `left_on` and `right_on`")
         left, right = (left_on, right_on) if on is None else (on, on)
-        return self.key_by(left).join(other.key_by(right), how, **options)
+        return self.key_by(left).join(other.key_by(right), how, broadcast_mb=broadcast_mb, name=name, **options)
 
-    def write(self, path: str | PathLike[str], *, mode: str = "error", **options: Any) -> Stream:
-        """Write the rows to a directory, as Parquet unless its name ends as `.csv` or `.jsonl`; `mode` is `error` or
-        `overwrite`, as in a job file, and `options` are the other keys of `output`, such as `publish` or
-        `partition_by`. Another call adds a place."""
+    def write(self, path: str | PathLike[str], *, mode: kw.Mode = "error", **options: Unpack[kw.Write]) -> Stream:
+        """Write the rows to a directory: `orders.drop("items").write("out/orders.csv", mode="overwrite")`. They are
+        Parquet unless its name ends in `.csv` or `.jsonl`. Another call adds a place. `options` are the other keys of
+        `output` in a job file, such as `publish` or `partition_by`."""
         text = fspath(path) if isinstance(path, PathLike) else path
         return self._written({"path": text, "mode": mode, **options})
 
     def results(
-        self, callback: Callable[[pa.Table, int], object], *, publish: str = "final", every: float | str = 1.0
+        self, callback: Callable[[pa.Table, int], object], *, publish: kw.Publishes = "final", every: float | str = 1.0
     ) -> Stream:
-        """Call a function in this process with the rows of each epoch, and its number, while the flow runs; at least
-        once. Each `write`, and each function, gets all rows.
-
-        Args:
-            callback: the function; what it raises fails the flow.
-            publish: `final`, `changes` or `table`, as in a job file.
-            every: seconds from one epoch to the next, or a text as `500ms`.
-        """
+        """Call a function in this process with the rows of each epoch and its number while the flow runs, at least
+        once: `orders.drop("id").results(lambda rows, epoch: print(epoch, rows))`. Each function, and each `write`, gets
+        all rows. What the function raises fails the flow. `publish` is as in a job file. `every` is the time from one
+        epoch to the next, in seconds or as a text such as `500ms`."""
         if not isinstance(publish, str):
             raise ConfigError(f"`publish` is 'final', 'changes' or 'table', not {publish!r}; give `every` beside it")
         section = {"use": ExecutorConfig.of(callback).use, "publish": {"mode": publish, "every": every}}
         return self._written(section, callback)
 
-    def reference(self, sql: str | None = None, **options: Any) -> Stream:
-        """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
-        reads it, or is `auto`: the query that the steps say. `options` are the other keys of the section `reference` of
-        a job file. Once a step."""
+    def reference(self, sql: str | None = None, **options: Unpack[kw.Reference]) -> Stream:
+        """Check the rows against what Spark computes from the inputs, once a step:
+        `orders.drop("items").reference("SELECT id, cents FROM read")`. `sql` sees each input under the name of the step
+        that reads it, or is `auto`: the query that the steps say. `options` are the other keys of `reference` in a job
+        file, such as `tolerance`."""
         self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
         return self
 
@@ -244,74 +247,77 @@ class Stream(Looks):
             )
 
 
+@traced_from_caller
 class KeyedRows:
-    """Rows grouped by key: the next call says what becomes of each group."""
+    """Rows grouped by key: the next call says what becomes of each group. The examples are of these rows:
 
-    def __init__(self, rows: Stream, key: KeyBy, value: Sequence[str] | None) -> None:
-        """Made by `Stream.key_by`."""
+    >>> shop = Flow("shop")
+    >>> by_item = shop.read([{"item": "tea", "cents": 150}, {"item": "tea", "cents": 50}]).key_by("item")
+    """
+
+    def __init__(self, rows: Stream, key: Any, value: Sequence[str] | None) -> None:
         self.flow = rows.flow
         self.rows = rows
         self.key = key
         self.value = value
 
-    def reduce(self, reducer: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """Fold the values of each key: a row of key and result columns for each.
+    def reduce(self, reducer: kw.AnyReducer, *, name: str | None = None, **options: Unpack[kw.Reduce]) -> Stream:
+        """Fold the values of each key into one row of key and result columns, by a `Reducer`, a `BatchReducer`, a
+        function of two values, or the name of a ready-made reducer. `schema` may leave out key columns.
 
-        Args:
-            reducer: as in a job: a `Reducer` or `BatchReducer`, a function of two values, or the name of a ready-made
-                one.
-            name: of the step, by default `reduce`.
-            options: other keys of the step: `parallelism`, `balance`, `grouping`, `combiner`, `aggregation`, `limits`;
-                `schema`, as for `map`, where key columns may be left out.
+        >>> by_item.reduce(Sum("cents")).head().to_pylist()
+        [{'item': 'tea', 'cents': 200}]
         """
         return self._add("reduce", reducer, name, options)
 
-    def agg(self, *aggregates: Any, name: str | None = None, **named: Any) -> Stream:
-        """Aggregate the values of each key: a row of key and result columns for each.
+    if TYPE_CHECKING:
+        agg: kw.AggCall  # its keywords are options or aggregates
+    else:
 
-        Args:
-            aggregates: polars expressions of aggregates, such as `pl.col("euros").sum()`, or SQL texts; the result
-                column has the name that polars gives it, as `euros`.
-            name: of the step, by default `agg`.
-            named: the same under names of their own, as `total=pl.col("euros").sum()`; beside other keys of the step,
-                as for `reduce`.
+        def agg(self, *aggregates: Any, name: str | None = None, **named: Any) -> Stream:
+            """Aggregate the values of each key into one row of key and result columns, by polars expressions or SQL
+            texts. A keyword names the column that it makes, or is another key of the step.
 
-        Raises:
-            ConfigError: an expression is not one of aggregates that there are.
-        """
-        import polars as pl
+            >>> by_item.agg(total=pl.col("cents").sum(), n="count(*)").head().to_pylist()
+            [{'item': 'tea', 'total': 200, 'n': 2}]
+            """
+            import polars as pl
 
-        from dpa.columns.aggregation import aggregation_of
+            from dpa.columns.aggregation import aggregation_of
 
-        options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
-        made = aggregation_of(aggregates, {key: each for key, each in named.items() if key not in options})
-        written = {key: each if key in made.texts else MADE_IN_PYTHON + each for key, each in made.written.items()}
-        rows = self._made(name, "agg", options, {"agg": written})
-        if len(made.texts) < len(written):
-            self.flow._objects[f"stages.{rows.step}.agg"] = made
-        return rows
+            options = {key: each for key, each in named.items() if key in OF_KEYED and not isinstance(each, pl.Expr)}
+            made = aggregation_of(aggregates, {key: each for key, each in named.items() if key not in options})
+            written = {key: each if key in made.texts else MADE_IN_PYTHON + each for key, each in made.written.items()}
+            rows = self._made(name, "agg", options, {"agg": written})
+            if len(made.texts) < len(written):
+                self.flow._objects[f"stages.{rows.step}.agg"] = made
+            return rows
 
-    def process(self, process: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """Process the values of each key in order, one task a key: the rows that a `dpa.Process` emits. Otherwise as
-        `reduce`."""
+    def process(self, process: kw.AnyProcess, *, name: str | None = None, **options: Unpack[kw.Process]) -> Stream:
+        """Process the values of each key in order, one task a key: `by_item.process(Running())`. The rows are those
+        that a `dpa.Process` emits."""
         return self._add("process", process, name, options)
 
     def join(
         self,
         other: KeyedRows,
-        how: str = "inner",
+        how: kw.How = "inner",
         *,
         broadcast_mb: float | None = None,
         name: str | None = None,
-        **options: Any,
+        **options: Unpack[kw.Join],
     ) -> Stream:
         """Join with other rows, whose key has as many columns: `inner`, `left`, `right`, `full`, `semi` or `anti`.
 
-        The result has the key under its names here, the value columns of this side, and those of the other; a name
-        that both have ends with `_right` on the other side.
+        The result has the key under its names here, the value columns of this side, and those of the other. A name
+        that both sides have ends in `_right` on the other side.
 
-        A side of at most `broadcast_mb` MiB, 32 by default, goes to every task, and no row is sent to another for an
-        `inner`, `left`, `semi` or `anti` join; 0: both sides are shuffled.
+        Every task gets a side of at most `broadcast_mb` MiB, 32 by default. An `inner`, `left`, `semi` or `anti` join
+        then sends no row to another task. With 0 both sides are shuffled.
+
+        >>> kinds = shop.read([{"name": "tea", "kind": "drink"}], name="kinds").key_by("name")
+        >>> by_item.join(kinds, "semi").count(whole=True)
+        2
         """
         if not isinstance(other, KeyedRows):
             raise ConfigError("a join is with rows by key: give those of `key_by`")
@@ -326,8 +332,11 @@ class KeyedRows:
             join["value"] = list(other.value)
         return self._made(name, "join", {"join": join}, options)
 
-    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Stream:
-        """The first `k` rows of each key in the order of the column `by`, each with its `rank` from 1 on."""
+    def top_k(
+        self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Unpack[kw.TopK]
+    ) -> Stream:
+        """The first `k` rows of each key in the order of the column `by`, with their `rank` from 1 on:
+        `by_item.top_k(1, by="cents", descending=False)`."""
         return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}}, options)
 
     def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Stream:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpa.config import ExecutorConfig
 from dpa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from dpa.config import keywords as kw
 
 
 class WrittenFlow:
@@ -16,7 +21,7 @@ class WrittenFlow:
         name: used in reports and file names.
     """
 
-    def __init__(self, name: str = "flow", **sections: Any) -> None:
+    def __init__(self, name: str = "flow", **sections: Unpack[kw.Flow]) -> None:
         """`sections` are further keys of a job file that are not of a step: `seed`, `limits`, `spark`, `ray`,
         `python_path`."""
         if "stages" in sections:

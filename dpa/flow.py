@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpa import config as job_config
 from dpa._looks import picture
@@ -23,37 +23,52 @@ from dpa._written_flow import WrittenFlow
 from dpa.config.inputs import FORMATS
 from dpa.driver.backend import Backend
 from dpa.driver.forecast import Forecast
-from dpa.errors import ConfigError
+from dpa.errors import ConfigError, traced_from_caller
 from dpa.job import Job
 from dpa.result import Result
 from dpa.sources.feed import never
 from dpa.spark import as_table
 from dpa.telemetry.observers import Observer
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from dpa.config import keywords as kw
+
 __all__ = ["Flow", "KeyedRows", "Stream"]
 
 
+@traced_from_caller
 class Flow(WrittenFlow):
-    """Steps on rows, which run as a graph of stages when `run` is called.
+    """Steps on rows, which run as a graph of stages when `run` is called. The examples are of this flow:
+
+    >>> shop = Flow("shop")
+    >>> counts = shop.read([{"item": "tea"}]).key_by("item").reduce("count")
 
     Attributes:
         name: used in reports and file names.
     """
 
     def read(
-        self, input: Any, *, name: str | None = None, time: str | Mapping[str, Any] | None = None, **options: Any
+        self,
+        input: Any,
+        *,
+        name: str | None = None,
+        time: str | kw.TimeSection | None = None,
+        **keywords: Unpack[kw.Read],
     ) -> Stream:
-        """Read an input.
+        """Read an input: `shop.read([{"item": "tea"}], name="orders")`.
 
         Args:
             input: a path or glob, as text or `Path`; an Arrow table, a list of records, a pandas, polars or Spark
                 DataFrame; or an `input` section of a job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
             time: the column that says when each row happened, for windows, or the section `time` of an `input`.
-            options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory, or of CSV and JSON
+            keywords: `parallelism`, `sample`; `schema`, the columns and types of an input in memory, or of CSV and JSON
                 lines with `in_place=True`. With a path also the other keys of an `input` of files, such as `format`,
                 `options` or `recursive`.
         """
+        options: dict[str, Any] = {**keywords}
         if isinstance(input, str | PathLike):
             of_files = {key: options.pop(key) for key in ("format", *FORMATS["csv"].keys) if key in options}
             of_files |= {"columns": options.pop("schema")} if "schema" in options else {}
@@ -72,7 +87,7 @@ class Flow(WrittenFlow):
         return Stream(self, step)
 
     def job(self) -> Job:
-        """The flow as a job.
+        """The flow as a job, as in `shop.job().config.name`.
 
         Raises:
             ConfigError: an option is unknown, or does not fit.
@@ -81,15 +96,15 @@ class Flow(WrittenFlow):
         return Job(file=job_config.parse(document, origin=f"Flow({self.name!r})"), objects=self._objects)
 
     def check(self) -> None:
-        """Check all that can be checked without reading the inputs: see `Job.check`."""
+        """Check all that can be checked without reading the inputs, `shop.check()`: see `Job.check`."""
         self.job().check()
 
     def validate(self) -> None:
-        """Check everything that can be checked without running: see `Job.validate`."""
+        """Check everything that can be checked without running, `shop.validate()`: see `Job.validate`."""
         self.job().validate()
 
     def forecast(self) -> Forecast:
-        """A forecast of the run from samples of the inputs: see `Job.forecast`."""
+        """A forecast of the run from samples of the inputs, `shop.forecast().stages`: see `Job.forecast`."""
         return self.job().forecast()
 
     def run(
@@ -102,7 +117,11 @@ class Flow(WrittenFlow):
         resume: str | None = None,
         closes: Callable[[], bool] = never,
     ) -> Result:
-        """Run the flow; arguments, result and errors are those of `Job.run`."""
+        """Run the flow; arguments, result and errors are those of `Job.run`.
+
+        >>> shop.run().table().to_pylist()
+        [{'item': 'tea', 'count': 1}]
+        """
         return self.job().run(observer, address=address, backend=backend, check=check, resume=resume, closes=closes)
 
     def __repr__(self) -> str:

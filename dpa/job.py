@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpa import config as job_config
+from dpa._looks import does, picture
 from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.backend import Backend, runs_here
 from dpa.driver.forecast import Forecast, forecast
@@ -21,6 +22,7 @@ from dpa.driver.outputs import written
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
 from dpa.driver.spec import JobSpec
+from dpa.errors import traced_from_caller
 from dpa.executors import as_mapper, as_reducer
 from dpa.result import Result
 from dpa.runtime.backend import RayBackend
@@ -28,13 +30,19 @@ from dpa.sources.feed import never
 from dpa.spark import as_table
 from dpa.telemetry.observers import Observer
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from dpa.config import keywords as kw
+
+
+@traced_from_caller
 class Job:
     """A map/reduce job over a table.
 
     From Python, give what a job file would say; executors and input may be objects:
 
-        Job(input=table, key="word", reducer=Count(), parallelism={"reducers": 2}).run()
+    >>> job = Job(input=[{"word": "tea"}], key="word", reducer=Count(), parallelism={"reducers": 2})
 
     Attributes:
         spec: what to do: the configuration and the executors.
@@ -45,11 +53,11 @@ class Job:
         self,
         *,
         input: Any = None,
-        mapper: Any = None,
-        reducer: Any = None,
+        mapper: kw.AnyMapper | None = None,
+        reducer: kw.AnyReducer | None = None,
         file: JobFile | None = None,
         objects: Mapping[str, Any] | None = None,
-        **sections: Any,
+        **sections: Unpack[kw.Job],
     ) -> None:
         """Make a job.
 
@@ -75,7 +83,7 @@ class Job:
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
-        """The job of a job file, with `section.key=value` overrides.
+        """The job of a job file, with overrides: `Job.from_file("configs/wordcount.yaml", ["parallelism.reducers=2"])`.
 
         Raises:
             ConfigError: the file cannot be read or does not fit the schema.
@@ -93,7 +101,7 @@ class Job:
         return {f"{key}.path": section.path for key, section in written(self.spec.file) if section.path is not None}
 
     def check(self) -> None:
-        """Check all that can be checked without reading the input: executors, and that they fit the rest.
+        """Check all that can be checked without reading the input, such as the executors: `job.check()`.
 
         Raises:
             ConfigError: naming what is wrong and where.
@@ -102,8 +110,8 @@ class Job:
         Inputs(self.spec).check()
 
     def validate(self) -> None:
-        """Check everything that can be checked without running: also that the input has the columns that the job and
-        its reference query need.
+        """Check everything that can be checked without running, `job.validate()`: also that the input has the columns
+        that the job and its reference query need.
 
         Raises:
             ConfigError: naming what is wrong and where.
@@ -143,6 +151,9 @@ class Job:
             JobFailedError: the job failed, and `check` is set.
             JobCancelledError: a request to the running job ended it.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
+
+        >>> job.run().table().to_pylist()
+        [{'word': 'tea', 'count': 1}]
         """
         if isinstance(backend, str):
             is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
@@ -155,7 +166,8 @@ class Job:
         return result.check() if check else result
 
     def forecast(self, *, address: str | None = None) -> Forecast:
-        """A forecast of the run from a sample of each input, on which user code is run in this process.
+        """A forecast of the run, `job.forecast().stages`, from a sample of each input, on which user code is run in
+        this process.
 
         Args:
             address: of a running Ray cluster, instead of the configuration's; looked at only by a job that says how
@@ -168,6 +180,18 @@ class Job:
         ray = self._on_ray(address)
         has_nodes = self.config.placement is not None and ray.address is not None
         return forecast(self.spec, ray.nodes() if has_nodes else None)
+
+    def __repr__(self) -> str:
+        steps = self._stages
+        shown = steps if self.config.stages else map(does, steps.values())
+        return f"<Job {self.config.name!r}: {', '.join(shown)}>"
+
+    def _repr_html_(self) -> str:
+        return picture(self._stages)
+
+    @property
+    def _stages(self) -> dict[str, Any]:
+        return {name: step.resolved() for name, step in self.spec.file.stages.items()}
 
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray

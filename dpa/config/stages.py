@@ -125,7 +125,7 @@ SomeColumns: TypeAlias = Annotated[Columns, Field(min_length=1)]
 Expressions: TypeAlias = Annotated[Columns | dict[str, str], Field(min_length=1)]
 """SQL expressions: one, several, or expressions by the name of the column that each makes."""
 
-_OTHER_WORDS = {
+OTHER_HOWS = {
     **dict.fromkeys(("outer", "full_outer", "fullouter"), "full"),
     **dict.fromkeys(("left_outer", "leftouter"), "left"),
     **dict.fromkeys(("right_outer", "rightouter"), "right"),
@@ -136,7 +136,7 @@ _OTHER_WORDS = {
 
 
 def _as_how(value: Any) -> Any:
-    return _OTHER_WORDS.get(value, value) if isinstance(value, str) else value
+    return OTHER_HOWS.get(value, value) if isinstance(value, str) else value
 
 
 class JoinConfig(Section):
@@ -355,8 +355,9 @@ class StepConfig(StageConfig, _Operation):
         yield self.allow_missing_columns and max(map(len, sides)) < 2, one
 
 
-OF_KEYED = {field.alias or name for name, field in StepConfig.model_fields.items()} - {
-    *_Operation.model_fields,
-    "value",
+OF_KEYED = {
+    field.alias or name
+    for name, field in StepConfig.model_fields.items()
+    if name not in {*_Operation.model_fields, "value"}
 }
 """The keys that a step by key may have, beside those that say what it does to which rows."""
