@@ -109,7 +109,7 @@ class Report:
         config: the resolved configuration, as in `resolved.yaml`.
         versions: versions of dpa and of what it ran on, by name.
         warnings: one for each minute that a task spent in one step, in order.
-        recoveries: restarts after deaths of processes. All other numbers are those of the last generation, except
+        recoveries: restarts after deaths of processes. All other numbers are the last generation's, except
             `seconds.startup` and `seconds.total`.
         checkpoints: checkpoints of all generations; None if the job makes none.
         errors: errors in user code that did not fail the job, by step and type, most records first.

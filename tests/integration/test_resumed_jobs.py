@@ -171,10 +171,7 @@ def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path, commands: Comma
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
-PROCEDURE = [
-    line.removeprefix("python -m ").split()
-    for line in PAGE.partition("## Going back")[2].split("```")[1].strip().splitlines()
-]
+PROCEDURE = [line.split() for line in PAGE.partition("## Going back")[2].split("```")[1].strip().splitlines()]
 """The commands of the page that go back, in their order."""
 
 BEHIND = """
@@ -246,7 +243,7 @@ def test_checkpoints_are_put_back_only_with_what_was_published_since(tmp_path: P
             number -= 1
         for part in ("has epoch", "and the newest is checkpoint", f"back-to {job} {number}"):
             assert part in refused.stderr.replace("\n", " "), refused.stderr
-        assert PROCEDURE[-1] == ["dpa.run", "job.yaml", "--resume", "saved"]
+        assert PROCEDURE[-1] == ["dpa", "run", "job.yaml", "--resume", "saved"]
         for words in PROCEDURE[:-1]:
             given = {"JOB": job, "NUMBER": str(number)}
             status, said, why = commands.ended(commands.start(*(given.get(word, word) for word in words)))

@@ -41,7 +41,7 @@ class BalanceState(State):
 class StageBalance(RuledMachine):
     """One stage: its policy, and who must know its tables.
 
-    Changes of a table are sent at once. Refusals, of which there can be one for each load report, wait for a tick.
+    Changes of a table are sent at once. Refusals wait for a tick, because each load report can cause one.
 
     If a table moves states, the next one waits until all tasks have settled it. In migrate mode every table moves
     states, in merge mode only a table by which tasks leave.
