@@ -155,7 +155,15 @@ class Block:
         """The records from `start` up to `stop`, with only the keys that they use."""
         if start == 0 and stop >= self.rows:
             return self
-        return self.take(np.arange(start, min(stop, self.rows)))
+        rows = np.arange(start, min(stop, self.rows))
+        if not np.array_equal(self.codes[start:stop], rows):
+            return self.take(rows)
+        keys, hashes = copied(self.keys[start:stop]), self.hashes[start:stop]  # each has a key of its own
+        codes = (rows - start).astype(np.int32)
+        values, weights = self.values, None if self.weights is None else self.weights[start:stop]
+        if values is not None:
+            values = copied(values[start:stop]) if isinstance(values, pa.RecordBatch) else values[start:stop]
+        return replace(self, keys=keys, hashes=hashes, codes=codes, values=values, weights=weights)
 
     def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
         """Its keys with their records, and the positions of these keys in `keys`. Up to `most` rows are counted

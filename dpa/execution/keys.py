@@ -29,10 +29,10 @@ _DENSE = 4
 """Largest range of values, for each row, that is numbered by a table of all values and not by a hash table."""
 
 
-_MANY = 65_536
+_MANY = 8_192
 """The fewest rows whose keys are numbered by their hashes."""
 
-_SAMPLE = 8_192
+_SAMPLE = 4_096
 """Rows in which repeated keys are counted."""
 
 
@@ -64,9 +64,9 @@ def encode_hashed(keys: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> tu
     order |= numbers
     order.sort()
     places, hashes = order.view("<u4").reshape(rows, 2).T
-    places, starts = places.copy(), np.r_[True, hashes[1:] != hashes[:-1]]
+    starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]])
     first = np.empty(rows, dtype=np.uint32)  # for each row, the first one with its hash
-    first[places] = places[np.maximum.accumulate(np.where(starts, numbers, 0))]
+    first[places] = np.repeat(places[starts], np.diff(starts, append=rows))
     again = np.flatnonzero(first != numbers)
     texts = pl.Series(keys)
     alike = texts.gather(again).eq_missing(texts.gather(first[again])).to_numpy()

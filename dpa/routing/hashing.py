@@ -67,8 +67,9 @@ def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
     import polars_hash  # noqa: F401  (registers the `nchash` expressions)
 
     column = pl.Series("key", _texts(keys))
-    empty = pl.lit("" if column.dtype == pl.String else b"")
-    hashed = pl.select(pl.lit(column).fill_null(empty).alias("key")).select(pl.col("key").nchash.murmur32(seed=seed))  # type: ignore[attr-defined]
+    if column.null_count():
+        column = column.fill_null("" if column.dtype == pl.String else b"")
+    hashed = column.to_frame().select(pl.col("key").nchash.murmur32(seed=seed))  # type: ignore[attr-defined]
     return hashed.to_series().to_numpy().astype(np.uint32, copy=False)
 
 
