@@ -61,6 +61,12 @@ LONG_DPA = {
 }
 """What each variant of the job sets in long runs: the one without balancing first."""
 
+MANY_KEYS = 2_000_000
+"""Keys of the file in which all are equally frequent: to fold before they are sent saves little."""
+
+MANY = "dpa, many keys"
+"""The variant of the job that reads that file, with a combiner where it pays."""
+
 MOST_CPU = 1.5
 """Where tasks share processors, a long run may take this many times the processor time of one with a task for each."""
 
@@ -68,6 +74,7 @@ _BAR = 0.4
 """Height of a bar, where systems are 1 apart."""
 
 POLARS, DATAFRAME, RDD, RAY_DATA = "polars", "Spark DataFrame", "Spark reduceByKey", "Ray Data"
+MANY_POLARS = f"{POLARS}, many keys"
 
 
 @dataclass
@@ -116,9 +123,10 @@ def measure(options: argparse.Namespace) -> Findings:
         row_group = min(ROW_GROUP, max(1, records // 4))
         table = stack.enter_context(zipf_table(records, options.seed, row_group))
         long_table = stack.enter_context(zipf_table(LONG * records, options.seed, row_group))
+        many = stack.enter_context(zipf_table(records, options.seed, row_group, keys=MANY_KEYS, exponent=0))
         spark = stack.enter_context(spark_session("throughput", f"local[{CORES}]"))
         stack.enter_context(ray_session(None, actors=CORES))
-        systems = _systems(table, long_table, spark, parallelism)
+        systems = _systems(table, long_table, many, spark, parallelism)
         left_out = {peer: why for peer in PEERS if (why := why_not(peer)) is not None}
         for peer in (peer for peer in PEERS if peer not in left_out):
             process = stack.enter_context(running(peer, table.path))
@@ -180,15 +188,18 @@ def check_spark(table: ZipfTable, spark: SparkSession) -> None:
     table.check(RDD, pa.array(words), pa.array(sums), table.sums)
 
 
-def _systems(table: ZipfTable, long: ZipfTable, spark: SparkSession, parallelism: Sequence[int]) -> list[System]:
+def _systems(
+    table: ZipfTable, long: ZipfTable, many: ZipfTable, spark: SparkSession, parallelism: Sequence[int]
+) -> list[System]:
     variants = [
         System(name, f"{tasks} + {tasks}", read.records, partial(run_dpa, read, tasks, sections))
-        for read, by_name in ((table, DPA), (long, LONG_DPA))
+        for read, by_name in ((table, DPA), (long, LONG_DPA), (many, {MANY: DPA["dpa"]}))
         for name, sections in by_name.items()
         for tasks in parallelism
     ]
     others = {
         POLARS: partial(_run_polars, table),
+        MANY_POLARS: partial(_run_polars, many),
         DATAFRAME: partial(_run_dataframe, table, spark),
         RAY_DATA: partial(_run_ray_data, table),
         RDD: partial(_run_rdd, table, spark),
@@ -266,6 +277,11 @@ def _targets(systems: list[System]) -> list[Target]:
         at_most(f"dpa, {each.tasks} tasks: time to that of {few.tasks}", each.median / few.median, 1.15)
         for each in others
     ]
+    targets += [
+        at_most(f"{MANY}, {each.tasks} tasks: time to that of polars", each.median / medians[MANY_POLARS], 1.5)
+        for each in systems
+        if each.name == MANY
+    ]
     return [*targets, *_long_targets(systems)]
 
 
@@ -324,7 +340,8 @@ def _text(systems: list[System], table: ZipfTable, repeats: int, left_out: dict[
         "send every record. *not balanced*: `balance.strategy` is `none`. *per record*: instead of "
         "counting it sums an integer column with a Python function that is called for every record. *long*: of "
         f"{LONG * table.records:,} records; a target compares the processor time that tasks use for a record, which "
-        "grows where blocks become small.\n"
+        "grows where blocks become small. "
+        f"*many keys*: of as many records in a file of {MANY_KEYS:,} keys that are equally frequent, as *polars* too.\n"
         f"- *{POLARS}*: `scan_parquet(...).group_by('word').agg(pl.len()).collect(engine='streaming')`.\n"
         f"- *{DATAFRAME}*: `groupBy('word').count()` in `local[{CORES}]`, written to Spark's `noop` sink, so that "
         "fetching the result does not count.\n"

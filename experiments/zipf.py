@@ -95,9 +95,11 @@ def pairs(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def zipf_table(records: int, seed: int, row_group: int = ROW_GROUP) -> Iterator[ZipfTable]:
+def zipf_table(
+    records: int, seed: int, row_group: int = ROW_GROUP, keys: int = KEYS, exponent: float = EXPONENT
+) -> Iterator[ZipfTable]:
     """A context with a temporary file of `records` records."""
-    words = Words(seed)
+    words = Words(seed, keys, exponent)
     counts, sums = (np.zeros(len(words.names), dtype=np.int64) for _ in range(2))
     schema = pa.schema({"word": pa.string(), "value": pa.int64()})
     with TemporaryDirectory(prefix="dpa-zipf-") as directory:

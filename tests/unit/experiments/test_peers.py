@@ -26,6 +26,13 @@ def test_a_peer_counts_as_often_as_it_is_asked(name: str, table: ZipfTable) -> N
             table.check(name, counted["word"], counted["n"], table.counts)
 
 
+def test_keys_of_exponent_0_are_equally_frequent() -> None:
+    with zipf_table(20_000, 0, keys=100, exponent=0) as made:
+        assert made.records == 20_000
+        assert len(made.counts) == 100
+        assert made.counts.min() > 130
+
+
 def test_a_peer_that_is_not_installed_is_left_out_with_the_reason() -> None:
     assert why_not("no_such_engine") == "no_such_engine is not installed: pip install 'dpa[peers]'"
 
