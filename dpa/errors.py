@@ -163,7 +163,7 @@ def traced_from_caller(public: T) -> T:
 def _traced(function: FunctionType) -> Any:
     @wraps(function)
     def called(*given: Any, **named: Any) -> Any:
-        __tracebackhide__ = True  # IPython and pytest then leave out this frame too
+        __tracebackhide__ = True  # pytest then leaves out this frame too
         try:
             return function(*given, **named)
         except DpaError as error:

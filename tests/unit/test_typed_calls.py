@@ -136,8 +136,10 @@ class Total(Reducer[int, int]):
         return state
 
 
-flow = Flow("shop", sed=1)  # wrong: seed
-rows = flow.read("orders.csv", recursiv=True)  # wrong: recursive
+flow = Flow("shop")
+rows = flow.read("orders.csv")
+Flow("shop", sed=1)  # wrong: seed
+flow.read("orders.csv", recursiv=True)  # wrong: recursive
 rows.map(lambda row: row, paralelism=2)  # wrong: parallelism
 rows.map(lambda row: row, parallelism="4")  # wrong: a text
 rows.map(lambda: {})  # wrong: it takes no row
