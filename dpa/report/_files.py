@@ -36,12 +36,8 @@ class ReportError(DpaError):
 
 
 def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
-    """Check, before a job runs, that its report can be written into `directory`. `taken` are the directories of its
-    results and partial results, by the key that names each. Nothing is left behind.
-
-    Raises:
-        ConfigError: the directory cannot be created or written to, or lies in one of the others.
-    """
+    """ConfigError if a job's report cannot be written into `directory`, or `directory` lies in one of `taken`: those of
+    its results and partial results, by the key that names each. Nothing is left behind."""
     place = without_links(directory)
     for key, path in taken.items():
         if without_links(path) in (place, *place.parents):
@@ -93,11 +89,7 @@ def schema() -> dict[str, Any]:
 
 
 def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
-    """Write a file, which appears complete or not at all; returns its path. The umask restricts `mode`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file, which appears complete or not at all; returns its path. The umask restricts `mode`."""
     # Named by process, not by `tempfile`, whose files only their owner may read.
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import why
+from dpa.errors import ConfigError
 from dpa.report import plots
 from dpa.report._files import ReportError, to_json, write_file
 from dpa.report._pictures import picture
@@ -30,10 +31,7 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
     """Write the report into `directory`, which is created if it does not exist; return the files' paths, the page last.
     `events` are files by name for the directory `events` in it; those of an earlier job are removed.
 
-    A file appears complete or not at all, and replaces an older one of its name.
-
-    Raises:
-        ReportError: the directory cannot be created or written to.
+    A file appears complete or not at all, and replaces an older one of its name. ReportError if one cannot be written.
     """
     directory = Path(directory)
     try:
@@ -183,7 +181,7 @@ def _block(found: Iterable[str], *, bad: bool = False) -> str:
 def _picture(draw: Callable[[], Any], name: str, caption: str) -> str:
     try:
         plots.check_pictures()
-    except ReportError as error:
+    except ConfigError as error:
         return _note(f"Left out: {error}")
     drawing = plots.svg(draw(), name)
     return f'<figure class="scroll" role="img" aria-label="{escape(caption)}">{drawing}</figure>'

@@ -84,10 +84,7 @@ def _facts(stage: StageReport, blocked: str) -> Iterator[str]:
 
 def draw_plan(forecast: Forecast, path: str | Path) -> None:
     """Draw the graph of a forecast as a PNG file, which appears complete or not at all, and replaces an older one.
-
-    Raises:
-        ReportError: the file cannot be written.
-    """
+    ReportError if it cannot be written."""
     content = io.BytesIO()
     with settings({}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names may be in any script

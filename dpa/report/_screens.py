@@ -34,10 +34,8 @@ MODES = ("auto", "rich", "plain", "none")
 def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> ProgressDisplay:
     """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`.
 
-    `auto` is `rich` if the stream is a UTF-8 terminal that can move its cursor, else `plain`.
-
-    Raises:
-        ConfigError: there is no such mode.
+    `auto` is `rich` if the stream is a UTF-8 terminal that can move its cursor, else `plain`. Another mode is a
+    ConfigError.
     """
     if mode not in MODES:
         raise ConfigError(f"progress {mode!r} is unknown; use one of {', '.join(MODES)}")

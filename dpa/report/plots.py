@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.balance.decision import Decision
-from dpa.report._files import ReportError
+from dpa.errors import ConfigError
 from dpa.result import HotKey, KeyDistribution, StageReport, TaskReport
 from dpa.result.text import key_text, one_line, percent, plural, short
 
@@ -65,9 +65,9 @@ _STYLE: dict[Any, Any] = {
 
 
 def check_pictures() -> None:
-    """ReportError if matplotlib is not installed."""
+    """ConfigError if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise ReportError("pictures need matplotlib: pip install 'dpa[pictures]'")
+        raise ConfigError("pictures need matplotlib: pip install 'dpa[pictures]'")
 
 
 def queue_lengths(stage: StageReport) -> Figure:

@@ -51,9 +51,8 @@ class RandomChoicesGrouping(Grouping):
     """PoRC: each key has a random sequence of reducers, and each record goes to the first with room (CG paper, V-A,
     algorithm 1). Salts added to the key make one hash function a sequence; it begins with the principal reducer.
 
-    A hot key finds most reducers of its sequence full. Loads are whole numbers, so a full reducer stays full until the
-    capacity passes the next whole number. Until then the probing of a key continues where it stopped, which gives the
-    very same choices at a few probes a record instead of thousands.
+    A hot key finds most reducers of its sequence full. While these stay full, as above, the probing of a key continues
+    where it stopped, which gives the very same choices at a few probes a record instead of thousands.
     """
 
     def __init__(self, reducers: int, epsilon: float = 0.01) -> None:

@@ -27,10 +27,8 @@ class SignalOptions:
         slot_seconds: length of a time slot.
         theta_busy: utilisation above which a reducer requests less.
         theta_idle: utilisation below which a reducer requests more.
-        utilisation: `queue`: the mean queue in units of a full one, as the paper's engine has it: full is a fair share
-            of all records that may be in flight, or what is worth the queueing delay where that is less. `busy`: the
-            share of the time spent in user code, at most about 1. `demand`: the work that arrived in the slot in units
-            of the slot, which is the paper's messages by capacity, and above 1 where more arrives than can be done.
+        utilisation: as of `ConsistentOptions`. `queue` is what the paper's engine measures, and `demand` the paper's
+            messages by capacity.
     """
 
     slot_seconds: float = 1.0

@@ -12,8 +12,9 @@ from html.parser import HTMLParser
 import pytest
 import report_samples as samples
 
+from dpa.errors import ConfigError
 from dpa.protocol.wire.metrics import AggregationStats
-from dpa.report import ReportError, check_pictures
+from dpa.report import check_pictures
 from dpa.report._html import MAX_ROWS, render
 from dpa.result import GroupingReport, OutputReport, RecordCounts, ReferenceReport, Report, SkewReport
 
@@ -250,5 +251,5 @@ def test_where_matplotlib_is_not_installed_the_page_says_so_in_place_of_each_pic
     assert page.text.count("Left out: pictures need matplotlib: pip install 'dpa[pictures]'") > 1
     assert "svg" not in page.tags
     assert page.tags.count("table") == with_pictures.tags.count("table")
-    with pytest.raises(ReportError, match="pictures need matplotlib"):
+    with pytest.raises(ConfigError, match="pictures need matplotlib"):
         check_pictures()
