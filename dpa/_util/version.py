@@ -4,7 +4,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 REPORT = "dpa-report-2"
 """The schema of `report.json`."""

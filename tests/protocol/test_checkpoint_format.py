@@ -21,6 +21,7 @@ import saved_formats
 
 import dpa.sources
 from dpa import Job
+from dpa._util.version import VERSION
 from dpa.aggregates import READY_MADE
 from dpa.checkpoints import Manifest
 from dpa.checkpoints._manifest import _SCHEMA, FileRef, Part, Slot, TaskParts
@@ -222,7 +223,7 @@ def test_a_checkpoint_of_each_number_is_read_or_refused_in_words(
 def test_a_later_number_is_refused_in_words() -> None:
     later = written(EXAMPLES[0]).replace(b"2\n", b"3\n", 1)
     with pytest.raises(
-        CheckpointError, match=r"file 7 is in format 3 of checkpoints, and this dpa \(0\.1\.0\) reads 2: use"
+        CheckpointError, match=rf"file 7 is in format 3 of checkpoints, and this dpa \({VERSION}\) reads 2: use"
     ):
         next(read(later, "file 7"))
     with pytest.raises(CheckpointError, match="file 7 cannot be read: "):

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from wires import kinds_of
 
+from dpa._util.version import VERSION
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted
@@ -273,8 +274,8 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         (lambda data: data[:-1], "damaged"),
         (lambda data: data.replace(b'"dpa": "', b'"dpa": "9.', 1), r"written by dpa 9\."),
         (
-            lambda data: data.replace(b"0.1.0 (", b"0.1.0 (9", 1),
-            r"written by dpa 0\.1\.0 \(9.*\); this is dpa 0\.1\.0 \(",
+            lambda data: data.replace(f"{VERSION} (".encode(), f"{VERSION} (9".encode(), 1),
+            rf"written by dpa {VERSION} \(9.*\); this is dpa {VERSION} \(",
         ),
         (lambda data: data.replace(b"events-3", b"events-4"), "the events of another version of dpa, which can replay"),
         (lambda data: OLD.read_bytes(), "the events of another version of dpa.*: its first line is not dpa-events-3"),
