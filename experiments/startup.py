@@ -1,5 +1,6 @@
 """From the command to the first record processed: `python -m dpa.run` in a new process, on a Ray that it starts itself;
-beside a bare Ray in a new process, until as many actors that do nothing have answered.
+beside a bare Ray in a new process, until as many actors that do nothing have answered. And from `run()` to the first
+record of the second job of a session, on such a Ray and on one that the caller runs.
 
 The job's records are in its file, so Spark is not started; only the machine's file cache is warm.
 """
@@ -31,11 +32,53 @@ RECORDS = 1_000
 MAX_RATIO = 1.15
 """The time to the first record that is wanted, by that of a bare Ray: no job can be ready before its actors are."""
 
+SECOND = {"its own": 0.3, "the caller's": 0.5}
+"""Whose Ray a session is on, and the seconds that are wanted from `run()` to the first record of its second job."""
+
+PAUSE_SECONDS = 5.0
+"""From the end of a session's first job to the second."""
+
+SESSION = """
+import json
+import sys
+import time
+
+import dpa
+
+tasks, whose = int(sys.argv[1]), sys.argv[2]
+if whose == "the caller's":
+    import ray
+
+    ray.init(address="local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+def first_record():
+    records = [f"w{number % 100}" for number in range(int(sys.argv[3]))]
+    job = dpa.Job(
+        name="startup",
+        input={"format": "records", "records": records},
+        key="value",
+        value=[],
+        reducer="count",
+        parallelism={"mappers": tasks, "reducers": tasks},
+    )
+    return job.run(backend="ray").report.seconds.first_record
+
+
+with dpa.session():
+    first = first_record()
+    time.sleep(float(sys.argv[4]))
+    print(json.dumps({"first": first, "second": first_record()}))
+"""
+"""A program that runs two jobs in a session, and gives the seconds from `run()` to the first record of each."""
+
 BARE = """
 import sys
+import time
 
 import ray
 
+began = time.monotonic()
 ray.init(address="local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 
 
@@ -45,11 +88,12 @@ class Empty:
         return None
 
 
+started = time.monotonic()
 actors = [Empty.remote() for _ in range(int(sys.argv[1]))]
 ray.get([actor.answer.remote() for actor in actors])
-print("ready", flush=True)
+print(started - began, time.monotonic() - started, flush=True)
 """
-"""A program that starts Ray with actors that do nothing, and says when all have answered."""
+"""A program that starts Ray with actors that do nothing, and gives the seconds of both when all have answered."""
 
 PHASES = {
     "imports": "interpreter and imports",
@@ -58,6 +102,8 @@ PHASES = {
     "stream": "stream to the first record",
 }
 """What comes before the first record, in order; together they are the time to it."""
+
+_JOBS = "first", "second"
 
 TIMEOUT_SECONDS = 300
 
@@ -69,13 +115,18 @@ def measure(options: argparse.Namespace) -> Findings:
     with TemporaryDirectory(prefix="dpa-startup-") as directory:
         for _ in range(repeats):
             for tasks in parallelism:
-                runs[tasks].append({**_run(Path(directory), tasks), "bare": _bare_seconds(2 * tasks + 2)})
+                runs[tasks].append(
+                    {**_run(Path(directory), tasks), **_bare(2 * tasks + 2), **_sessions(tasks, PAUSE_SECONDS)}
+                )
                 progress(f"{tasks} + {tasks}: " + ", ".join(f"{name} {s:.2f}" for name, s in runs[tasks][-1].items()))
     medians = {tasks: _medians(found) for tasks, found in runs.items()}
     targets = []
     for tasks, median in medians.items():
         name = f"time to the first record by that of a bare Ray, {tasks} mappers and {tasks} reducers"
         targets.append(at_most(name, median["first_record"] / median["bare"], MAX_RATIO))
+        for whose, wanted in SECOND.items():
+            name = f"first record of a session's second job on {whose} Ray, {tasks} mappers and {tasks} reducers, s"
+            targets.append(at_most(name, median[f"second job, {whose} Ray"], wanted))
     return Findings(
         data={"records": RECORDS, "runs": runs, "medians": medians},
         targets=targets,
@@ -122,15 +173,26 @@ def _run(directory: Path, tasks: int) -> dict[str, float]:
     }
 
 
-def _bare_seconds(actors: int) -> float:
-    """Seconds from starting a process to the answer of the last of its actors."""
+def _sessions(tasks: int, pause: float) -> dict[str, float]:
+    """Seconds from `run()` to the first record of the two jobs of a session, on either Ray."""
+    found = {}
+    for whose in SECOND:
+        command = [sys.executable, "-c", SESSION, str(tasks), whose, str(RECORDS), str(pause)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_SECONDS)
+        seconds = json.loads(done.stdout.splitlines()[-1])
+        found |= {f"{which} job, {whose} Ray": value for which, value in seconds.items()}
+    return found
+
+
+def _bare(actors: int) -> dict[str, float]:
+    """Seconds from starting a process to the answer of the last of its actors; and those of Ray, and of the actors."""
     began = time.time()
     with subprocess.Popen([sys.executable, "-c", BARE, str(actors)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = process.stdout.readline()
+        said = process.stdout.readline().split()
         seconds = time.time() - began
-    assert (said, process.returncode) == ("ready\n", 0)
-    return seconds
+    assert process.returncode == 0
+    return {"bare": seconds, "bare Ray": float(said[0]), "bare actors": float(said[1])}
 
 
 def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
@@ -143,6 +205,13 @@ def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, 
         "first_record": "**to the first record**",
         "bare": "a bare Ray with as many actors",
         "command": "the whole command",
+        "bare Ray": "bare Ray: `ray.init`",
+        "bare actors": "bare Ray: the actors",
+        **{
+            f"{which} job, {whose} Ray": f"{which} job of a session on {whose} Ray"
+            for whose in SECOND
+            for which in _JOBS
+        },
     }
     rows = [
         (name, *(median[phase] for median in medians.values()), *(_range(found, phase) for found in runs.values()))
@@ -161,7 +230,9 @@ def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, 
         "The whole command goes on to the last "
         "record, the report with its page and pictures, and the end of Ray. *A bare Ray* is a new process that starts "
         "Ray without its dashboard, and as many actors, those of the coordinator and the load balancer among them, "
-        "until each has answered a call.\n\n" + markdown_table(head, rows)
+        "until each has answered a call. *A session* is a new process with two jobs in `dpa.session()`, each from "
+        f"`run()` to the first record; {PAUSE_SECONDS:g} s lie between them. The caller's Ray is one of "
+        "`ray.init()`, without its dashboard.\n\n" + markdown_table(head, rows)
     )
 
 
