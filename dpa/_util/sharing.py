@@ -92,13 +92,13 @@ class Background(Generic[T]):
     entered context is always left. (Threads of `concurrent.futures` end with the main thread, which a job in another
     thread may outlive.)"""
 
-    def __init__(self, context: AbstractContextManager[T], daemon: bool | None = None) -> None:
-        """`daemon`: whether the thread ends with the interpreter; None: as its maker does."""
+    def __init__(self, context: AbstractContextManager[T]) -> None:
         self._context = context
         self._entered: Future[T] = Future()
         self._leaving = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="dpa-background", daemon=daemon)
+        # A session that is never closed does not keep the interpreter from its end.
+        self._thread = threading.Thread(target=self._run, name="dpa-background", daemon=True)
 
     def __enter__(self) -> Background[T]:
         self._thread.start()
@@ -147,8 +147,7 @@ def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
         with context as value:
             yield value
         return
-    # A session that is never closed does not keep the interpreter from its end.
-    with Background(context, daemon=True) as background:
+    with Background(context) as background:
         yield background.value()
 
 

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import ray
@@ -15,10 +14,8 @@ from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from dpa.errors import JobFailedError
 from dpa.runtime.actors.actor import StageActor, TaskActor, create, polars_threads
 from dpa.runtime.actors.coordinator import CoordinatorActor
-from dpa.runtime.cluster import require_alive
 from dpa.runtime.named_jobs import named_spare
 
 _GREET_SECONDS = 0.1
@@ -52,9 +49,7 @@ class Actor:
     ) -> Actor:
         """A new one, made as by `dpa.runtime.actors.actor.create`; does not wait for it."""
         handle = create(kind, node, avoided, **named)
-        # `become` may keep the thread of `control` for long.
-        greeted = handle.greet.options(concurrency_group="watch").remote()
-        return cls(kind, handle, node, frozenset(avoided), greeted, named)
+        return cls(kind, handle, node, frozenset(avoided), greeted(handle), named)
 
     @property
     def is_up(self) -> bool:
@@ -95,7 +90,7 @@ class Spares:
     def check(self, avoided: Collection[str] = ()) -> None:
         """End those that may be on avoided nodes, forget the dead, and put those first that answer."""
         with self._lock:
-            calls = {spare.handle.greet.remote(): spare for spare in self._free if spare.is_up}
+            calls = {greeted(spare.handle): spare for spare in self._free if spare.is_up}
             answered = ray.wait([*calls], num_returns=len(calls), timeout=_GREET_SECONDS)[0] if calls else []
             up = [calls[call] for call in answered]
             last = [spare for spare in self._free if spare not in up]
@@ -121,9 +116,7 @@ class Spares:
             self.close()
             return
         self._tasks, self._most = tasks, self._most | Counter(used)
-        with suppress(RayError, JobFailedError):  # the next job reports what is wrong with Ray
-            require_alive()
-            self.start(Counter(_bounded(self._most)), tasks)
+        self.start(Counter(_bounded(self._most)), tasks)
 
     def start(self, wanted: Wanted, tasks: int = 0) -> None:
         """Start those that are missing. They prepare themselves for a job with `tasks` tasks; 0: they do not."""
@@ -150,6 +143,11 @@ def _bounded(wanted: Counter[tuple[type[TaskActor], str | None]]) -> Iterator[tu
         room -= kind is StageActor
         if kind is not StageActor or room >= 0:
             yield kind, node
+
+
+def greeted(handle: ActorHandle) -> ObjectRef:
+    # `become` and `warm` may keep the thread of `control` for long.
+    return handle.greet.options(concurrency_group="watch").remote()
 
 
 def has_failed(call: ObjectRef) -> bool:

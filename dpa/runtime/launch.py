@@ -62,6 +62,7 @@ class Launched:
     Attributes:
         placed: the nodes of tasks; None: Ray spreads them.
         used: how many actors of each kind, on each node, it has begun with.
+        is_noted: whether its coordinator is found by a note.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Launched:
         idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
         self._others, self._spares = [*waiting.values(), *idle], kept.spares
         self.used = Counter((actor.kind, actor.node) for actor in (self._coordinator, *self._others))
-        note_run(self._coordinator.named, own_name or {})
+        self.is_noted = note_run(self._coordinator.named, own_name or {})
         handles = {address: actor.handle for address, actor in waiting.items()}
         self._changes = changes
         self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed, changes)
@@ -283,9 +284,12 @@ class Generations:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._spares.leave(self._used, self._tasks)
+        with suppress(RayError, JobFailedError):  # Ray has died, and whoever asks it waits for long
+            require_alive()
+            self._spares.leave(self._used, self._tasks)
+            if self._launched.is_noted:
+                forget_run(self._name)
         self._launched.end(TOO_LATE)
-        forget_run(self._name)
         self._machines.end()
         if self._writes:
             self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed

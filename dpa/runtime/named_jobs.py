@@ -176,10 +176,12 @@ def named_spare() -> dict[str, str]:
     return {"name": f"{_SPARE}{uuid.uuid4().hex}", "namespace": _NAMESPACE}
 
 
-def note_run(spare: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Let a run's coordinator be found as `wanted`, if it was a spare one."""
-    if spare.get("name", "").startswith(_SPARE):
+def note_run(spare: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Let a run's coordinator be found as `wanted`, if it was a spare one; whether it was."""
+    is_spare = spare.get("name", "").startswith(_SPARE)
+    if is_spare:
         cluster_notes()._internal_kv_put(wanted["name"], spare["name"], namespace=_NAMESPACE)
+    return is_spare
 
 
 def forget_run(name: str) -> None:
