@@ -10,7 +10,7 @@ from dpa._secrets import hidden
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.config.stages import OPERATIONS
-from dpa.driver.looking import FIRST_ROWS, Looking, taken_by
+from dpa.driver import FIRST_ROWS
 from dpa.errors import DpaError, traced_from_caller
 from dpa.operators import ON_COLUMNS
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpa._written_flow import WrittenFlow
+    from dpa.driver.looking import Looking
 
 _NAMED = {"read": ("path", "use", "table", "format"), "join": ("how",), "top_k": ("k",), "window": ("kind",)}
 """The keys of some operations: the first that is given describes the step. All keys describe the others."""
@@ -97,6 +98,8 @@ class Looks:
         return to_frame(self.head(rows, first=first)).describe()
 
     def _looking(self) -> Looking:
+        from dpa.driver.looking import Looking
+
         flow = self.flow
         import_pandas_late()  # half of the time that the first look would take
         return Looking({"name": flow.name, **flow._sections}, flow._stages, flow._objects, self.step)
@@ -118,6 +121,7 @@ class Looks:
 
 def picture(stages: Mapping[str, Any], marked: str | None = None) -> str:
     """HTML of steps, by their sections in the order of a flow."""
+    from dpa.driver.looking import taken_by
     from dpa.report import steps_html
 
     edges = [(other, name) for name, given in stages.items() for other in taken_by(given) if other in stages]

@@ -21,19 +21,19 @@ from dpa._looks import picture
 from dpa._streams import KeyedRows, Stream
 from dpa._written_flow import WrittenFlow
 from dpa.config.inputs import FORMATS
-from dpa.driver.backend import Backend
-from dpa.driver.forecast import Forecast
 from dpa.errors import ConfigError, traced_from_caller
 from dpa.job import Job
-from dpa.result import Result
 from dpa.sources.feed import never
 from dpa.spark import as_table
-from dpa.telemetry.observers import Observer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from dpa.config import keywords as kw
+    from dpa.driver.backend import Backend
+    from dpa.driver.forecast import Forecast
+    from dpa.result import Result
+    from dpa.telemetry.observers import Observer
 
 __all__ = ["Flow", "KeyedRows", "Stream"]
 

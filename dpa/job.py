@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpa import config as job_config
 from dpa._looks import does, picture
 from dpa.config import ExecutorConfig, JobConfig, JobFile
-from dpa.driver.backend import Backend, runs_here
-from dpa.driver.forecast import Forecast, forecast
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.outputs import written
-from dpa.driver.reference import Reference
-from dpa.driver.run import Run
 from dpa.driver.spec import JobSpec
 from dpa.errors import traced_from_caller
 from dpa.executors import as_mapper, as_reducer
-from dpa.result import Result
 from dpa.runtime.backend import RayBackend
 from dpa.sources.feed import never
 from dpa.spark import as_table
-from dpa.telemetry.observers import Observer
+
+if TYPE_CHECKING:
+    from dpa.driver.backend import Backend
+    from dpa.driver.forecast import Forecast
+    from dpa.result import Result
+    from dpa.telemetry.observers import Observer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -116,6 +116,8 @@ class Job:
         Raises:
             ConfigError: naming what is wrong and where.
         """
+        from dpa.driver.reference import Reference
+
         self.check()
         self.spec.check_executors()
         with ExitStack() as stack:
@@ -155,6 +157,9 @@ class Job:
         >>> job.run().table().to_pylist()
         [{'word': 'tea', 'count': 1}]
         """
+        from dpa.driver.backend import runs_here
+        from dpa.driver.run import Run
+
         if isinstance(backend, str):
             is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
             backend = _in_process() if is_here else self._on_ray(address)
@@ -177,6 +182,8 @@ class Job:
             ConfigError: the job is not valid, or an input cannot be read.
             ExecutorError: user code fails on the sample.
         """
+        from dpa.driver.forecast import forecast
+
         ray = self._on_ray(address)
         has_nodes = self.config.placement is not None and ray.address is not None
         return forecast(self.spec, ray.nodes() if has_nodes else None)

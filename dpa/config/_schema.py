@@ -15,7 +15,7 @@ from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
 from dpa.placement.allocators import ALLOCATORS
-from dpa.placement.online import OnlineOptions
+from dpa.placement.model import OnlineOptions
 from dpa.protocol.plan import JobLimits
 from dpa.protocol.recovery import CheckpointOptions, RecoveryOptions
 from dpa.routing.groupings.options import RingOptions

@@ -6,3 +6,6 @@ A run:     `run` > `_saved_run`, `inputs`, `_joins`, `_first_tables`, `_run_outp
 Its tasks: `backend`, `placing`
 Others:    `forecast`, `verification`, `going_back`, `control`, `interrupts`
 """
+
+FIRST_ROWS = 100_000
+"""Most rows of each input that a look at a flow takes, unless more are asked for."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dpa._util.inference import known
 from dpa._util.words import plural
 from dpa.config import JobConfig, JobFile, parse
+from dpa.driver import FIRST_ROWS
 from dpa.driver._graph_walk import Walk
 from dpa.driver._joins import Chosen, chosen
 from dpa.driver._steps import Objects
@@ -28,9 +29,6 @@ from dpa.operators import RowKind, RowOperator
 from dpa.sources.feed import Feed
 from dpa.sources.files import FileTable
 from dpa.sources.splits import MemorySplit, Split
-
-FIRST_ROWS = 100_000
-"""Most rows of each input that are looked at, unless more are asked for."""
 
 _FIRST_BY_KEY = 10_000
 """Rows of each input that are looked at first where a step by key needs all rows: few keys would show with fewer."""

@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Le
 
 from dpa.errors import PlacementError
 
@@ -22,6 +23,17 @@ Counts = npt.NDArray[np.int64]
 
 SLACK = 1e-9
 """By which part of a node's capacity rounding may exceed it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineOptions:
+    """How a placement follows what is measured while the job runs."""
+
+    policy: Literal["improve", "otd", "replan"] = "improve"
+    """`improve`: move the tasks that make the placement better; `otd`: one task in each cycle (N-Storm); `replan`: all
+    tasks that the section's `allocator` would put elsewhere."""
+    seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
+    """Seconds between two looks at the placement (N-Storm's cycle)."""
 
 
 @dataclass(frozen=True)

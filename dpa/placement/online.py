@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from annotated_types import Ge, Le
 
 from dpa.errors import PlacementError
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.allocators.search import Climb
-from dpa.placement.model import Cluster, Counts
+from dpa.placement.model import Cluster, Counts, OnlineOptions
 from dpa.placement.otd import Measured, OnlineTaskDeployment
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Task, balanced, least_tolerance
@@ -40,17 +39,6 @@ look to look, and must not move tasks to and fro."""
 
 _MOST_RESERVED = 1 - 1e-6
 """The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnlineOptions:
-    """How a placement follows what is measured while the job runs."""
-
-    policy: Literal["improve", "otd", "replan"] = "improve"
-    """`improve`: move the tasks that make the placement better; `otd`: one task in each cycle (N-Storm); `replan`: all
-    tasks that the section's `allocator` would put elsewhere."""
-    seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
-    """Seconds between two looks at the placement (N-Storm's cycle)."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -123,11 +124,7 @@ def require_picklable(executor: object) -> None:
 
 
 def cloudpickle_here() -> Any:
-    """The module that pickles code: Ray's copy of it where this process has Ray, else Spark's."""
+    """The module that pickles code, or Ray's copy of it where this process has Ray."""
     # To import Ray may be too early, as it reads the environment then. Only Ray's copy can pickle Ray's own handles; a
     # process that has any has imported Ray.
-    if "ray" in sys.modules:
-        from ray import cloudpickle
-    else:
-        from pyspark import cloudpickle
-    return cloudpickle
+    return import_module("ray.cloudpickle" if "ray" in sys.modules else "cloudpickle")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpa.placement.model import Cluster
-from dpa.placement.online import OnlineOptions, OnlinePlacement, Policy, policy_of
+from dpa.placement.model import Cluster, OnlineOptions
+from dpa.placement.online import OnlinePlacement, Policy, policy_of
 
 TOLERANCE = 1.2
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from dpa.placement.model import Cluster, Node
-from dpa.placement.online import OnlineOptions, OnlinePlacement
+from dpa.placement.model import Cluster, Node, OnlineOptions
+from dpa.placement.online import OnlinePlacement
 from dpa.protocol.graph import CheckpointTimes, Graph
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest

@@ -10,8 +10,8 @@ import pytest
 from builders import map_task
 
 from dpa.balance.options import NoBalancingOptions
-from dpa.placement.model import Cluster
-from dpa.placement.online import OnlineOptions, OnlinePlacement
+from dpa.placement.model import Cluster, OnlineOptions
+from dpa.placement.online import OnlinePlacement
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.events import Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed

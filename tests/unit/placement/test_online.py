@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.placement.model import Cluster
-from dpa.placement.online import Deployment, Look, OnlineOptions, OnlinePlacement, Policy, policy_of
+from dpa.placement.model import Cluster, OnlineOptions
+from dpa.placement.online import Deployment, Look, OnlinePlacement, Policy, policy_of
 
 MB = 1e6
 NODES = Cluster.alike(2, 4.0)

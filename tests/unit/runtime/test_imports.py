@@ -1,4 +1,4 @@
-"""What processes import that start by the dozen: each tenth of a second is one of every task."""
+"""What processes import that start by the dozen, and what users wait for: the command, its completion, and `Flow`."""
 
 import subprocess
 import sys
@@ -12,6 +12,14 @@ LATE = {
         "dpa.protocol.balancer.machine",
         "pandas",
         "polars",
+    ),
+    "dpa": ("numpy", "pyarrow", "pydantic", "yaml"),
+    "dpa.command": ("numpy", "pyarrow", "rich", "yaml"),
+    "dpa.run": ("dpa.config", "numpy", "pyarrow", "rich", "yaml"),
+    "dpa.control": ("dpa.protocol", "numpy", "pyarrow", "rich", "yaml"),
+    "dpa.flow": (
+        *("dpa.driver.forecast", "dpa.driver.run", "dpa.local", "dpa.placement.profile", "dpa.protocol.coordinator"),
+        *("dpa.report", "pandas", "polars", "pyspark", "ray", "matplotlib"),
     ),
     "dpa.driver.run": ("pandas", "polars", "pyspark", "ray", "matplotlib"),
 }
