@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpa._secrets import hidden
 from dpa._util.lazy_pandas import import_pandas_late
-from dpa.config import MADE_IN_PYTHON, ExecutorConfig
+from dpa.config import MADE_IN_PYTHON, ExecutorConfig, JobFile
 from dpa.config.stages import OPERATIONS
 from dpa.driver import FIRST_ROWS
-from dpa.errors import DpaError, traced_from_caller
+from dpa.errors import ConfigError, DpaError, traced_from_caller
 from dpa.operators import ON_COLUMNS
 
 if TYPE_CHECKING:
@@ -117,6 +118,24 @@ class Looks:
         except DpaError as error:
             rows = error_html(str(error))
         return picture(looking.stages, self.step) + rows
+
+
+class StepOfFile(Looks):
+    """A step of a job file; the last one, if none is named."""
+
+    def __init__(self, file: JobFile, step: str | None) -> None:
+        self._file = file
+        self._sections = file.config.model_copy(update={"stages": file.config.stages or file.stages}).resolved()
+        self._steps = self._sections.pop("stages")
+        self.step = step or [*self._steps][-1]
+        if self.step not in self._steps:
+            close = difflib.get_close_matches(self.step, self._steps, n=1) or self._steps
+            raise ConfigError(f"{file.origin} has no step {self.step!r}; did you mean {' or '.join(close)}?")
+
+    def _looking(self) -> Looking:
+        from dpa.driver.looking import Looking
+
+        return Looking(self._sections, self._steps, {}, self.step, self._file)
 
 
 def picture(stages: Mapping[str, Any], marked: str | None = None) -> str:

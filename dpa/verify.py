@@ -4,18 +4,19 @@ same rows, while it runs or afterwards (docs/streams.md#the-reference)."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpa._secrets import HIDDEN
+from dpa._util.arguments import Overrides
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
-from dpa.config import JobFile, load, parse_written
-from dpa.driver.spec import JobSpec
-from dpa.driver.verification import Verified, verified
 from dpa.errors import ConfigError
-from dpa.sinks.epoch_log import config_of, log_at
+
+if TYPE_CHECKING:
+    from dpa.config import JobFile
+    from dpa.driver.verification import Verified
 
 app = typer.Typer(add_completion=False)
 
@@ -29,11 +30,14 @@ def main(
     job: Annotated[
         Path | None, typer.Option(metavar="CONFIG", help="The job file, if it is not what the log has of it.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of that job file.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Have Spark compute what the epochs have published, and compare."""
+    from dpa.config import load
+    from dpa.driver.spec import JobSpec
+    from dpa.driver.verification import verified
+    from dpa.sinks.epoch_log import log_at
+
     first, last = _range(epochs)
     log = log_at(run if "://" in run else Path(run).absolute())
     spec = JobSpec(_of_log(log) if job is None else load(job, overrides or []))
@@ -55,6 +59,9 @@ def _range(text: str) -> tuple[int | None, int | None]:
 
 
 def _of_log(log: str) -> JobFile:
+    from dpa.config import parse_written
+    from dpa.sinks.epoch_log import config_of
+
     text = config_of(log)
     if HIDDEN in text:
         raise ConfigError(f"{log} has the job without its passwords: name the job file by --job")

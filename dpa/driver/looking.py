@@ -114,6 +114,9 @@ class Looking:
             for name, given in self.stages.items()
         }
         spec = self._spec_of({**unwritten, self._end: {"from": [self._step], "parallelism": 1}})
+        if self._file is not None and not self._file.config.stages:  # the reducer has a mapper, which no step has
+            reducer = JobSpec(self._file).steps[-1]
+            spec.steps = tuple(reducer if step.name == reducer.name else step for step in spec.steps)
         fused = [step.name for step in spec.steps if step.feeds and not step.receiver.keeps_states]
         spec.steps = tuple(
             replace(step, tasks=None) if step.name in fused and step.name != self._end else step for step in spec.steps
