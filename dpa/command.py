@@ -43,6 +43,9 @@ COMMANDS = {
     "dead-letters": Command("dpa.dead_letters.__main__:app", "Show and replay dead letters.", "out/letters list"),
     "verify": Command("dpa.verify:app", "Compare published epochs with Spark.", "out/log --epochs 100:200"),
     "replay": Command("dpa.replay:app", "Repeat the last events of a failed job.", "out/report/events/*.events"),
+    "up": Command("dpa._up:up", "Start a session, which jobs use until it ends.", "--idle 60"),
+    "status": Command("dpa._up:status", "Show the session.", ""),
+    "down": Command("dpa._up:down", "End the session.", ""),
     "schema": Command("dpa.run:schema", "Print the JSON schema of job files.", "> job-schema.json"),
     "version": Command("dpa.command:version", "Print the versions of dpa, Python and main libraries.", ""),
 }

@@ -151,12 +151,15 @@ def temporary_directory(prefix: str) -> Iterator[Path]:
         directory.release()
 
 
-def sweep(parent: Path, prefix: str) -> None:
-    """Remove abandoned directories whose names begin so. What cannot be removed stays."""
-    for directory in found(parent, prefix)[0]:
+def sweep(parent: Path, prefix: str) -> list[Path]:
+    """Remove abandoned directories whose names begin so. What cannot be removed stays. Returns those whose owner
+    lives."""
+    abandoned, alive = found(parent, prefix)
+    for directory in abandoned:
         with suppress(OSError):
             directory.remove_directory()
         directory.release()
+    return alive
 
 
 def found(parent: Path, prefix: str, digits: int = DIGITS) -> tuple[list[OwnedDirectory], list[Path]]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,11 +41,14 @@ class Surroundings:
 
     def take(self) -> None:
         """Have this process, one of Ray's, begin with them."""
+        left = os.environ.get("PYTHONPATH", "").split(os.pathsep) if "PYTHONPATH" in self.variables else []
         for name, value in self.variables.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        time.tzset()
+        tempfile.tempdir = None  # `TMPDIR` may have changed
         os.chdir(self.directory)
-        sys.path[:] = [*self.path, *(path for path in sys.path if path not in self.path)]
+        sys.path[:] = [*self.path, *(path for path in sys.path if path not in {*self.path, *left})]
         importlib.invalidate_caches()

@@ -12,7 +12,7 @@ from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Placer
-from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
+from dpa.runtime.cluster import alive_nodes, is_private, ray_session, set_token
 from dpa.telemetry.local_jobs import Door
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class RayBackend:
         """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray
         ends in the background too, once the plan has been run, if it was started for the job."""
         is_over = threading.Event()
+        if self.address is None:
+            set_token(self.object_store_mb)  # here, as the plan is pickled by Ray, perhaps before the thread has begun
         with Background(self._started(tasks, placer, is_over)) as started:
             try:
                 yield RayRunner(started)
@@ -79,7 +81,7 @@ class RayBackend:
                 Door() as door,
                 Generations(tasks, placer, name, spares, changes) as generations,
             ):
-                if is_of_this_process():
+                if is_private():
                     door.open(name, NamedJob(name).answer)
                 yield generations
 

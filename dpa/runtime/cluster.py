@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
 from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.ray_internals.private import few_processes, node_processes, ray_messages_logged
+from dpa.runtime.standing import Standing, let_in, usable
 
 if TYPE_CHECKING:
     from dpa.runtime._spares import Spares
@@ -59,7 +60,7 @@ class Connection:
     """
 
     def __init__(self, place: str | None, begun: Surroundings | None = None) -> None:
-        """`begun`: what a Ray that was started here has been given."""
+        """`begun`: what a Ray that was started here, or by `dpa up`, has been given."""
         import ray
 
         self.place, self._begun = place, begun
@@ -73,10 +74,11 @@ class Connection:
 
         if not ray.is_initialized() or ray.get_runtime_context().get_worker_id() != self._number:
             return False  # the caller has shut it down
-        return all(process.poll() is None for name, process in node_processes() if name in _NEEDED)
+        is_up = all(process.poll() is None for name, process in node_processes() if name in _NEEDED)
+        return is_up and all(standing.is_offered for standing in _STANDING)
 
     def changes(self) -> Surroundings | None:
-        """What is no more as it was given to a Ray that was started here."""
+        """What is no more as it was given to such a Ray."""
         if self._begun is None:
             return None
         with own_environment():
@@ -99,6 +101,9 @@ class Connection:
 
 
 _SHARED: Shared[Connection] = Shared()
+
+_STANDING: list[Standing] = []
+"""The Ray of a keeper, while this process uses it."""
 
 
 @contextmanager
@@ -136,12 +141,12 @@ def ray_session(
 ) -> Iterator[Connection]:
     """A block in which Ray is ready. A Ray that was running before stays up.
 
-    Without an address, Ray is started by this process, for its jobs alone; a token keeps others out. Jobs that run at
-    the same time, in threads of this process, share what the first of them has started. A session keeps it for later
-    jobs that would start the same.
+    Without an address, this process uses the Ray that `dpa up` keeps, or starts one for its jobs alone; a token keeps
+    others out. Jobs that run at the same time, in threads of this process, share what the first of them has started. A
+    session keeps it for later jobs that would start the same.
 
     Args:
-        address: of a running cluster; None starts a Ray, unless the process has one.
+        address: of a running cluster; None starts a Ray, unless the process has one or `dpa up` keeps one.
         actors: how many will run; a Ray that is started prepares worker processes for them.
         runtime_env: Ray's runtime environment, used with an address only.
         object_store_mb: size of the object store of a Ray that is started, in MiB.
@@ -169,7 +174,7 @@ def alive_nodes(without: Collection[str] = ()) -> list[BackendNode]:
 
     alive = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in without]
     names = [node["NodeName"] for node in alive]
-    started_here = {node["NodeID"] for node in alive} if is_of_this_process() else set()
+    started_here = {node["NodeID"] for node in alive} if is_private() else set()
     found = []
     for node in alive:
         name = node["NodeName"] if names.count(node["NodeName"]) == 1 else f"{node['NodeName']}@{_address(node)}"
@@ -188,8 +193,15 @@ def is_of_this_process() -> bool:
     return bool(node_processes())
 
 
+def is_private() -> bool:
+    """Whether the Ray that this process is connected to is for this user's jobs on this machine alone."""
+    return bool(_STANDING) or is_of_this_process()
+
+
 def require_alive() -> None:
-    """JobFailedError if a process of an embedded Ray has ended that jobs need."""
+    """JobFailedError if a process of an embedded Ray has ended that jobs need, or the keeper of Ray has."""
+    for standing in _STANDING:
+        standing.require_alive()
     # Ray itself would try to reach a dead one for a minute, and then end this whole process.
     for name, process in node_processes():
         status = process.poll()
@@ -202,8 +214,8 @@ def _ready(
     address: str | None, actors: int, runtime_env: dict[str, Any] | None, object_store_mb: int
 ) -> Iterator[Connection]:
     """Start or find Ray, and end it or leave it."""
-    if address is None and "ray" not in sys.modules:
-        keep_others_out()
+    if address is None:
+        set_token(object_store_mb)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
@@ -213,33 +225,60 @@ def _ready(
         with closing(Connection(None)) as found:
             yield found
         return
-    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": chosen_level() is not None}
-    if address is None:
-        options |= {
-            "address": "local",  # whatever RAY_ADDRESS says
-            "num_cpus": min(actors, _MAX_PRESTARTED),  # Ray starts as many workers, while it starts itself
-            "include_dashboard": False,
-            "object_store_memory": object_store_mb * 2**20,
-            "_system_config": {"max_direct_call_object_size": _SENT_WHOLE},
-            "_temp_dir": rays_directory(),
-        }
-    else:
-        _require_listener(address)
-        options |= {"address": address, "runtime_env": runtime_env or None}
-    began, where = time.monotonic(), "a Ray of this process" if address is None else f"the Ray at {address}"
+    options: dict[str, Any]
+    with ExitStack() as stack:
+        standing = stack.enter_context(usable(object_store_mb)) if address is None else None
+        if standing is not None:
+            options, where = {"address": standing.address}, "the Ray of `dpa up`"
+            _STANDING.append(standing)
+            stack.callback(_STANDING.clear)
+        elif address is not None:
+            _require_listener(address)
+            options, where = {"address": address, "runtime_env": runtime_env or None}, f"the Ray at {address}"
+        else:
+            options, where = _of_its_own(actors, object_store_mb), "a Ray of this process"
+        begun = stack.enter_context(_connected(options, where))
+        if standing is not None:
+            made = Connection(where, standing.given())
+        else:
+            made = Connection(address or "a Ray that was started for it", begun if address is None else None)
+        yield stack.enter_context(closing(made))
+
+
+def _of_its_own(actors: int, object_store_mb: int) -> dict[str, Any]:
+    return {
+        "address": "local",  # whatever RAY_ADDRESS says
+        "num_cpus": min(actors, _MAX_PRESTARTED),  # Ray starts as many workers, while it starts itself
+        "include_dashboard": False,
+        "object_store_memory": object_store_mb * 2**20,
+        "_system_config": {"max_direct_call_object_size": _SENT_WHOLE},
+        "_temp_dir": rays_directory(),
+    }
+
+
+@contextmanager
+def _connected(options: dict[str, Any], where: str) -> Iterator[Surroundings]:
+    """A block in which Ray is started or connected to, with these options of `ray.init`. Yields what a Ray that was
+    started here has been given."""
+    logs, is_own, began = chosen_level() is not None, options["address"] == "local", time.monotonic()
     try:
-        lean = few_processes(logs=options["log_to_driver"]) if address is None else nullcontext()
+        lean = few_processes(logs=logs) if is_own else nullcontext()
         with ray_messages_logged():
             with interrupts_held(), terminal_kept_away(), own_environment(), lean:
-                _start(options)
-                begun = Surroundings.here() if address is None else None
+                _start({**options, "logging_level": logging.ERROR, "log_to_driver": logs})
+                begun = Surroundings.here()
             _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
-            with closing(Connection(address or "a Ray that was started for it", begun)) as made:
-                yield made
+            yield begun
     finally:
         with interrupts_held():
             _end()
-        _log.info("%s %s", where, "has ended" if address is None else "was left")
+        _log.info("%s %s", where, "has ended" if is_own else "was left")
+
+
+def set_token(object_store_mb: int) -> None:
+    """Set the token of the Ray that `ray_session` is to start or find, which Ray reads when it is imported."""
+    if "ray" not in sys.modules and not let_in(object_store_mb):
+        keep_others_out()
 
 
 def keep_others_out() -> None:

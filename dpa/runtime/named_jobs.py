@@ -25,7 +25,7 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors.answers import RESTARTED
-from dpa.runtime.cluster import alive_nodes, is_of_this_process
+from dpa.runtime.cluster import alive_nodes, is_private
 from dpa.runtime.ray_internals.private import cluster_notes
 from dpa.telemetry.local_jobs import LocalJob
 from dpa.telemetry.observers import Followed, Observer
@@ -148,7 +148,7 @@ def own_name(job: str) -> Iterator[str]:
     if (given := os.environ.pop(RUN_NAME, None)) is not None:
         yield given
         return
-    local = LocalJob.all() if is_of_this_process() else []
+    local = LocalJob.all() if is_private() else []
     first = f"{job}-{os.getpid()}"
     with _naming:
         # Another thread's job may have its name, and no coordinator yet.

@@ -141,6 +141,14 @@ def node_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
     return [(name, info.process) for name, infos in kinds.items() for info in infos]
 
 
+def session_directory() -> str | None:
+    """Where Ray has the logs and sockets of this node; None if this process does not know."""
+    import ray
+
+    node = ray._private.worker._global_node
+    return None if node is None else str(node.get_session_dir_path())
+
+
 def draining_nodes() -> dict[str, float]:
     """The numbers of the nodes that Ray drains, each with its deadline in seconds since the epoch; 0: it has none."""
     from ray._private.state import state

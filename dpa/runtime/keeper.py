@@ -1,0 +1,130 @@
+"""The process that `dpa up` starts: it keeps a Ray until nobody has used it for a while, or it receives SIGTERM.
+`standing.py` says how others find it.
+
+What it leaves is nothing: Ray ends with it, and the logs and sockets of Ray go. If it is killed, Ray's processes end,
+too, and the next one that looks for it removes its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from dpa._util.owned import OwnedDirectory, held, users_directory
+from dpa._util.signals import ENDING
+from dpa.errors import ConfigError, JobFailedError
+from dpa.runtime.cluster import ray_session, require_alive
+from dpa.runtime.ray_internals.private import session_directory
+from dpa.runtime.standing import PREFIX, SWITCH, TOKEN, Standing, made_with
+
+_LOOK_SECONDS = 0.5
+"""How often to check whether Ray lives, and is used."""
+
+_START_SECONDS, _END_SECONDS = 120.0, 30.0
+"""How long a keeper may take to start, and to end."""
+
+_NOTICE_SECONDS = 5.0
+"""How long those who use Ray may take to notice that it ends. Without it, Ray would end them after a minute."""
+
+_WAIT_SECONDS = 0.05
+
+_MOST_SAID = 1_000
+"""How many characters of what a keeper has printed a user reads if it fails."""
+
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from dpa.runtime.keeper import main; main()"
+"""Nothing is imported from the working directory of `dpa up`."""
+
+
+def start(lasts_seconds: float, object_store_mb: int) -> Standing:
+    """Start a keeper, and wait for its Ray. ConfigError if another one is being started; JobFailedError if Ray does not
+    start."""
+    words = [str(Path(__file__).parents[2]), str(lasts_seconds), str(object_store_mb)]
+    try:
+        with held(users_directory() / "session.lock"), TemporaryFile() as output:
+            keeper = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                start_new_session=True,
+            )
+            standing, until = None, time.monotonic() + _START_SECONDS
+            try:
+                while (standing := Standing.find()) is None and keeper.poll() is None and time.monotonic() < until:
+                    time.sleep(_WAIT_SECONDS)
+            finally:
+                if standing is None:
+                    keeper.terminate()
+            if standing is None:
+                output.seek(0)
+                said = output.read().decode(errors="replace").strip()
+                raise JobFailedError(f"the session did not start: {said[-_MOST_SAID:] or 'Ray takes too long'}")
+            return standing
+    except BlockingIOError:
+        raise ConfigError("another `dpa up` is starting a session") from None
+
+
+def end(standing: Standing) -> None:
+    """Have a keeper end, and wait for it. JobFailedError if it stays."""
+    until = time.monotonic() + _END_SECONDS
+    with suppress(ProcessLookupError):
+        os.kill(standing.pid, signal.SIGTERM)
+    while standing.lives:
+        if time.monotonic() > until:
+            raise JobFailedError(f"the session does not end; its process is {standing.pid}")
+        time.sleep(_WAIT_SECONDS)
+
+
+def main() -> None:
+    """Keep a Ray, as the process that `start` starts."""
+    lasts_seconds, object_store_mb = sys.argv[1:]
+    os.environ |= {SWITCH: "none", "RAY_AUTH_MODE": "token", TOKEN: secrets.token_hex(32)}
+    directory, logs = OwnedDirectory.make(users_directory(), PREFIX, mode=0o700), None
+    try:
+        with ray_session(None, object_store_mb=int(object_store_mb)):
+            import ray
+
+            standing = Standing(
+                directory=directory.name,
+                address=ray.get_runtime_context().gcs_address,
+                token=os.environ[TOKEN],
+                pid=os.getpid(),
+                lasts_seconds=float(lasts_seconds),
+                object_store_mb=int(object_store_mb),
+                made_with=made_with(),
+                variables=[*os.environ],
+            )
+            logs = session_directory()
+            _keep(standing)
+    finally:
+        if logs is not None:
+            shutil.rmtree(logs, ignore_errors=True)
+        directory.remove_directory()
+
+
+def _keep(standing: Standing) -> None:
+    """Offer Ray until a signal comes, or no process has used it for that time. JobFailedError if Ray has died."""
+    is_over = threading.Event()
+    for number in ENDING:
+        signal.signal(number, lambda *_: is_over.set())
+    standing.offer()
+    if not standing.lives:
+        raise ConfigError(f"a session needs a file system with locks, unlike {standing.directory}; set TMPDIR")
+    while not is_over.wait(_LOOK_SECONDS):
+        require_alive()
+        if standing.unused_seconds() >= standing.lasts_seconds and standing.withdraw():
+            return
+    standing.withdraw(is_used_too=True)
+    until = time.monotonic() + _NOTICE_SECONDS
+    while standing.users() and time.monotonic() < until:
+        time.sleep(_WAIT_SECONDS)
