@@ -125,7 +125,8 @@ def named(file: JobFile, key: str, name: str) -> Any:
 
 def _searched(file: JobFile) -> tuple[str, ...]:
     paths = search_path(file)
-    sys.path[:0] = [path for path in paths if path not in sys.path]
+    # Also those that are there: modules of another job, which came later, may have the same names.
+    sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
     importlib.invalidate_caches()
     return paths
 

@@ -129,6 +129,13 @@ def test_python_path_starts_at_the_job_file_and_comes_first(job_file, tmp_path: 
     assert mapper_of(file).function({}) == "the one in lib/deep"
 
 
+def test_modules_of_a_job_come_before_those_of_a_job_between(job_file, tmp_path: Path) -> None:
+    for name in ("one", "other", "one"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        mapper_of(job_file(f"python_path: [{name}]\nmapper: words_job:by_word"))
+        assert sys.path[0] == str(tmp_path / name)
+
+
 def test_actors_look_where_this_process_does(job_file) -> None:
     file = job_file("name: x")
     paths = actors_path(file)
