@@ -144,7 +144,7 @@ def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path, commands: Comma
         wait_for(lambda each=each: "stream" in each.stderr.readline())
     os.kill(attached.pid, signal.SIGINT)
     status, _, shown = commands.ended(attached)
-    assert status == 130 and f"{name} goes on" in shown
+    assert status == 130 and f"{name} keeps running" in shown
 
     # is stopped behind a last checkpoint, which who follows it learns
     status, said, refused = commands.ended(commands.control("stop", "lasting"))

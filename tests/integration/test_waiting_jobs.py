@@ -43,7 +43,7 @@ class SilentBroker(Unobserved):
             self.broker.suspend()
         elif not self.produced:
             self.produce()
-        self.is_done = any("goes on" in text for text in self.said) and read == self.produced.total()
+        self.is_done = any("continues" in text for text in self.said) and read == self.produced.total()
 
     def warn(self, message: str) -> None:
         self.said.append(message)
@@ -64,7 +64,7 @@ def test_a_job_waits_for_a_broker_that_does_not_answer() -> None:
         silent = SilentBroker(servers, listener(servers))
         result = job_of(servers).run(silent, closes=lambda: silent.is_done)
         assert dict(zip(*result.table().to_pydict().values(), strict=True)) == silent.produced
-        waits, goes_on = (text for text in silent.said if "waits" in text or "goes on" in text)
+        waits, goes_on = (text for text in silent.said if "waits" in text or "continues" in text)
         assert waits.startswith(f"coordinator waits: Kafka at {servers}: ")
         assert goes_on.startswith("coordinator continues: what did not answer answers again, after ")
         assert result.report.recoveries == () and waits in result.report.warnings
