@@ -129,7 +129,7 @@ def cancel(
 
 @app.command()
 def stop(context: typer.Context, run: Run) -> None:
-    """End the whole job behind a last checkpoint, with which `dpa.run --resume` goes on; at once if it makes none. It
+    """End the whole job after a last checkpoint, with which `dpa run --resume` continues; at once if it makes none. It
     ends with status 130, and publishes nothing."""
     _through(context, run, lambda job: job.stop())
 

@@ -103,7 +103,7 @@ class JobFailedError(DpaError):
 
 
 class JobCancelledError(DpaError):
-    """The job was cancelled by `python -m dpa.control cancel`, or `RunningJob.cancel`: nothing is published."""
+    """The job was cancelled by `dpa control cancel`, or `RunningJob.cancel`: nothing is published."""
 
     exit_status = 130
 

@@ -31,7 +31,7 @@ Exit status:
 1    the job failed
 2    the job file, an option or the input is wrong; nothing was run
 3    the result differs from the reference
-130  interrupted, or cancelled by `python -m dpa.control cancel`"""
+130  interrupted, or cancelled by `dpa control cancel`"""
 """Below the options in `--help`; the first character keeps the lines apart."""
 
 app = typer.Typer(add_completion=False)
@@ -73,7 +73,7 @@ def main(
     detach: Annotated[
         bool,
         typer.Option(
-            "--detach", help="On a cluster: let the job outlive this command (`dpa.control attach` shows it)."
+            "--detach", help="On a cluster: let the job outlive this command (`dpa control attach` shows it)."
         ),
     ] = False,
     verbose: Annotated[
@@ -231,7 +231,7 @@ def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
         command = [sys.executable, "-m", "dpa.run", *arguments, "--address", address, "--progress", "none"]
         name = start_driver(command, job.config.name)
     with printing("the name of the job"):
-        print(f"{name} runs on {address}; to see it: python -m dpa.control --address {address} attach {name}")
+        print(f"{name} runs on {address}; to see it: dpa control --address {address} attach {name}")
 
 
 def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> None:

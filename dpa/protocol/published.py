@@ -43,7 +43,7 @@ def require_known(newest: Newest | None, place: str | None, found: Manifest | No
 
 
 def remedy(found: Manifest, store: str, job: str) -> str:
-    return f"`python -m dpa.checkpoints {store} back-to {job} {found.number}` takes back what was published since"
+    return f"`dpa checkpoints {store} back-to {job} {found.number}` takes back what was published since"
 
 
 def _in_words(found: Manifest | None) -> str:

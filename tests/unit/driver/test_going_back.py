@@ -166,7 +166,7 @@ def test_what_was_published_behind_the_newest_checkpoint_is_refused_and_taken_ba
     for part in (
         f"{tmp_path}/counts has epoch 6 of this job, and the newest is checkpoint {numbers[3]} of 2",
         ", which ends with epoch 4: rows would be lost, or there twice",
-        f"`python -m dpa.checkpoints {case.saved} back-to {job} {numbers[3]}` takes back",
+        f"`dpa checkpoints {case.saved} back-to {job} {numbers[3]}` takes back",
     ):
         assert part in said
     assert case.values() == published
