@@ -47,7 +47,8 @@ def test_steps_on_columns_give_what_polars_gives() -> None:
 
 
 def test_expressions_are_not_sent_to_another_version_of_polars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PackedPlan, "pack", lambda plan, pack=PackedPlan.pack: replace(pack(plan), polars="0.1"))
+    pack = PackedPlan.pack
+    monkeypatch.setattr(PackedPlan, "pack", lambda *given: replace(pack(*given), polars="0.1"))
     flow = Flow("columns")
     flow.read(pa.table({"n": range(ROWS)})).with_columns(m=pl.col("n") + 1)
     with pytest.raises(DpaError, match=r"started with polars 0\.1, and its actors have .*: expressions need the same"):
