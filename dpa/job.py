@@ -18,7 +18,7 @@ from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.outputs import written
 from dpa.driver.spec import JobSpec
-from dpa.errors import traced_from_caller
+from dpa.errors import ConfigError, traced_from_caller
 from dpa.executors import as_mapper, as_reducer
 from dpa.runtime.backend import RayBackend
 from dpa.sources.feed import never
@@ -160,7 +160,10 @@ class Job:
         from dpa.driver.backend import runs_here
         from dpa.driver.run import Run
 
+        backend = backend or "auto"
         if isinstance(backend, str):
+            if backend not in ("auto", "ray"):
+                raise ConfigError(f"backend: {backend!r} is neither `auto` nor `ray`, nor a backend")
             is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
             backend = _in_process() if is_here else self._on_ray(address)
         run = Run(self.spec, backend, observer, resume, closes)

@@ -172,7 +172,9 @@ def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
     assert len(after - before) == 1 and after - before <= {*killer.ready}, "the process that was ready is another now"
     assert_each_change_is_there_once(results(tmp_path / "out"), Counter(keys))
     assert [recovery.task for recovery in result.report.recoveries] == [*victims]
-    behind = [int(found) for found in re.findall(r"behind ([\d,]+) rows", " ".join(killer.warnings).replace(",", ""))]
+    behind = [
+        int(found) for found in re.findall(r"begins after ([\d,]+) rows", " ".join(killer.warnings).replace(",", ""))
+    ]
     assert len(behind) == 2 and 0 < behind[0] < behind[1]
     assert result.report.records.read <= rows - behind[1], "numbers are of the last generation"
     made = result.report.checkpoints

@@ -25,7 +25,7 @@ def quick(topology: Topology) -> list[str]:
 @pytest.mark.usefixtures("ray", "spark")
 @pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 def test_the_result_of_a_job_file_with_stages_equals_sparks(topology: Topology) -> None:
-    backend = None if topology.name in ON_RAY else LocalBackend()
+    backend = "ray" if topology.name in ON_RAY else LocalBackend()
     result = topology.job(*quick(topology)).run(backend=backend)
     report = result.report
     assert report[topology.result].reference.checked

@@ -1,5 +1,6 @@
 """A job that runs in the test's own process gives what plain Python gives, and says what its executors do wrong."""
 
+import sys
 import threading
 from datetime import date
 from operator import itemgetter
@@ -180,6 +181,15 @@ def counting(**sections: Any) -> Job:
     return Job(**{"input": ROWS, "key": "word", "reducer": "count", **sections})
 
 
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of jobs on Ray may run in this process too: they ask for Ray, and one is up."""
+    monkeypatch.delenv("DPA_BACKEND", raising=False)
+    if "ray" in sys.modules:
+        monkeypatch.setattr(sys.modules["ray"], "is_initialized", lambda: False)
+
+
+@pytest.mark.usefixtures("without_ray")
 def test_few_rows_in_memory_are_processed_without_ray_and_the_report_says_so() -> None:
     result = counting().run()
     assert sorted(result.table().to_pylist(), key=itemgetter("word")) == [
@@ -205,12 +215,19 @@ SAYS_HOW: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("without_ray")
 @pytest.mark.parametrize("sections", SAYS_HOW.values(), ids=SAYS_HOW)
 def test_whatever_says_how_processes_behave_needs_ray(sections: dict[str, Any]) -> None:
     assert not runs_here(counting(**sections).spec)
 
 
+@pytest.mark.usefixtures("without_ray")
 def test_the_environment_says_where_small_jobs_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runs_here(counting().spec)
     monkeypatch.setenv("DPA_BACKEND", "ray")
     assert not runs_here(counting().spec)
+
+
+def test_another_word_for_a_backend_is_refused() -> None:
+    with pytest.raises(ConfigError, match="backend: 'spark' is neither `auto` nor `ray`"):
+        counting().run(backend="spark")

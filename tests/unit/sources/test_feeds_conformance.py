@@ -233,7 +233,7 @@ class Repeats(TextFiles):
         (Remembers, "Remembers: a second poll from the position 1"),
         (Loses, "Loses: its splits have 237 rows by their `rows`, where 240 are due"),
         (Reorders, "row 0 is {'line': 'line 160'}, where {'line': 'line 0'} is due"),
-        (Draws, "Draws: a sample of 7 rows has others than the feed"),
+        (Draws, "Draws: a sample of 7 rows differs from the feed"),
         (Repeats, "a split of Repeats: ValueError: the split has .* rows by its `rows`, and 80 by its `batches`"),
     ],
 )
