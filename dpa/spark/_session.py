@@ -85,10 +85,14 @@ def spark_session(
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
     """
-    path = tuple(path for path in sys.path if _SCRATCH not in path)  # Spark adds one
-    key = (master, tuple(sorted((conf or {}).items())), os.environ.get(_PYTHON), path)
+    key = (master, tuple(sorted((conf or {}).items())), os.environ.get(_PYTHON), users_path())
     with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds), key, _lives) as session:
         yield session
+
+
+def users_path() -> tuple[str, ...]:
+    """The module search path, without what Spark and Ray add to it while they run."""
+    return tuple(path for path in sys.path if _SCRATCH not in path and Path(path).name != "thirdparty_files")
 
 
 def spark_kept() -> AbstractContextManager[None]:
