@@ -137,13 +137,19 @@ def test_a_job_whose_coordinator_was_up_before_it_is_found_by_its_name(tmp_path:
     running = threading.Thread(target=job.run)
     running.start()
     until = time.monotonic() + 60
-    while not RunningJob.all() or RunningJob.find("found").status() is None:
+    name = f"found-{os.getpid()}"
+    while name not in names() or RunningJob.find("found").status() is None:
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert RunningJob.find("found").name == f"found-{os.getpid()}"
+    assert RunningJob.find("found").name == name
     go.touch()
     running.join()
-    assert RunningJob.all() == []
+    assert name not in names()
+
+
+def names() -> list[str]:
+    """Those of the jobs that run on this machine, of other tests too."""
+    return [job.name for job in RunningJob.all()]
 
 
 @in_session
@@ -226,7 +232,10 @@ with dpa.session():
     before = size()
     for _ in range(15):
         job()
-    after = size()
+    after, until = size(), time.monotonic() + 30
+    while time.monotonic() < until and any(found > most + 2 for most, found in zip(before[1:], after[1:])):
+        time.sleep(0.1)  # processes of the last job are still ending, or those of the next one starting
+        after = size()
     import ray
     nodes = [ray.get_runtime_context().get_node_id()]
     for name in ("raylet", "gcs_server"):
