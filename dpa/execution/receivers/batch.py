@@ -1,7 +1,8 @@
 """Batch reducers, whose states are columns.
 
-Each reduced block leaves a small table of partial states. When the partial ones are more than twice as many as the
-folded ones, the reducer's `merge` folds all. So memory stays within about three times that of the distinct keys.
+Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, the reducer's
+`merge` folds all: every state is folded a logarithmic number of times, and memory stays within a small multiple of the
+number of distinct keys.
 """
 
 from __future__ import annotations
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 _KERNEL_SECONDS = 1e-6
 """A record of a ready-made batch reducer takes about this long at most."""
-
-_PARTIAL = 2
-"""How many times as many partial states as folded ones there may be: folding less often takes more memory."""
 
 _FOLD_FROM = 131_072
 """The fewest partial states that are folded while records come."""
@@ -183,7 +181,7 @@ class BatchStates(States[ColumnPart]):
             return
         self._parts.append(part)
         self._partial += len(part.keys)
-        if self._partial > max(_PARTIAL * self._folded, _FOLD_FROM):
+        if self._partial > max(self._folded, _FOLD_FROM):
             self._fold()
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
