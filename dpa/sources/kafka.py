@@ -275,6 +275,9 @@ class KafkaFeed(Feed):
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
             ]
             low, high = ([answer[one].result(_ANSWER_SECONDS).offset for one in asked] for answer in answers)
+        # A broker that is stopped between two answers may leave an offset out, and the client gives -1001 for it then.
+        if min([*low, *high], default=0) < 0:
+            raise TableError(f"{where}: the answer lacks offsets of partitions") from TimeoutError()
         return {(one.topic, one.partition): (low[place], high[place]) for place, one in enumerate(asked)}
 
     def _require_still_there(

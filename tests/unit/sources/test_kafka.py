@@ -12,10 +12,11 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from builders import map_task
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError
 from kafka_broker import make_topic, produce
 
 from dpa import Job, Mapper
+from dpa._util.outages import may_pass
 from dpa.aggregates import Count
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
@@ -193,6 +194,19 @@ def test_brokers_and_topics_that_are_not_there_are_said(kafka: str) -> None:
         topic_of(kafka, columns=("m",)).poll(9)
     with pytest.raises(TableError, match=r"Kafka at nowhere:1: .*"):
         KafkaFeed("nowhere:1", ("t",), TEXT, options=(("log_level", "0"), ("no.such", "1"))).poll(9)
+
+
+def test_an_offset_that_a_broker_leaves_out_is_an_outage_and_no_end(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = topic_of(kafka)
+    offset: Any = SimpleNamespace(result=lambda seconds: SimpleNamespace(offset=OFFSET_INVALID))
+    monkeypatch.setattr(
+        "confluent_kafka.admin.AdminClient.list_offsets", lambda admin, asked, **more: dict.fromkeys(asked, offset)
+    )
+    with pytest.raises(TableError, match=f"Kafka at {kafka}: the answer lacks offsets of partitions") as raised:
+        feed.poll(1, {(feed.topics[0], 0): 1})
+    assert may_pass(raised.value)
 
 
 def test_a_job_file_names_topics(kafka: str) -> None:
