@@ -43,6 +43,8 @@ class TrackedStage(StageSnapshot):
         is_source: whether no stage feeds it.
         counted: records processed or left out; of a source, which processes nothing, rows read.
         load: of the last few seconds.
+        parts: likewise, of each present task by number: the parts (0 to 1) of its time in which it was busy, blocked
+            and waiting.
         rate: `counted` records a second, likewise.
         redistributions: how many there were, with those that snapshots no longer hold.
     """
@@ -50,6 +52,7 @@ class TrackedStage(StageSnapshot):
     is_source: bool = False
     counted: int = 0
     load: StageLoad = field(kw_only=True)
+    parts: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     rate: float = 0.0
     redistributions: int = 0
 
@@ -193,11 +196,13 @@ class RunTracker:
         earlier = next((found for found in before.stages if found.name == stage.name), none)
         elapsed, is_source = snapshot.at - before.at, stage in snapshot.sources
         counted = stage.records.read if is_source else stage.records.handled
+        load, parts = _since(stage, earlier, snapshot.at, elapsed) if elapsed > 0 else (last.load, last.parts)
         return TrackedStage(
             **_fields(StageSnapshot, stage),
             is_source=is_source,
             counted=counted,
-            load=load_since(stage, earlier, snapshot.at, elapsed) if elapsed > 0 else last.load,
+            load=load,
+            parts=parts,
             rate=_rate(counted - earlier.counted, elapsed, last.rate),
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
         )
@@ -222,20 +227,28 @@ def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
     return _load(stage.name, stage.every_task, lived, seconds, len(stage.tasks))
 
 
-def load_since(stage: StageSnapshot, before: StageSnapshot, at: float, elapsed: float) -> StageLoad:
-    """The load of the present tasks in the last `elapsed` seconds, `at` seconds after the stream began. `before` is the
-    stage `elapsed` seconds earlier, without tasks if it had not begun."""
-    known = {task.index: task for task in before.tasks}
-    tasks = [_since(task, known.get(task.index)) for task in stage.tasks if task.index in stage.present]
+def _since(
+    stage: StageSnapshot, before: StageSnapshot, at: float, elapsed: float
+) -> tuple[StageLoad, dict[int, tuple[float, ...]]]:
+    """The load of the present tasks in the last `elapsed` seconds, `at` seconds after the stream began, and its parts.
+    `before` is the stage `elapsed` seconds earlier, without tasks if it had not begun."""
+    known, present = {task.index: task for task in before.tasks}, set(stage.present)
+    tasks = [_spent(task, known.get(task.index)) for task in stage.tasks if task.index in present]
     lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
-    return _load(stage.name, tasks, lived, elapsed, len(tasks))
+    parts = {
+        task.index: tuple(part_of(getattr(task, name), seconds) for name in _SPENT)
+        for task, seconds in zip(tasks, lived, strict=True)
+    }
+    return _load(stage.name, tasks, lived, elapsed, len(tasks)), parts
 
 
-def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
+_SPENT = ("busy_seconds", "blocked_seconds", "waiting_seconds")
+
+
+def _spent(task: TaskStats, before: TaskStats | None) -> TaskStats:
     if before is None:
         return task
-    names = ("busy_seconds", "blocked_seconds", "waiting_seconds")
-    return replace(task, **{name: max(getattr(task, name) - getattr(before, name), 0.0) for name in names})
+    return replace(task, **{name: max(getattr(task, name) - getattr(before, name), 0.0) for name in _SPENT})
 
 
 def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:

@@ -1,0 +1,1 @@
+"""What others see of a job: one JSON document, the view, from which the page and metrics are drawn."""

@@ -1,0 +1,175 @@
+"""The view of a run: the same form from snapshots and from a report, strict JSON, and small differences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import report_samples as samples
+
+from dpa.balance.decision import Outcome
+from dpa.door.view import RunView, Series, view_of_report
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.wire.metrics import EventTimeStats, Snapshot
+from dpa.telemetry.tracker import RunTracker
+from dpa.tolerance import ErrorCount
+
+
+def seen(*snapshots: Snapshot) -> dict[str, Any]:
+    view, tracker = RunView({"name": "wordcount", "backend": "ray"}, began=1_700_000_000.0), RunTracker()
+    for snapshot in snapshots:
+        view.update(tracker.update(snapshot))
+    return view.document
+
+
+def paths(value: Any, path: str = "") -> Iterator[str]:
+    """Of each value that is no object, where it is; names of stages, tasks, decisions and moments are stars."""
+    if not isinstance(value, dict):
+        yield path
+        return
+    for name, each in value.items():
+        yield from paths(each, f"{path}.*" if path in STARS else f"{path}.{name}")
+
+
+STARS = {".stages", ".stages.*.tasks", ".edges", ".decisions", ".changes", ".recoveries", ".errors", ".warnings"} | {
+    *(".series", ".series.*", ".series.*.*.queues", ".epochs.phases", ".placement"),
+    *(".stages.*.decision_counts", ".stages.*.scaling_counts"),
+}
+RUNNING_ONLY = {".job.run"}
+
+
+def test_a_running_job_and_a_finished_one_have_views_of_one_form() -> None:
+    running = set(paths(seen(*samples.snapshots(steps=10))))
+    finished = set(paths(view_of_report(samples.report())))
+    of_a_report = (".stages.*.hot_keys", ".stages.*.latency", ".stages.*.stage_latency", ".stages.*.load.")
+    of_a_report += (".stages.*.tasks.*.keys", ".stages.*.tasks.*.states", ".stages.*.tasks.*.even_share", ".job.error")
+    assert {path for path in finished - running if not path.startswith(of_a_report)} == set()
+    assert running - finished == {".stages.*.tasks.*.queue", ".series.*.*.busy", ".series.*.*.blocked"}
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        seen(),
+        seen(*samples.snapshots(64)),
+        seen(samples.graph_snapshot()),
+        *map(view_of_report, (samples.report(), samples.empty_report(), samples.graph_report())),
+        view_of_report(samples.report(hot_keys=samples.hot_keys(samples.NASTY_KEYS))),
+    ],
+)
+def test_a_view_is_strict_json(view: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(view, allow_nan=False)) == view
+
+
+def test_texts_of_users_have_no_control_characters() -> None:
+    bad = "two\nlines\x1b[31m \u202e"
+    report = samples.report(name=bad, error=bad, warnings=(bad,), decisions=(samples.decision(reason=bad),))
+    report = replace(report, errors=(ErrorCount("map", "ValueError", True, 3, bad),))
+    view = view_of_report(
+        replace(report, stages=tuple(replace(s, hot_keys=samples.hot_keys((bad,))) for s in report.stages))
+    )
+
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from texts(each)
+
+    found = [text for text in texts(view) if "lines" in text]
+    assert len(found) == 7
+    assert all(text.replace("\n", "").isprintable() for text in found)
+
+
+def test_a_running_job_shows_what_each_stage_and_task_does_now() -> None:
+    view = seen(*samples.snapshots(steps=20)[:15])
+    assert (view["job"]["name"], view["job"]["status"], view["phase"], view["at"]) == (
+        "wordcount",
+        "running",
+        "stream",
+        3.5,
+    )
+    mapper, reducer = view["stages"][MAPPER], view["stages"][REDUCER]
+    assert mapper["is_source"] and not reducer["is_source"]
+    assert mapper["load"]["busy"] == pytest.approx(0.55) and mapper["load"]["blocked"] == pytest.approx(0.31)
+    assert mapper["queue_seconds"] is None
+    assert reducer["queue_seconds"] == pytest.approx(reducer["queue"] / reducer["rate"], rel=0.01)
+    assert reducer["tasks"]["1"]["busy"] == pytest.approx(0.64)
+    assert 0 < reducer["skew"] < 1
+    assert view["edges"]["0"]["source"] == MAPPER and view["edges"]["0"]["blocked"] is True
+
+
+def test_the_skew_of_a_finished_view_is_that_of_the_report() -> None:
+    assert view_of_report(samples.report())["stages"][REDUCER]["skew"] == 0.034
+
+
+def test_decisions_are_sentences_with_their_reasons_those_not_to_act_too() -> None:
+    view = seen(samples.snapshot(4.0))
+    words = {found["words"] for found in view["decisions"].values()}
+    assert "Keys of task 1 went to other tasks" in words
+    assert "Task 1 kept its keys: its load is below the threshold" in words
+    assert all(found["reason"].startswith("queue of") for found in view["decisions"].values())
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_every_outcome_has_words(outcome: Outcome) -> None:
+    made = samples.decision(outcome=outcome)
+    (found,) = view_of_report(samples.report(redistributions=(), decisions=(made,)))["decisions"].values()
+    assert (found["outcome"], found["task"]) == (outcome.value, 1)
+    assert "task 1 " in found["words"].lower()
+
+
+def test_a_decision_keeps_its_name_while_others_come() -> None:
+    early, late = (seen(samples.snapshot(at))["decisions"] for at in (2.0, 4.0))
+    assert early.items() <= late.items() and len(early) < len(late)
+
+
+def test_a_restart_begins_all_series_again_and_is_noted() -> None:
+    view = seen(*samples.snapshots(steps=10), replace(samples.snapshot(0.0), generation=1))
+    assert view["job"]["generation"] == 1
+    assert view["recoveries"] == {"0": {"generation": 0, "at": 5.0}}
+    assert list(view["series"][REDUCER]) == ["0.00"]
+
+
+def test_the_event_time_says_what_holds_it() -> None:
+    reached = EventTimeStats(1_000_000, source="clicks", channel="3", task=2)
+    view = seen(samples.with_stage(samples.snapshot(1.0), REDUCER, event_time=reached))
+    assert view["stages"][REDUCER]["event_time"]["holder"] == "held by clicks, channel 3, which task 2 reads"
+
+
+# --- series
+
+
+def test_points_have_the_rate_and_the_skew_since_the_point_before() -> None:
+    series = Series(every=1.0)
+    for at, counted in ((0.0, (0, 0)), (0.5, (9, 9)), (1.0, (100, 0)), (3.0, (200, 100))):
+        series.add(at, {0: 5, 1: 7}, dict(enumerate(counted)), {"busy": 0.5})
+    assert list(series.points) == ["0.00", "1.00", "3.00"]
+    point = {"queue": 12, "busy": 0.5, "queues": {"0": 5, "1": 7}}
+    assert series.points["1.00"] == {"rate": 100.0, "skew": 1.0, **point}
+    assert series.points["3.00"] == {"rate": 100.0, "skew": 0.0, **point}
+
+
+def test_a_long_series_is_thinned_evenly() -> None:
+    series = Series(every=1.0)
+    for second in range(10_000):
+        series.add(float(second), {0: 1}, {0: second})
+    moments = [float(at) for at in series.points]
+    assert 100 < len(moments) <= 240
+    assert {later - earlier for earlier, later in pairwise(moments)} == {64.0}
+    assert {point["rate"] for point in list(series.points.values())[1:]} == {1.0}
+
+
+def test_of_many_queues_a_point_has_quantiles() -> None:
+    series = Series()
+    series.add(0.0, dict.fromkeys(range(15), 1) | {15: 90, 16: 7}, {})
+    assert series.points["0.00"]["spread"] == [1, 1, 1, 1, 90]
+
+
+def test_the_series_of_a_report_are_of_its_samples() -> None:
+    points = view_of_report(samples.report())["series"][REDUCER]
+    assert len(points) == 121
+    assert points["0.00"]["queue"] == sum(samples.queue(task, 0.0) for task in range(4))
