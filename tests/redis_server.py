@@ -17,12 +17,13 @@ import pytest
 PACKAGE = Path(__file__).parent / "packages" / "dpa_redis_streams"
 
 
-def program(name: str) -> str:
+def program(name: str, package: str | None = None) -> str:
     """The path of a program that no package of Python brings. Where it is missing, the test is skipped; with
-    `DPA_NEEDS_PROGRAMS` in the environment, as `.ci/run` sets it, the test fails."""
+    `DPA_NEEDS_PROGRAMS` in the environment, as `.ci/run` sets it, the test fails. `package`: Debian's, if its name is
+    another one."""
     found = shutil.which(name)
     if found is None:
-        missing = f"there is no {name} on PATH; Debian has it in the package {name}"
+        missing = f"there is no {name} on PATH; Debian has it in the package {package or name}"
         (pytest.fail if os.environ.get("DPA_NEEDS_PROGRAMS") else pytest.skip)(missing)
     return found
 
