@@ -53,7 +53,7 @@ class JobLimitsSection(TypedDict, total=False):
     quantum_records: int
     quantum_seconds: float
     drain_seconds: float
-    split_records: int
+    split_records: int | None
     start_seconds: float
     patience: float | str | None
     state_mb: int | Literal["auto"] | None

@@ -245,7 +245,7 @@ class _Input:
         self, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: RowSample | None
     ) -> OpenedInput:
         """An input that tasks read in place, or as Spark has staged it."""
-        config, split_rows = self._spec.config, self._spec.config.limits.split_records
+        config, split_rows = self._spec.config, self._spec.config.limits.split_rows
         to_stage = input_table(
             spark,
             source,
@@ -287,7 +287,7 @@ class _Input:
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
             pace = ReadRate(given.rate / tasks)
-        rows = _POLLED_SPLITS * config.limits.split_records if given.rows is None else given.rows
+        rows = _POLLED_SPLITS * config.limits.split_rows if given.rows is None else given.rows
         table = GeneratedTable(made_of(self._spec.file, self._key, given, Generator), rows, seed, given.padding)
         if given.rows is None:
             return self._open_feed(
@@ -300,7 +300,7 @@ class _Input:
     def _foreign(self, given: InputConfig) -> OpenedInput:
         """A user's feed. A reference has its rows in memory."""
         made = made_of(self._spec.file, self._key, given, Feed, Poller, group=SOURCES)
-        name, split_rows = str(given.use), self._spec.config.limits.split_records
+        name, split_rows = str(given.use), self._spec.config.limits.split_rows
         feed = PolledRows(made, name) if isinstance(made, Poller) else ForeignFeed(made, name)
         if feed.is_open:
             return self._open_feed(feed, lambda splits: table_of(splits, feed.schema))
@@ -313,7 +313,7 @@ class _Input:
         config, every = self._spec.config, f"{round(asked.every * 1000)} milliseconds"
         source = StreamSource(asked.source, given.options, asked.columns, given.select, given.where, every)
         if stage:
-            rows, stage_dir = config.limits.split_records, config.spark.stage_dir
+            rows, stage_dir = config.limits.split_rows, config.spark.stage_dir
             feed = stack.enter_context(streamed(spark, source, stage_dir, rows, self._kept))
         else:
             feed = MicroBatches("", stream_schema(spark, source))
@@ -335,8 +335,11 @@ class _Input:
     ) -> OpenedInput:
         """A feed that is read whole. Splits have at most as many rows as the limits say, or as `split_rows` does."""
         config = self._spec.config
-        schema, limit = feed.schema and known_schema(feed.schema), config.limits.split_records
-        size = limit if split_rows is None else min(limit, split_rows)
+        schema, limits = feed.schema and known_schema(feed.schema), config.limits
+        size = min(limits.split_rows, split_rows or limits.split_rows)
+        # The fewer pieces a mapper folds, the fewer states it sends; enough are left that all mappers end together.
+        if isinstance(feed, FileTable) and limits.split_records is None:
+            size = min(2 * size, max(size, feed.rows // (4 * (self._source.tasks or 1))))
         splits = () if self._looks else tuple(all_splits(feed, size))
 
         def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:

@@ -291,7 +291,7 @@ class _Input:
         """All rows; of files, as the tasks of a run read them."""
         if isinstance(self.feed, FileTable):
             with blaming(self._spec.file, self._key):
-                yield from self.feed.splits(self._spec.config.limits.split_records)
+                yield from self.feed.splits(self._spec.config.limits.split_rows)
             return
         while not self.is_all:
             yield MemorySplit(self.take(_MAX_ROWS))

@@ -35,6 +35,9 @@ _KEY, _WEIGHT = "\ue000key", "\ue000rows"
 _FOLDED = 1_048_576
 """Rows whose states a query computes at least, if there are as many: that takes about 0.02 s."""
 
+_MANY_FOLDED = 2 * _FOLDED
+"""The same, once folding has paid."""
+
 _OTHER_ROWS = frozenset({"filter", "explode", "join"})
 """Verbs after which rows are not one for each row before."""
 
@@ -73,7 +76,7 @@ class ScanQuery:
     def wanted(self, at_once: int, left: int) -> int:
         """How many of `left` rows it reads next, where about `at_once` are asked for; 0: some are read without it."""
         if self.edge is not None and self.edge.combines(left):
-            return max(at_once, _FOLDED)  # their states are few
+            return max(at_once, _MANY_FOLDED if self.edge.has_folded else _FOLDED)  # their states are few
         return at_once if self.verbs is not None and at_once >= _LEAST and not self.is_traced else 0
 
     def collect(self, rows: ScannedRows, most: int) -> Block | Iterator[Chunk]:

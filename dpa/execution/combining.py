@@ -12,16 +12,22 @@ _APART = 16
 
 
 class Combining:
-    """Folding as long as it pays. One sender's; each task has a copy of its own."""
+    """Folding as long as it pays. One sender's; each task has a copy of its own.
+
+    Attributes:
+        has_paid: whether it did the last time.
+    """
 
     def __init__(self) -> None:
         self._apart = 0
+        self.has_paid = False
 
     def pays(self, rows: int) -> bool:
         return rows >= FEW_RECORDS and self._apart <= 0
 
     def folded(self, rows: int, states: int) -> None:
-        self._apart = _APART * rows if states > _MOST_STATES * rows else 0
+        self.has_paid = states <= _MOST_STATES * rows
+        self._apart = 0 if self.has_paid else _APART * rows
 
     def sent(self, rows: int) -> None:
         self._apart -= rows

@@ -132,6 +132,10 @@ class MapTask:
     def combines(self, rows: int) -> bool:
         return self.combine if isinstance(self.combine, bool) else self.combine.pays(rows)
 
+    @property
+    def has_folded(self) -> bool:
+        return self.combine if isinstance(self.combine, bool) else self.combine.has_paid
+
     def note(self, sent: Block) -> None:
         if not isinstance(self.combine, bool) and sent.combined:
             self.combine.folded(int(sent.mapped().sum()), sent.rows)

@@ -198,7 +198,7 @@ class _LocalRun(LocalMachines):
         self._checkpointing = checkpointing
         self._row_seconds = row_seconds
         self._step_rows = max(1, int(_TICK_SECONDS / row_seconds))
-        self._feeds = OpenFeeds(lambda: plan.feeds, plan.limits.split_records, lambda seconds: True)
+        self._feeds = OpenFeeds(lambda: plan.feeds, plan.limits.split_rows, lambda seconds: True)
         behind = 0 if graph.checkpoints is None else graph.checkpoints.epoch
         self._log = LoggedEpochs(plan.epoch_log, behind, hooks.warn, lambda thing: cloudpickle_here().dumps(thing))
         self._moving = {stage.name: stage.balance for stage in graph.stages if isinstance(stage.balance, MovingOptions)}

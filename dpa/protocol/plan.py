@@ -32,13 +32,17 @@ T = TypeVar("T")
 
 STUCK_SECONDS = 60.0
 
+SPLIT_RECORDS = 1_000_000
+"""Input rows that a mapper gets at a time, where the job does not say."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobLimits(FlowControl):
     """Bounds on memory, and on how long a task works before it reads its messages."""
 
-    split_records: Annotated[int, Ge(1)] = 1_000_000
-    """Input rows that a mapper gets at a time, about."""
+    split_records: Annotated[int, Ge(1)] | None = None
+    """Input rows that a mapper gets at a time, about. Null: 1,000,000; of files read in place twice as many, where that
+    is at most a quarter of what each mapper reads."""
     start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
     """Most seconds that a new task may take to start while records flow; after that the stage keeps its present tasks.
     """
@@ -50,6 +54,10 @@ class JobLimits(FlowControl):
     of what Ray may use of its node, divided by the tasks there that keep states. Null: all states stay in memory."""
     spill_path: str | None = None
     """Directory on a local disk of each machine for spilled states; null: the machine's temporary directory."""
+
+    @property
+    def split_rows(self) -> int:
+        return self.split_records or SPLIT_RECORDS
 
     def room(self, seed: int, auto_mb: int | None = None, dumps: Callable[[Any], bytes] = pickle.dumps) -> Room | None:
         """What a task has for its states; None: as much as they need.

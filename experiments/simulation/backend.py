@@ -81,7 +81,7 @@ class SimulatedBackend:
 
 def _with_what_has_come(plan: RunPlan) -> RunPlan:
     """The plan with the open inputs as they are now: they end where nothing more has come."""
-    come = {name: tuple(all_splits(feed, plan.limits.split_records)) for name, feed in plan.feeds.items()}
+    come = {name: tuple(all_splits(feed, plan.limits.split_rows)) for name, feed in plan.feeds.items()}
     stages = (
         replace(stage, input=replace(stage.input, splits=come[stage.name], position=None))
         if stage.name in come

@@ -99,7 +99,7 @@ class Coordinating(RelayedTask):
         behind = 0 if plan.graph.checkpoints is None else plan.graph.checkpoints.epoch
         self._log = LoggedEpochs(plan.epoch_log, behind, self.warn, ray.cloudpickle.dumps)
         self._packed = ray.put(packed)
-        self._open_feeds = OpenFeeds(packed.unpack_feeds, plan.limits.split_records, self._ended.wait)
+        self._open_feeds = OpenFeeds(packed.unpack_feeds, plan.limits.split_rows, self._ended.wait)
 
     def begin(self) -> None:
         self.shell.start()

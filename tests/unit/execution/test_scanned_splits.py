@@ -93,8 +93,8 @@ def rows_of(steps: Sequence[Emitted]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_queries, "_FOLDED", 1)
-    monkeypatch.setattr(_queries, "_LEAST", 1)
+    for name in ("_FOLDED", "_MANY_FOLDED", "_LEAST"):
+        monkeypatch.setattr(_queries, name, 1)
 
 
 @pytest.fixture
@@ -211,6 +211,21 @@ def test_keys_are_folded_as_long_as_that_pays(tmp_path: Path, monkeypatch: pytes
         folded = [block.combined for step in steps for _, block in step.blocks]
         # 40 rows that paid, 20 that did not, 320 that are sent as they are, 20 that are tried again, and the rest
         assert folded == [True] * 3 + [False] * 16 + [True] + [False] * 5
+
+
+def test_a_query_reads_more_rows_once_folding_has_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_queries, "_FOLDED", 100)
+    monkeypatch.setattr(_queries, "_MANY_FOLDED", 200)
+    edge = map_task(None, Count(), values=("value",), combine=Combining())
+    query = _queries.ScanQuery.of((), (edge,))
+    assert query is not None
+
+    wanted = [query.wanted(20, 10**8)]
+    for states in (50, 51):
+        edge.combine.folded(100, states)
+        wanted.append(query.wanted(20, 10**8))
+
+    assert wanted == [100, 200, 0]
 
 
 @pytest.mark.usefixtures("queries_only")
