@@ -1,8 +1,8 @@
 """Snapshots of tasks as files of a checkpoint store: how they are written, and how a task begins with them.
 
-A task writes all that it has, and then increments behind that, as long as each is in the checkpoint of the slot before
-the next. Whatever makes that doubtful, such as a checkpoint that fails, has it write all again: no coordinator need say
-what became of a file, and none can add a checkpoint with a file that its last one does not have (`Chain.commit`).
+A task writes all its states once and then increments, as long as each increment is in the checkpoint of the slot before
+the next. If that is in doubt, as after a failed checkpoint, it writes everything again. The coordinator need not
+report what became of a file, and cannot add a checkpoint with a file that its last one lacks (`Chain.commit`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INCREMENTS = 0.5
 
 @dataclass(frozen=True)
 class WrittenSnapshot:
-    """What a task has in a checkpoint: a snapshot, and the increments behind it."""
+    """What a task has in a checkpoint: a snapshot and the increments since."""
 
     parts: tuple[Part, ...]
 
@@ -84,7 +84,7 @@ class Archive:
 
 
 def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Iterator[TaskSnapshot]:
-    """The snapshots in the files of some tasks, each with the increments behind it, in parts.
+    """The snapshots in the files of some tasks, each with its increments, in parts.
 
     Raises:
         CheckpointError: one cannot be read, or is not what was written.

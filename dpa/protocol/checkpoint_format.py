@@ -39,7 +39,7 @@ class PlainError(ValueError):
 
 
 class Schema:
-    """The known records: dataclasses, of which all fields are written."""
+    """The known records: dataclasses, written with all their fields."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ SCHEMA = Schema(
 
 
 def written(thing: object, dumps: Dumps = pickle.dumps) -> bytes:
-    """A thing as it is written, behind the number of the format; `dumps` pickles what users bring."""
+    """A thing as it is written, after the number of the format; `dumps` pickles what users bring."""
     return b"%d\n" % FORMAT + SCHEMA.dumps(thing, dumps)
 
 

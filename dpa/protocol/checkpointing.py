@@ -51,7 +51,7 @@ class Checkpointing:
     """The chain of one generation, which no earlier one can add to any more.
 
     Attributes:
-        graph: that of the job, as it goes on behind the newest checkpoint.
+        graph: of the job as it continues from the newest checkpoint.
         letters: the dead letters that the newest one has.
     """
 
@@ -69,7 +69,7 @@ class Checkpointing:
 
         Raises:
             ClaimLostError: a later generation has it.
-            CheckpointError: the newest checkpoint cannot be read, or is not the one with which a sink goes on.
+            CheckpointError: the newest checkpoint cannot be read, or is not the one from which a sink continues.
         """
         self.has_written = False
         self._keep = saved.options.keep
@@ -153,7 +153,7 @@ def _newest(sink: Sink) -> Newest | None:
     """What of the job is at a sink's place; CheckpointStoreError if the sink does not say."""
     try:
         return sink.newest()
-    except Exception as error:  # of whatever writes there
+    except Exception as error:  # any library may write there
         raise CheckpointStoreError(f"{sink.place} does not say what is there: {error}") from error
 
 

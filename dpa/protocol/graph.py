@@ -45,8 +45,8 @@ until these states are merged. `migrate`: on one task at a time; it moves with t
 
 @dataclass(frozen=True)
 class ClosingWindows:
-    """When a stage closes its windows, and sees to its timers: at the ends of epochs, as far as event time has come by
-    then. A timer is as the end of a window of one key.
+    """When a stage closes its windows and fires its timers: at the ends of epochs, up to the watermark. A timer
+    works as the end of a window of one key.
 
     Attributes:
         lateness: microseconds of event time for which they stay open when the watermark has passed their ends.
@@ -143,8 +143,8 @@ class Stage:
             None: there is none, or there are several tasks.
         piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
         first: the first routing table, where one was planned; None: that of the ring.
-        scattered: whether it goes on behind a cut at which states were not where its grouping sends their keys.
-        windows: when its windows are closed, and its timers seen to; None: it has none.
+        scattered: whether it continues from a cut at which states were not where its grouping sends their keys.
+        windows: when its windows close and its timers fire; None: it has none.
         emits_at_end: whether it gives its rows when all its records are processed, and none before.
         reached: the event time that it has reached at the cut with which the job begins.
     """
@@ -224,7 +224,7 @@ class CheckpointTimes:
         slot: of the store's chain, for the first one.
         read: rows of the input that were read before the checkpoint with which the job begins.
         epoch: the one that this checkpoint ended; 0: there is none.
-        staged: what it says is to be committed, and may not have been.
+        staged: results that it names for a commit that may not have happened.
     """
 
     every: float

@@ -42,7 +42,7 @@ class Machine(RuledMachine):
         self._inbox = Inbox(generation)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take in one event at time `now` (seconds, never decreasing) and return what is to be done, in order.
+        """Take in one event at time `now` (seconds, never decreasing) and return the instructions, in order.
 
         Raises:
             ProtocolError: the event cannot come in the machine's present state.

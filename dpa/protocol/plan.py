@@ -186,7 +186,7 @@ class CancelJob:
 
     Attributes:
         request: a number by which the `Answer` is known.
-        saves: whether it is to end behind a last checkpoint, if it makes any.
+        saves: whether to end with a last checkpoint, if the job makes any.
     """
 
     request: int
@@ -215,15 +215,15 @@ def _at_once(action: Callable[[], T], /) -> T:
 
 @dataclass(frozen=True)
 class RunHooks:
-    """What a run calls while it goes on, in the thread that runs it.
+    """What a run calls, in the thread that runs it.
 
     Attributes:
         observe: receives statistics now and then, and at the end of a run that does not fail.
         warn: receives what the user should know meanwhile.
-        restart: called when a death has ended a generation of which no process is left, before the next one begins.
-        closes: whether inputs that are open are to be closed now; asked a few times a second.
-        commit: called with each epoch that is to be committed in this process.
-        bear: does what may be done twice, and again while a place does not answer.
+        restart: called after a death, when no process of the generation is left and before the next one begins.
+        closes: whether to close open inputs now; asked a few times a second.
+        commit: called with each epoch that this process commits.
+        bear: runs an idempotent action, and retries it while a place does not answer.
     """
 
     observe: Callable[[Snapshot], None] = _ignore
@@ -247,10 +247,15 @@ class Times:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments,
-    what each task used, where tasks are processes, the dead letters, by source what polls of its open input have given,
-    where that was to be kept, by stage and output what was staged of epochs and is to be committed with the last one,
-    and the number of that."""
+    """What a run gives back.
+
+    Attributes:
+        outputs: by operator stage, each task's share of the result.
+        use: what each task used, if tasks are processes.
+        given: by source, what polls of an open input gave, if that is kept.
+        staged: by stage and output, results of epochs to commit with the last one.
+        epoch: the number of that epoch.
+    """
 
     outputs: Mapping[str, tuple[TaskOutput, ...]]
     snapshot: Snapshot

@@ -1,5 +1,5 @@
-"""Whether what a job has published goes with the checkpoint behind which it begins. It does not where newer checkpoints
-were removed, or an older copy of them was put back: epochs would be taken for those that are there, whatever they have.
+"""Whether a job's published results match the checkpoint from which it continues. They do not if newer checkpoints were
+removed, or an older copy was put back: new epochs would then be mistaken for the published ones of the same number.
 """
 
 from datetime import datetime

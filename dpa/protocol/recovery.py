@@ -1,4 +1,4 @@
-"""What becomes of a job of which a process dies: its graph is begun again, as its next *generation*, a bounded number
+"""What happens to a job when one of its processes dies: its graph restarts as the next *generation*, a bounded number
 of times without progress. No clock and no Ray: the driver notices deaths, waits, and begins.
 
 Only deaths are recovered from. Errors that user code raises, broken invariants and wrong configurations would come
@@ -32,7 +32,7 @@ class RecoveryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions:
-    """Checkpoints, with the newest of which a job is begun again; without them that is the start of the input."""
+    """Checkpoints. A job restarts from the newest, or without any from the start of the input."""
 
     path: str
     """Directory, or `file://` or `s3://` URI, in which the job makes its own directory."""
@@ -48,7 +48,7 @@ class SavedJob:
 
     Attributes:
         job: its directory there.
-        about: what a job that goes on with one must have in common with this, as a text that each checkpoint holds.
+        about: what a job must share with this one to continue from a checkpoint; a text that each checkpoint holds.
         generation: with which this driver begins; earlier ones belonged to drivers before.
         read: rows of the input that had been read at the checkpoint that it begins with.
     """
@@ -100,7 +100,7 @@ class Recoveries:
     """Decides after each death whether the job is begun again.
 
     Attributes:
-        generation: that is to be, or that lives.
+        generation: the next one, or the one that lives.
         deaths: that have ended a generation since the newest checkpoint, in order.
     """
 
@@ -114,7 +114,7 @@ class Recoveries:
 
     @property
     def suspects(self) -> frozenset[str]:
-        """The stages of which two tasks, or the same one twice, have died: their user code may be to blame."""
+        """The stages in which two tasks, or the same one twice, have died: their user code may be to blame."""
         deaths = Counter(death.task.stage for death in self.deaths if death.task.stage not in RESERVED)
         return frozenset(stage for stage, number in deaths.items() if number > 1)
 

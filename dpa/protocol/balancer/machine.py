@@ -75,7 +75,7 @@ class StageBalance(RuledMachine):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody waits for a marker of its senders."""
+        """Whether no task waits for a marker of its senders."""
         return not self._participants
 
     def add_sender(self, task: Address) -> None:
@@ -282,7 +282,7 @@ class LoadBalancerMachine(Machine):
     def _go_on(self) -> None:
         for stage in self.stages.values():
             stage.advance()
-        # A task may go when nobody waits for its markers, and its last report has come, on a channel of its own.
+        # A task may go when no task waits for its markers, and its last report has come, on a channel of its own.
         for leaving in list(self._leaving):
             task, own = leaving.task, self.stages.get(leaving.task.stage)
             has_all = self.delivered(task) >= leaving.reports and not (own is not None and own.keeps(task))

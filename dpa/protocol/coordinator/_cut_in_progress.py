@@ -52,7 +52,7 @@ class CutInProgress:
         publishing: the stages whose results of the epoch are published, and in which outputs.
         draining: those that take records.
         written: what the driver's archive gave for the states of each task.
-        checkpoint: what is to be written, once all states are marked.
+        checkpoint: what to write, once all states are marked.
     """
 
     def __init__(

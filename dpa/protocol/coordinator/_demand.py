@@ -35,8 +35,8 @@ class StageRates:
     """A stage since the last look.
 
     Attributes:
-        offered: records a second that would come if the stage held nobody back; of a source, those that the stages it
-            feeds could take.
+        offered: records a second that would arrive without backpressure from the stage; of a source, those that the
+            stages it feeds could take.
         rate: records a second that a task processes while it has any, or makes of rows while nothing holds it back;
             None: it did not.
         running: the share of its busy time for which user code runs on a processor, 0 to 1.

@@ -50,7 +50,7 @@ class _Unseen:
 
 
 class EpochTimes:
-    """One cut at a time, of which the coordinator says each step; commits may end behind the next one."""
+    """The coordinator reports each step of one cut at a time. A commit may end after the next cut has begun."""
 
     def __init__(self) -> None:
         self._phases = {phase: PhaseStats(phase) for phase in EpochPhase}
@@ -152,7 +152,7 @@ class EpochTimes:
 
 
 class EndedEpochs:
-    """Those of a job; nothing is said where its sources are not logged."""
+    """The epochs of a job, reported only if its sources are logged."""
 
     def __init__(self, coordinator: Machine, stages: Mapping[str, StageProgress], errors: Errors, read: int) -> None:
         self._coordinator = coordinator
@@ -176,7 +176,7 @@ class EndedEpochs:
         *,
         is_last: bool = False,
     ) -> None:
-        """An epoch has ended at some moment; `publishing`: the stages of which it publishes results."""
+        """An epoch has ended. `publishing`: the stages whose results it publishes."""
         if not self._is_logged:
             return
         late = sum(found.records for found in self._errors.counts if found.error == LateRecordError.__name__)

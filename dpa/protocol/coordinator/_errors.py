@@ -28,7 +28,7 @@ class Errors:
         self._earlier = max(stored, self._earlier)
 
     def note(self, task: Address, found: RecordsFailed, epoch: int, generation: int) -> str | None:
-        """Note what a task reports; returns why the job fails, None if it goes on."""
+        """Note what a task reports; returns why the job fails, None if it continues."""
         sender = None if found.sender is None else str(found.sender)
         self._letters += (
             replace(

@@ -35,7 +35,7 @@ class WatermarkHolder:
 
 
 class _Channel:
-    """One channel. `ahead`: the greatest event times of what is read behind a gap, by the numbers of splits."""
+    """One channel. `ahead`: the greatest event times read after a gap, by the numbers of splits."""
 
     def __init__(self, known: ChannelTime) -> None:
         self.quiet_since = math.inf
@@ -96,7 +96,7 @@ class EventTimes:
         self._of.pop(number).is_read(number)
 
     def polled(self, now: float) -> None:
-        """A poll has given what there is: channels of which all was read before it are quiet."""
+        """A poll has given all there is, so a channel that was read to its end before the poll is quiet."""
         self._polled_at = now
         for channel in (self._nothing, *self._channels.values()):
             if channel.first is None:

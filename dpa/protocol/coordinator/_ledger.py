@@ -16,8 +16,8 @@ _LOST_SECONDS = 60.0
 
 
 class Ledger:
-    """Sums over all tasks that a stage has had, as far as they have reported. They are kept, as they are asked for with
-    every message while a cut is made.
+    """Sums of the reports of all tasks that a stage has had. They are kept because every message asks for them while a
+    cut is made.
 
     Attributes:
         began_at: when it was known to have processed its first record, a source to have read its first row; None

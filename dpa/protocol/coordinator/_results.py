@@ -20,7 +20,7 @@ from dpa.protocol.wire.metrics import AggregationStats
 
 
 class EpochOutput:
-    """An output of a stage between the epochs of which it is published.
+    """An output of a stage that is published by epoch.
 
     Attributes:
         has_closed: whether windows that have been closed may not be published.
@@ -68,8 +68,8 @@ class EpochResults:
     """Every time at the end of an epoch: all shares are of the same rows of the input.
 
     Attributes:
-        epoch: the newest epoch of which they are published, or are to be; 0 before the first.
-        newest_rows: that were published of it in the first output by epoch; None if it is no epoch of that.
+        epoch: the newest epoch whose results are published, or being published; 0 before the first.
+        newest_rows: rows of that epoch in the first output by epoch; None if that output does not publish it.
         outputs: of the stage, by number.
     """
 
@@ -88,7 +88,7 @@ class EpochResults:
 
     @property
     def stats(self) -> AggregationStats | None:
-        """Of those that are complete; None if there are to be none."""
+        """Of complete epochs; None if no output is published by epoch."""
         return None if self._first is None else self._stats
 
     @property
@@ -120,7 +120,7 @@ class EpochResults:
     def note(self, sender: Address, share: Published) -> None:
         """A task's share is staged; ProtocolError if it cannot come."""
         if share.epoch != self.epoch or sender.index in self._shares or sender.index not in self._tasks:
-            raise ProtocolError(f"{sender} has published a share of epoch {share.epoch}, which nobody expects")
+            raise ProtocolError(f"{sender} has published an unexpected share of epoch {share.epoch}")
         self._shares[sender.index] = share
 
     def commits(self, now: float, held: float) -> list[Commit]:

@@ -26,7 +26,7 @@ class SplitQueue:
     processed, and who takes the place of the only reader waits for that too.
 
     Attributes:
-        position: where the next poll of the input goes on, if it is open; None: no more splits come.
+        position: where the next poll of an open input continues; None: no more splits come.
         given: what polls have given, if that is kept.
         goes_by_clock: whether rows have the time at which they are read.
         latest: the greatest event time that was read, in microseconds since 1970; None: there is none.

@@ -1,4 +1,4 @@
-"""Cuts of the stream, each of which ends an epoch: the coordinator's view.
+"""Cuts of the stream, as the coordinator sees them. Each cut ends an epoch.
 
 Sources stop at the end of a row, and all that they have emitted is processed. Counting proves it, stage after stage,
 like the end of a stage. No table moves states meanwhile, so the states are exactly those of the rows read so far. From
@@ -135,7 +135,7 @@ class Cuts(RuledMachine):
         publishing = {of: due for of in self._operators if (due := of.due(with_checkpoint=is_checkpoint))}
         self._epoch += 1
         for stage in self._operators:
-            stage.epoch = self._epoch  # no checkpoint is made behind the epoch with which it may then end
+            stage.epoch = self._epoch  # the stage may end with this epoch: no checkpoint follows it
         self._changes = self._membership.begun
         slot = self._slot if is_checkpoint else None
         self._at_hand = cut = CutInProgress(self._epoch, now, slot, self._stages.values(), publishing)
@@ -213,11 +213,11 @@ class Cuts(RuledMachine):
         cut = self._cut
         for stage in cut.draining:
             of = stage.progress
-            # Counting proves a stage empty only when nobody can emit to it any more, so stages settle one after
+            # Counting proves a stage empty only when no task can emit to it any more, so stages settle one after
             # another, from the sources on.
             if stage.step is CutStep.DRAINING and self._is_fed_by_quiet(stage) and of.ledger.is_settled:
                 stage.step = CutStep.SETTLED
-                # It may have processed records that nobody had reported when the cut was begun. Whoever resumes from
+                # It may have processed records that no report had counted when the cut began. A job that resumes from
                 # the checkpoint takes their results for published.
                 due = cut.publishing.get(of, [])
                 late = [each for each in of.unpublished if each not in due] if cut.slot is not None else []

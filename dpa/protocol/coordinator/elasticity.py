@@ -27,7 +27,7 @@ _MUCH = 1.0
 
 
 class Elasticity:
-    """All elastic stages of a job: each has its number by one decision, whatever the others do."""
+    """All elastic stages of a job. Each stage's number of tasks is decided independently."""
 
     def __init__(self, graph: Graph, stages: Mapping[str, StageProgress]) -> None:
         self._graph = graph

@@ -162,7 +162,7 @@ class Recording:
         except OSError as error:
             raise RecordingError(f"{path}: {error.strerror}") from None
         except UntrustedError as error:
-            right = "reading events can run any code, so only those are read that nobody else can write"
+            right = "reading events can run any code, so dpa reads only files that no other user can write"
             raise RecordingError(f"{path} {error}; {right}") from None
         if form != _FORMAT.encode():
             is_other = form.startswith(_FORMAT[:-1].encode())
@@ -218,7 +218,7 @@ class Recorder:
         try:
             events = self._current().events
             lean = lean_event(event)
-        except Exception as error:  # a task goes on without a recording
+        except Exception as error:  # a task continues without a recording
             self.end(f"nothing more could be recorded: {error!r}")
             return self._machine.handle(event, now)
         self._rows += rows_of(lean)

@@ -1,6 +1,6 @@
 """Credit: how many records a sender may have in flight on one edge, in total and to each receiver.
 
-A receiver's window follows its service time, so that a full queue takes a set time to process whatever a record costs
+A receiver's window follows its service time, so that a full queue takes a set time to process, cheap records or dear
 (as Flink's buffer debloating, FLIP-183). Each receiver has its own window: a slow one does not use up the credit of
 others.
 """
@@ -87,7 +87,7 @@ class Credit:
 
     Attributes:
         most: records that may be in flight, to all receivers together.
-        in_flight_to: those of them that each receiver has, as far as it is known here; not of all that have none.
+        in_flight_to: records in flight to each receiver, as known here; receivers without any may be missing.
     """
 
     def __init__(self, limits: CreditLimits, receivers: Collection[int]) -> None:

@@ -108,7 +108,7 @@ class _Part:
 
 
 class Emitter:
-    """Sends blocks along one edge as far as credit goes.
+    """Sends blocks along one edge while there is credit.
 
     A block is routed when it is made. What the credit of its receiver holds back is routed again by the next table, so
     records always go by the newest table known here.

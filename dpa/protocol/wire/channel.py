@@ -33,8 +33,7 @@ class Outbox:
 
 
 class Inbox:
-    """The receiving ends of one task's channels. What comes again is dropped, and so is what senders of an older
-    generation have left on the way."""
+    """The receiving ends of one task's channels. It drops duplicates, and messages that an older generation sent."""
 
     def __init__(self, generation: int = 0) -> None:
         self._generation = generation

@@ -65,14 +65,14 @@ class TaskDied(Event):
     what: str = "died"
 
     def in_words(self, place: str = "") -> str:
-        """Who and why, for the user; `place`: where the task was, if that is to be named."""
+        """Who and why, for the user; `place`: where the task was, to be named too."""
         who = f"{self.address} on {place}" if place else str(self.address)
         return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} {self.what}: {self.cause}"
 
 
 @dataclass(frozen=True)
 class TasksGone(Event):
-    """Tasks of a stage have ended. Nothing of them comes any more that matters, and nothing is to be sent to them."""
+    """Tasks of a stage have ended. Nothing they sent matters any more, and nothing may be sent to them."""
 
     present: Present
 
@@ -95,8 +95,8 @@ class Tick(Event):
 
 @dataclass(frozen=True)
 class Redistribute(Event):
-    """Load balancer: relieve a task of a stage whatever its load (`redistribute(node_id)` of the DPA paper, section
-    4.2)."""
+    """Load balancer: relieve a task of a stage, even if its load is low (`redistribute(node_id)` of the DPA paper,
+    section 4.2)."""
 
     stage: str
     node_id: int
@@ -107,9 +107,9 @@ class Rescale(Event):
     """Coordinator: a stage is to have another number of tasks.
 
     Attributes:
-        request: a number by which the `Answer` is known; None: nobody waits for one.
+        request: the number of the `Answer`; None: no caller waits for one.
         tasks: how many, at least 1.
-        nodes: on which nodes new tasks are to be, in turn; empty: where the driver sees fit.
+        nodes: the nodes of new tasks, in turn; empty: the driver chooses.
     """
 
     request: int | None
@@ -121,9 +121,8 @@ class Rescale(Event):
 
 @dataclass(frozen=True)
 class MoveTasks(Event):
-    """Coordinator: a new task is to take the place of each of these tasks of a stage, on another node. `request`: a
-    number by which the `Answer` is known; None: nobody waits for one. `nodes`: the node of each new task; empty: where
-    the driver sees fit."""
+    """Coordinator: replace each of these tasks of a stage with a new one. `request`: the number of the `Answer`; None:
+    no caller waits for one. `nodes`: the node of each new task; empty: the driver chooses."""
 
     request: int | None
     stage: str
@@ -133,7 +132,7 @@ class MoveTasks(Event):
 
 
 def moves_by_stage(moves: Iterable[tuple[Address, str]], reason: str) -> list[MoveTasks]:
-    """Tasks to these nodes: a request for each stage, for which nobody waits."""
+    """Move tasks to these nodes: a request for each stage, without an answer."""
     of: dict[str, list[tuple[int, str]]] = {}
     for task, node in moves:
         of.setdefault(task.stage, []).append((task.index, node))
@@ -249,7 +248,7 @@ class CheckpointWritten(Event):
 @dataclass(frozen=True, eq=False)
 class PollDone(Event):
     """Coordinator: what a poll of a source's open input gave. `splits`: those that have come, in the order of their
-    rows. `position`: where the next poll goes on; None: no more come."""
+    rows. `position`: where the next poll continues; None: no more come."""
 
     stage: str
     splits: tuple[Split, ...]
@@ -258,8 +257,8 @@ class PollDone(Event):
 
 @dataclass(frozen=True)
 class CloseFeeds(Event):
-    """Coordinator: inputs that are open have come to their end here. What was polled is still read. `request`: a number
-    by which the `Answer` is known; None: nobody waits for one."""
+    """Coordinator: close open inputs. What was polled is still read. `request`: the number of the `Answer`; None: no
+    caller waits for one."""
 
     request: int | None = None
 

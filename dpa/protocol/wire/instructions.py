@@ -31,8 +31,8 @@ class Send(Instruction):
 
 @dataclass(frozen=True)
 class StartTasks(Instruction):
-    """Coordinator: start these tasks; answered by a `TaskStarted` for each, or by one `StartFailed`. `nodes`: on which
-    node each is to be; None: where the driver sees fit, as for all if there are none."""
+    """Coordinator: start these tasks; answered by a `TaskStarted` for each, or by one `StartFailed`. `nodes`: the node
+    of each; None, or no nodes at all: the driver chooses."""
 
     addresses: tuple[Address, ...]
     nodes: tuple[str | None, ...] = ()
@@ -56,8 +56,8 @@ class StopTasks(Instruction):
 
 @dataclass(frozen=True)
 class Answer(Instruction):
-    """Coordinator: answer who asked for something what has become of the request. `request`: its number; None: nobody
-    waits for this. `refused`: whether nothing was changed."""
+    """Coordinator: answer a request with what became of it. `request`: its number; None: no caller waits. `refused`:
+    whether nothing was changed."""
 
     request: int | None
     text: str
@@ -143,7 +143,7 @@ class Publish(Instruction):
 @dataclass(frozen=True, eq=False)
 class Finish(Instruction):
     """Operator: merge states that others extracted, and make this task's share of the result; answered by `FinishDone`.
-    `ring_table`: the table by which the initial load is to be counted; None where it is what was processed."""
+    `ring_table`: the table by which to count the initial load; None: that is what was processed."""
 
     parts: tuple[StatePart, ...]
     ring_table: RoutingTable | None

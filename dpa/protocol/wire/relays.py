@@ -1,5 +1,5 @@
-"""Relays: in a job of many tasks, what these say to the coordinator comes through a few processes, several messages a
-call, and so does what it says to them. Channels put in order what comes by whatever way (`channel.py`)."""
+"""Relays: in a job of many tasks, messages to and from the coordinator pass through a few processes, several in a call.
+Channels put messages in order, whichever way they came (`channel.py`)."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ class Relay(Generic[M]):
         self._tasks = {task for task in self._tasks if not present.has_gone(task)}
 
     def gather(self, message: M, at: float) -> float | None:
-        """Take in what a task says to the coordinator. Returns when its bundle goes on; None: that is known already."""
+        """Take in a message to the coordinator. Returns when to pass its bundle on; None: that is known already."""
         self._gathered.append(message)
         return self._bundling.due(at) if len(self._gathered) == 1 else None
 
@@ -73,5 +73,5 @@ class Relay(Generic[M]):
         return bundle
 
     def spread(self, bundle: Sequence[tuple[Address, M]]) -> list[tuple[Address, M]]:
-        """What goes on of a bundle that the coordinator says: to a task that is gone it need not be said."""
+        """The messages of a bundle to pass on: those to tasks that have gone are dropped."""
         return [(to, message) for to, message in bundle if to in self._tasks]

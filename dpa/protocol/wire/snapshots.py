@@ -19,7 +19,7 @@ class ChannelTime:
 
     Attributes:
         greatest: of the rows before the first that is not read; None: none of them has one.
-        ahead: of those behind it: the greatest of those before a split, by its number among those that are not read.
+        ahead: of later rows: the greatest before a split, by its number among the splits that are not read.
     """
 
     greatest: int | None = None
@@ -52,7 +52,7 @@ class SourceSnapshot:
 
     Attributes:
         rest: what it has not read, in the order in which it is handed out.
-        position: where the next poll of its input goes on, if that is open; None: `rest` is all.
+        position: where the next poll of an open input continues; None: `rest` is all.
         given: what polls of its input have given, if that is kept.
     """
 
@@ -93,7 +93,7 @@ class JobSnapshot:
         at: when it was begun, in seconds of the stream.
         seconds: that the sources waited for it.
         failed: what user code had failed on.
-        staged: results of this epoch and earlier ones, which are to be committed once it is written.
+        staged: results of this epoch and earlier ones, to commit once the checkpoint is written.
     """
 
     epoch: int

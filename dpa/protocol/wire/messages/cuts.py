@@ -25,15 +25,15 @@ class Paused(Message):
 
 @dataclass(frozen=True)
 class TakeSnapshot(Message):
-    """An operator task has processed all records before the cut, and gets none behind it yet: its states are those of
-    the cut. They are to be written for this slot of the store's chain, while the task goes on."""
+    """An operator task has processed all records before the cut and gets none after it yet, so its states are those of
+    the cut. It writes them for this slot of the store's chain and continues meanwhile."""
 
     slot: int
 
 
 @dataclass(frozen=True)
 class SnapshotTaken(Message):
-    """The states of an operator task are marked: whatever records do to them, those of the cut will be written."""
+    """The states of an operator task are marked: later records may change them, and those of the cut are written."""
 
     stats: TaskStats
 

@@ -22,7 +22,7 @@ class BeginExchange(Message):
         transfer: whether states move at all; False if every state already is with its owner.
         closes: windows that end by this event time are closed, in microseconds, and records of them are late from then
             on; None: none are.
-        publishes: the numbers of the stage's outputs of which it publishes results of the epoch.
+        publishes: the numbers of the stage's outputs to which it publishes results of the epoch.
     """
 
     epoch: int
@@ -44,7 +44,7 @@ class StateTransfer(Message):
 
 @dataclass(frozen=True)
 class Published(Message):
-    """A task has closed its windows, and staged its share of the results of an epoch, as far as it was to.
+    """A task has closed its windows and staged its share of the results of an epoch, where it was asked to.
 
     Attributes:
         staged: what the sink of each output gave for it, by the number of the output, if it had rows.

@@ -64,6 +64,6 @@ class Unsubscribe(Message):
 
 @dataclass(frozen=True)
 class Unsubscribed(Message):
-    """The load balancer's answer: nobody waits for anything of this task."""
+    """The load balancer's answer: nothing waits for this task any more."""
 
     task: Address

@@ -21,9 +21,9 @@ class SplitRequest(Message):
 
 @dataclass(frozen=True)
 class SplitGrant(Message):
-    """The next split for a source task, or None if there is none left. `not_before`: rows of it are taken to be read at
-    this time at the earliest, in microseconds since 1970, whatever the task's clock says: the watermark of the last
-    cut, where they have processing time."""
+    """The next split for a source task, or None if there is none left. `not_before`: with
+    processing time, the watermark of the last cut, in microseconds since 1970. Rows of the split get no earlier time,
+    even if the task's clock is slow."""
 
     split: Split | None
     not_before: int = 0
