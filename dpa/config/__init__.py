@@ -3,13 +3,12 @@
 from dpa.config._files import JobFile, load, parse, parse_written
 from dpa.config._schema import JobConfig, NodeConfig, PlacementConfig, json_schema
 from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
-from dpa.config._stage import MADE_IN_PYTHON, AggregationConfig, Combiner, ExecutorConfig, ReducerConfig
+from dpa.config._stage import MADE_IN_PYTHON, Combiner, ExecutorConfig, ReducerConfig
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig
 
 __all__ = [
     "MADE_IN_PYTHON",
-    "AggregationConfig",
     "Combiner",
     "ExecutorConfig",
     "InputConfig",

@@ -40,6 +40,11 @@ GONE = {
     "placement.online.min_gain": GoneKey(0.05, "tasks move for a gain of at least 5 %"),
     "placement.online.fetch_seconds": GoneKey(0.0, _LOOKS),
     "placement.online.read_seconds": GoneKey(0.0, _LOOKS),
+    "aggregation": GoneKey(
+        None,
+        "partial results are an output: add `{path: DIRECTORY, mode: overwrite, publish: {mode: table, every: 2}}` to "
+        "the list in `write`, or without stages in `output`",
+    ),
     "sample.seed": GoneKey(None, "the sample is drawn with the `seed` of the job"),
 }
 """By key path, with the variant of a section and without the step."""

@@ -133,17 +133,6 @@ Reducing: TypeAlias = Annotated[ReducerConfig, BeforeValidator(_as_reducer), tex
 KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
 
 
-class AggregationConfig(Section):
-    """Partial results while the stream runs: every few seconds the stream is cut, and what its rows have made so far is
-    published. States of one key that several tasks have are folded then (consistent grouping paper, section V-C)."""
-
-    seconds: float = Field(gt=0)
-    """Seconds from one partial result to the cut for the next; longer if sources had to wait."""
-    path: str | None = None
-    """Directory for partial results, relative to the working directory; null: states are folded, and nothing is
-    published."""
-
-
 StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
 
 
@@ -169,8 +158,6 @@ class StageConfig(Section):
     """What to do with the state of a key that moves: leave it and merge in the end, or migrate it with the key."""
     elastic: Annotated[ElasticOptions, Plain(ElasticOptions)] | None = None
     """Let the number of tasks follow the load; null: it is fixed."""
-    aggregation: AggregationConfig | None = None
-    """Partial results of a `reduce`, `agg` or `top_k` while the job runs; null: none."""
     testing: Annotated[SlowTasks, Plain(SlowTasks)] = SlowTasks()
     """Tasks that are slow on purpose."""
     reference: Annotated[ReferenceConfig, text_for("sql", ReferenceConfig)] | None = None

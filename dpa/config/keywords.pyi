@@ -247,10 +247,6 @@ class ElasticSection(TypedDict, total=False):
     backlog_seconds: float
     seconds: float
 
-class AggregationSection(TypedDict, total=False):
-    seconds: Required[float]
-    path: str | None
-
 class SlowTasksSection(TypedDict, total=False):
     slow_factor: list[float]
     cpu_contention: list[int]
@@ -398,7 +394,6 @@ StepSection = TypedDict(
         "combiner": Literal["auto"] | bool,
         "consistency": Literal["merge", "migrate"],
         "elastic": ElasticSection | None,
-        "aggregation": AggregationSection | None,
         "testing": SlowTasksSection,
         "reference": str | ReferenceSection | None,
         "parallelism": int | None,
@@ -476,7 +471,6 @@ class Job(TypedDict, total=False):
     combiner: Literal["auto"] | bool
     consistency: Literal["merge", "migrate"]
     elastic: ElasticSection | None
-    aggregation: AggregationSection | None
     testing: SlowTasksSection
     reference: str | ReferenceSection | None
 
@@ -582,7 +576,6 @@ class Reduce(TypedDict, total=False):
     combiner: Literal["auto"] | bool
     consistency: Literal["merge", "migrate"]
     elastic: ElasticSection | None
-    aggregation: AggregationSection | None
     testing: SlowTasksSection
     reference: str | ReferenceSection | None
     parallelism: int | None
@@ -620,7 +613,6 @@ class TopK(TypedDict, total=False):
     schema: Schema | None
     consistency: Literal["merge", "migrate"]
     elastic: ElasticSection | None
-    aggregation: AggregationSection | None
     testing: SlowTasksSection
     reference: str | ReferenceSection | None
     parallelism: int | None
@@ -639,7 +631,6 @@ class AggCall(Protocol):
         combiner: Literal["auto"] | bool = ...,
         consistency: Literal["merge", "migrate"] = ...,
         elastic: ElasticSection | None = ...,
-        aggregation: AggregationSection | None = ...,
         testing: SlowTasksSection = ...,
         reference: str | ReferenceSection | None = ...,
         parallelism: int | None = ...,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
 
 from dpa.config._section import Columns, Section, in_json
-from dpa.config._sinks import OutputConfig, Outputs, PublishConfig
+from dpa.config._sinks import OutputConfig, Outputs
 from dpa.config._stage import (
     Aggregates,
     Balance,
@@ -68,14 +68,14 @@ OPERATIONS = {
     **dict.fromkeys(
         ("reduce", "agg"),
         Operation(
-            _BY_KEY | {"schema", "combiner", "aggregation", "on_error"},
+            _BY_KEY | {"schema", "combiner", "on_error"},
             needs_key=True,
             publishes=frozenset({"table", "changes"}),
         ),
     ),
     "process": Operation(_BY_KEY | {"schema", "on_error"}, needs_key=True),
     "join": Operation(_BY_KEY, needs_key=True, publishes=frozenset()),
-    "top_k": Operation(_BY_KEY | {"schema", "aggregation", "on_error"}, combines=True, publishes=frozenset({"table"})),
+    "top_k": Operation(_BY_KEY | {"schema", "on_error"}, combines=True, publishes=frozenset({"table"})),
 }
 """What a step does: one of these, or nothing, which passes on the rows of all that it is `from`."""
 
@@ -288,16 +288,9 @@ class StepConfig(StageConfig, _Operation):
 
     @property
     def outputs(self) -> Mapping[str, OutputConfig]:
-        """Where its rows are written, by the key that says so; of `aggregation` maybe nowhere."""
+        """Where its rows are written, by the key that says so."""
         written = self.write or []
-        found = {f"write.{number}" if len(written) > 1 else "write": each for number, each in enumerate(written)}
-        if self.aggregation is not None:
-            published = PublishConfig(mode="table", every=self.aggregation.seconds)
-            # Not checked, as without a path nothing is published, though epochs end.
-            found["aggregation"] = OutputConfig.model_construct(
-                path=self.aggregation.path, mode="overwrite", publish=published
-            )
-        return found
+        return {f"write.{number}" if len(written) > 1 else "write": each for number, each in enumerate(written)}
 
     def resolved(self) -> dict[str, Any]:
         """The step as a document: with what differs from the defaults, a key that is null, and the name of the
@@ -332,7 +325,6 @@ class StepConfig(StageConfig, _Operation):
             "schema": self.schema_ is not None,
             "combiner": self.combiner is True,
             "consistency": self.consistency == "migrate",
-            "aggregation": self.aggregation is not None,
             "sample": self.sample is not None,
             "on_error": self.on_error is not None,
         }

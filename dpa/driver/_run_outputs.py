@@ -1,6 +1,5 @@
-"""Where the rows of one run go: results, partial results and dead letters."""
+"""Where the rows of one run go: results and dead letters."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -8,7 +7,6 @@ from dataclasses import replace
 from dpa._util.outages import Outages
 from dpa.driver.outputs import DEAD_LETTERS, StepOutputs, publish
 from dpa.driver.spec import JobSpec
-from dpa.logical.step import Step
 from dpa.protocol.graph import Graph
 from dpa.protocol.plan import RunOutcome
 from dpa.protocol.task.delivery import Delivery
@@ -35,11 +33,9 @@ class RunOutputs:
             if step.outputs
         }
         self.results = [found for found in self._steps.values() if found.step.is_result]
-        for found in self._steps.values():
-            _warn_of_aggregation(found.step)
         self.outages = Outages()
         self._letters = spec.outputs.get(DEAD_LETTERS)
-        self.all = [output for found in self._steps.values() for output in found.places]
+        self.all = [output for found in self._steps.values() for output in found.outputs]
         for output in (*self.all, *filter(None, [self._letters])):
             output.outages = self.outages
 
@@ -64,11 +60,6 @@ class RunOutputs:
         for output in (*self.all, *filter(None, [self._letters])):
             stack.enter_context(output)
 
-    def clear(self) -> None:
-        """Have readers see no partial results of an older run, where `aggregation` says so."""
-        for output in self.all:
-            output.clear()
-
     def restart(self) -> None:
         """Drop what a dead generation has staged."""
         for output in self.all:
@@ -82,13 +73,11 @@ class RunOutputs:
 
     def delivery(self, step: str, delivery: Delivery) -> Delivery:
         found = self._steps[step].outputs if step in self._steps else ()
-        sinks = tuple(None if output is None else output.sink for output in found)
-        publishes = tuple(None if output is None else output.publishes for output in found)
-        return replace(delivery, sinks=sinks, publishes=publishes)
+        sinks, publishes = [output.sink for output in found], [output.publishes for output in found]
+        return replace(delivery, sinks=tuple(sinks), publishes=tuple(publishes))
 
     def commit(self, commit: Commit) -> None:
         output = self._steps[commit.stage].outputs[commit.output]
-        assert output is not None
         output.commit(commit.staged, commit.at, commit.epoch, is_last=False)
 
     def take(self, outcome: RunOutcome) -> None:
@@ -109,17 +98,6 @@ class RunOutputs:
         tables = {name: result.table for name, result in of.items() if result.table is not None}
         written = {name: when_written(result.report) for name, result in of.items()}
         keys = {name: result.step.at("write.path") for name, result in of.items()}
-        mains = {name: output for name, result in of.items() if (output := result.outputs[result.main])}
-        files = (ResultDirectory, ResultFiles)
-        sinks = {name: sink for name, output in mains.items() if isinstance(sink := output.sink, files)}
+        mains = {name: result.outputs[result.main].sink for name, result in of.items()}
+        sinks = {name: sink for name, sink in mains.items() if isinstance(sink, ResultDirectory | ResultFiles)}
         return Result(report, tables, written, _keys=keys, _sinks=sinks)
-
-
-def _warn_of_aggregation(step: Step) -> None:
-    old = step.config.aggregation
-    if old is None:
-        return
-    section = f"{{path: {old.path}, mode: overwrite, publish: {{mode: table, every: {old.seconds:g}}}}}"
-    mend = "leave it out" if old.path is None else f"give `{step.at('write')}` a list, and in it {section}"
-    gone = f"{step.at('aggregation')}: the next version has no `aggregation`: {mend}"
-    warnings.warn(gone, FutureWarning, stacklevel=2)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FREE = {
-    *("parallelism", "grouping", "balance", "limits", "write", "combiner", "elastic", "aggregation", "testing"),
+    *("parallelism", "grouping", "balance", "limits", "write", "combiner", "elastic", "testing"),
     "reference",
 }
 """Keys of a step that may be others when a job is resumed."""
@@ -254,7 +254,7 @@ def _about_step(spec: JobSpec, step: Step) -> Iterator[tuple[str, Any]]:
     yield "parallelism", step.tasks if paced else "tasks of its own" if step.is_stage else "in the tasks before it"
     yield "balance.hash_seed", step.balance.hash_seed
     yield "write", "a result" if step.is_result else "no result"
-    known = [_about_output(output) for key, output in step.config.outputs.items() if key != "aggregation"]
+    known = [_about_output(output) for output in step.config.outputs.values()]
     if any(known):
         yield "write.publish", known[0] if len(known) == 1 else known
     by_rows = [publishes in ("final", "changes") for publishes in step.publishes]

@@ -28,7 +28,6 @@ from dpa.routing.keys import KeyName
 from dpa.sinks.encodings import PARQUET
 from dpa.sinks.formats import FORMATS, Target
 from dpa.sinks.memory import Memory
-from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Newest, Sink, SinkContext
 from dpa.sources.paths import prefix_of, without_file_scheme
 from dpa.tolerance import Letter
@@ -130,12 +129,6 @@ class Publication:
             if holds(here, there) or holds(there, here):
                 relation = "are one directory" if here.resolve() == there.resolve() else "lie one in the other"
                 raise self._error(f"{self._path} and {path}, of {key}.path, {relation}; name two directories")
-
-    def clear(self) -> None:
-        """Have readers see no partial results of an older run, where it is the section `aggregation` that says so."""
-        if isinstance(self.sink, ResultFiles) and self._key.endswith("aggregation.path"):
-            with self._refusing():
-                self.sink.clear()
 
     def __enter__(self) -> Publication:
         """Begin. ConfigError if rows cannot be staged there, or what is there must not be overwritten."""
@@ -303,28 +296,21 @@ class StepOutputs:
     def __init__(self, file: JobFile, step: Step, known: Mapping[str, Publication], *, is_saved: bool) -> None:
         """`known`: by key path, what publishes them; `is_saved`: the job makes checkpoints."""
         self.step = step
-        self.outputs: list[Publication | None] = [
-            Publication.of(file, output, step.name) if output.is_memory else known.get(key)
+        self.outputs = [
+            Publication.of(file, output, step.name) if output.is_memory else known[key]
             for key, output in step.outputs.items()
         ]
         self.main = [*step.outputs].index(step.main) if step.is_result else 0
-        self.exact = [
-            is_saved and output is not None and output.publishes_once and not output.sink.in_driver
-            for output in self.outputs
-        ]
+        self.exact = [is_saved and output.publishes_once and not output.sink.in_driver for output in self.outputs]
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
-        self.reports = [OutputReport(unpublished=None if output is None else output.place) for output in self.outputs]
+        self.reports = [OutputReport(unpublished=output.place) for output in self.outputs]
         self._staged: list[list[Any]] = []
 
     @property
     def name(self) -> str:
         return self.step.name
-
-    @property
-    def places(self) -> list[Publication]:
-        return [output for output in self.outputs if output is not None]
 
     @property
     def with_checkpoints(self) -> list[str]:
@@ -333,13 +319,12 @@ class StepOutputs:
 
     def know(self, job: str) -> None:
         for output, is_exact in zip(self.outputs, self.exact, strict=True):
-            if output is not None:
-                output.know(job, self.step.key, with_checkpoints=is_exact)
+            output.know(job, self.step.key, with_checkpoints=is_exact)
 
     def published(self, stage: Stage) -> Stage:
         """The step's stage, knowing how its rows come to readers."""
         how = [
-            replace(each, with_checkpoints=exact, once=output is not None and output.publishes_once and not exact)
+            replace(each, with_checkpoints=exact, once=output.publishes_once and not exact)
             for each, exact, output in zip(stage.publishing, self.exact, self.outputs, strict=True)
         ]
         return replace(stage, publishing=tuple(how))
@@ -354,32 +339,28 @@ class StepOutputs:
             for number in range(len(self.outputs))
         ]
         rows, published = sum(part.rows for part in shares), outcome.snapshot[self.name].aggregation
-        first = next((output for output in self.places if output.publishes is not None), None)
+        first = next((output for output in self.outputs if output.publishes is not None), None)
         if published is not None and first is not None and first.publishes == "final":  # the shares are what is left
             rows += published.rows
         self.reports = [OutputReport(rows=rows, unpublished=report.unpublished) for report in self.reports]
         main = self.outputs[self.main]
-        self.table = self.read() if main is not None and main.place is None else None
+        self.table = self.read() if main.place is None else None
 
     def read(self) -> pa.Table:
-        main = self.outputs[self.main]
-        assert main is not None
-        return main.sink.read(self._staged[self.main])
+        return self.outputs[self.main].sink.read(self._staged[self.main])
 
     def publish(self, outcome: RunOutcome) -> None:
         seconds = outcome.times.merged - outcome.times.stream_started
         for number, output in enumerate(self.outputs):
-            if output is not None:
-                files = output.commit(self._staged[number], seconds, outcome.epoch)
-                self.reports[number] = OutputReport(output.place, self.reports[number].rows, files)
+            files = output.commit(self._staged[number], seconds, outcome.epoch)
+            self.reports[number] = OutputReport(output.place, self.reports[number].rows, files)
 
     @property
     def report(self) -> OutputReport:
         return self.reports[self.main]
 
     def completed(self, known: StageOutcome) -> StageOutcome:
-        pairs = zip(self.reports, self.outputs, strict=True)
-        more = tuple(report for report, output in pairs if report is not self.report and output is not None)
+        more = tuple(report for report in self.reports if report is not self.report)
         return replace(
             known, spark_skew=self.spark_skew, reference=self.compared, output=self.report, more_outputs=more
         )

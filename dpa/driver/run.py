@@ -109,7 +109,6 @@ class Run:
             self._claim(directories)
             with ExitStack() as stack:
                 opened, references, tasks = self._load(stack)
-                self._outputs.clear()
                 outcome = self._outcome = self._stream(opened, tasks())
                 self._outputs.take(outcome)
                 self._compare(references, outcome)

@@ -58,7 +58,7 @@ def results(path: str | Path, *, format: str | None = None, options: Mapping[str
     """Read what a job has published up to its newest complete epoch.
 
     Args:
-        path: as the job file has it, in `output.path` or `aggregation.path`.
+        path: as the job file has it, in `output.path`.
         format: `delta`, `iceberg`, or that of files; None: `delta` where there is such a table, else that of the files.
         options: of a Delta table's storage, or of an Iceberg table's catalog, as the job's `output.args`.
 

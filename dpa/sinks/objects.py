@@ -115,13 +115,6 @@ class ResultFiles(FileSink):
             why = f"another job publishes its results in {self.place} now"
             raise PlaceTakenError(f"{why}; wait for its end, or name another directory") from None
 
-    def clear(self) -> None:
-        """Have readers see no result until the next commit."""
-        found, etag = self._manifest()
-        if found is not None and found.writer == self._writer and found.files is not None:
-            self._put(replace(found, files=None, before=()), etag)
-            self._clean(_named(found))
-
     def stage(self, rows: pa.Table, task: int, epoch: int) -> str | Parts:
         name = self._part_name(task, epoch)
         # Readers that list files must not take a share for a part of the result.

@@ -175,15 +175,15 @@ class RandomJob:
             counts = report.records
             assert (counts.read, counts.mapped, counts.processed) == (self.rows, self.mapped, counts.emitted)
             assert report.main.output.rows == len(self.expected)
-            if "output" in self.document:
+            outputs = self.document.get("output", [{}])
+            if outputs[0]:
                 parts = sorted(output.glob("*.parquet"))
                 assert [part.name for part in parts] == list(report.main.output.files)
                 assert {path.name for path in output.iterdir()} == {"_job.yaml", *report.main.output.files}
                 assert len({pq.read_schema(part) for part in parts}) == 1
                 self._check_result(pq.read_table(output))
-            so_far = self.document.get("aggregation", {}).get("path")
-            if so_far is not None and report.main.aggregation is not None and report.main.aggregation.epochs:
-                rows = results(place / so_far).table.to_pylist()
+            if len(outputs) > 1 and report.main.aggregation is not None and report.main.aggregation.epochs:
+                rows = results(place / "so-far").table.to_pylist()
                 assert {self._popped_key(row) for row in rows} <= set(self.expected)
         left = {path.name for path in place.iterdir()} - {"job.yaml", "input", "out", "so-far", "report"}
         assert not left, f"left behind: {left}"
@@ -323,15 +323,15 @@ def _draw_balance(draw: random.Random, job: RandomJob, fold: Fold) -> None:
         known = {field.name for field in dataclasses.fields(BY_STRATEGY[strategy])}
         document["balance"] = {"strategy": strategy, **{key: soon[key] for key in soon if key in known}}
     document["combiner"] = draw.random() < 0.25
-    if draw.random() < 0.3:
-        document["aggregation"] = {"seconds": 0.25, **({"path": "so-far"} if draw.random() < 0.7 else {})}
+    if draw.random() < 0.2:
+        document["output"] = [{}, {"path": "so-far", "publish": {"mode": "table", "every": 0.25}}]
 
 
 def _draw_output(draw: random.Random, job: RandomJob, output: Path) -> None:
     """What lies at the output, and whether it may be replaced."""
     there = draw.choice(["nothing", "an empty directory", "a result", "a stranger"])
     mode = draw.choice(["error", "overwrite"])
-    job.document["output"] = {"path": "out", "mode": mode}
+    job.document["output"] = [{"path": "out", "mode": mode}, *job.document.get("output", [])[1:]]
     if there == "nothing":
         return
     output.mkdir()

@@ -11,7 +11,7 @@ import pytest
 from observers_for_tests import Awaiting
 
 from dpa import Flow, Job, Results, results
-from dpa.errors import ConfigError, TableError
+from dpa.errors import TableError
 from dpa.telemetry.tracker import TrackedSnapshot
 
 
@@ -68,7 +68,7 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
             reducer=executors.TakenCount(0.01, str(go)),
             parallelism={"mappers": 1, "reducers": 3},
             balance={"strategy": "adaptive", "check_seconds": 0.25, "first_table": "ring"},
-            aggregation={"seconds": 0.4, "path": str(tmp_path / "so-far")},
+            output=[{}, {"path": str(tmp_path / "so-far"), "publish": {"mode": "table", "every": 0.4}}],
             limits={"batch_records": 20, "in_flight_records": 100, "split_records": 100, "quantum_seconds": 0.05},
         ).run(Awaiting(go, are_seen))
     assert counts(result.table()) == Counter(keys)
@@ -90,14 +90,6 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
     assert counts(reader.found[0].table) < before
     last = results(tmp_path / "so-far")
     assert last.is_last and last.epoch > aggregation.epochs and counts(last.table) == Counter(keys)
-
-
-def test_a_directory_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    given = {"input": [{"key": "a", "value": 1}], "balance": {"strategy": "none"}}
-    Job(**given, reducer=executors.Latest, aggregation={"seconds": 1}).check()  # which cannot merge
-    (tmp_path / "precious").touch()
-    with pytest.raises(ConfigError, match=r"aggregation.path: .* holds precious, no file of a result"):
-        Job(**given, reducer=executors.add, aggregation={"seconds": 1, "path": str(tmp_path)}).check()
 
 
 @pytest.mark.usefixtures("ray")

@@ -286,7 +286,7 @@ def test_ctrl_c_leaves_the_last_complete_epoch_and_nothing_else(started: Started
         "stream",
         f"input.records=[{', '.join(900 * ['{value: k0 k1 k2 k3 k0 k1 k2 k3 k0 k1}'])}]",
         "reducer.args.seconds=0.02",
-        "aggregation={seconds: 0.25, path: so-far}",
+        "output=[{}, {path: so-far, publish: {mode: table, every: 0.25}}]",
         "limits={batch_records: 5, quantum_records: 5, in_flight_records: 20, split_records: 5}",
     )
     deadline = time.monotonic() + 120

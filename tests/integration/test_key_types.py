@@ -101,7 +101,7 @@ def test_keys_of_every_type_give_what_spark_gives(job: str, orders: pa.Table) ->
 
 
 def test_keys_of_parquet_are_those_that_spark_reads(orders: pa.Table, tmp_path: Path) -> None:
-    """An unsigned integer is a decimal in Spark; a round of aggregation and the output hold the same keys."""
+    """An unsigned integer is a decimal in Spark; an epoch and the output hold the same keys."""
     file, key = tmp_path / "orders.parquet", ("large", "local", "country", "instant")
     pq.write_table(orders.drop(["id"]), file)
     (tmp_path / "job.yaml").write_text(
@@ -111,8 +111,7 @@ key: [{", ".join(key)}]
 value: n
 reducer: {{use: sum, args: {{column: n}}}}
 parallelism: {{mappers: 1, reducers: 2}}
-aggregation: {{seconds: 0.1, path: {tmp_path / "so-far"}}}
-output: {{path: {tmp_path / "out"}}}
+output: [{tmp_path / "out"}, {{path: {tmp_path / "so-far"}, publish: {{mode: table, every: 0.1}}}}]
 reference: {{sql: "SELECT {", ".join(key)}, sum(n) AS n FROM input GROUP BY {", ".join(key)}"}}
 """
     )

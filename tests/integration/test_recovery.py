@@ -113,8 +113,7 @@ def test_a_job_of_many_tasks_survives_the_death_of_a_relay(tmp_path: Path, monke
         parallelism={"mappers": 2, "reducers": 2},
         limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
         recovery={"backoff": "100ms"},
-        output={"path": str(tmp_path / "out")},
-        aggregation={"path": str(tmp_path / "partial"), "seconds": 0.2},
+        output=[str(tmp_path / "out"), {"path": str(tmp_path / "partial"), "publish": {"mode": "table", "every": 0.2}}],
         checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
     ).run(killer)
     assert dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True)) == Counter(keys)

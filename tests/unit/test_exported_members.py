@@ -57,7 +57,6 @@ EXPORTED = {
     "dpa.storage": ["DirectoryFiles", "Files", "Purpose", "S3Files", "files_at"],
     "dpa.config": [
         "MADE_IN_PYTHON",
-        "AggregationConfig",
         "Combiner",
         "ExecutorConfig",
         "InputConfig",

@@ -98,7 +98,7 @@ rows = (
 keyed = rows.key_by("town", "day", value=["cents"])
 rows.key_by(["town", "day"]).reduce(Total, parallelism=4, balance="none", grouping={"kind": "consistent"})
 rows.key_by(town).reduce(Total(), balance={"strategy": "adaptive", "max_imbalance": 0.2}, combiner=True)
-rows.key_by(None).reduce(Sum("cents"), limits={"batch_records": 10}, aggregation={"seconds": 1, "path": "out"})
+rows.key_by(None).reduce(Sum("cents"), limits={"batch_records": 10}, elastic={"max_tasks": 4})
 rows.key_by("a", value="cents").reduce(larger, balance={"max_moved": 0.1}, consistency="migrate")
 rows.key_by("a").reduce(max).write("out/max", mode="overwrite", partition_by=["a"], publish="changes")
 rows.key_by("a").reduce(add, write=["out/a", {"path": "out/b.csv", "mode": "overwrite"}])

@@ -277,7 +277,7 @@ ERRORS = [
     ),
     (
         "nam: x\n",
-        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, checkpoint, combiner,",
+        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: balance, checkpoint, combiner,",
     ),
     (
         SMALL + "  treshold: 1\n",

@@ -162,7 +162,7 @@ def with_gone(key: str, value: Any) -> tuple[str, dict[str, Any]]:
     """The key path of an option that has gone, without the variant, and a job that has it."""
     *sections, name = key.split(".")
     document: dict[str, Any] = {name: value}
-    if sections[0] in VARIANTS:
+    if sections and sections[0] in VARIANTS:
         document = {VARIANTS[sections[0]].by: sections.pop(), name: value}
     if sections == ["sample"]:
         document["fraction"] = 0.5
@@ -190,7 +190,8 @@ def test_a_run_of_an_earlier_version_is_read_whose_key_has_gone_and_said_nothing
     path, document = with_gone(key, GONE[key].value)
     written = {"directory": "/", "job": {**parse({}).config.resolved(), **document}}
     section = path.partition(".")[0]
-    assert getattr(parse_written(json.dumps(written)).config, section) is not None
+    known = parse_written(json.dumps(written)).config
+    assert section == key or getattr(known, section) is not None
     with pytest.raises(ConfigError, match="is no option any more"):
         parse_written(json.dumps({"directory": "/", "job": with_gone(key, 7)[1]}))
     step = {"directory": "/", "job": {"stages": {"out": {"from": "in", "reduce": "count", "key_by": None, **document}}}}

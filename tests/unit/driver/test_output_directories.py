@@ -35,8 +35,8 @@ SQL = "input: {format: sql, query: SELECT 1, views: {v: {format: csv, path: PATH
         ("python_path: [../code]", "code", "is a directory of python_path"),
         ("spark: {stage_dir: ../stage/here}", "stage", "holds the directory where inputs are staged"),
         ("spark: {stage_dir: 'file:ROOT/stage'}", "stage", "is the directory where inputs are staged"),
-        ("aggregation: {seconds: 1, path: ../out/so-far}", "out", "lie one in the other"),
-        ("aggregation: {seconds: 1, path: ../out}", "out/result", "lie one in the other"),
+        ("dead_letters: ../out/letters", "out", "lie one in the other"),
+        ("dead_letters: ../out", "out/result", "lie one in the other"),
         (CSV.replace("PATH", "../data, recursive: true"), "data/out", "lies in the input .*/data, .* outside of it"),
         (CSV.replace("PATH", "../data, recursive: true, glob: '*.csv'"), "data/o.csv", "lies in the input .*/data, "),
     ],
@@ -92,14 +92,12 @@ def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, give
         write(file)
 
 
-def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path) -> None:
-    """Rounds of an older run are removed when a job begins, and it may read them."""
-    (tmp_path / "old" / f"run-{0:032x}" / "epoch-000001").mkdir(parents=True)
-    sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / f"run-{0:032x}" / "epoch-000001")}}
-    where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
-    for section, given in where.items():
-        with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
-            check_outputs(of({**sections, section: given}))
+@pytest.mark.parametrize("how", [{}, {"publish": "table"}])
+def test_results_by_epoch_are_held_to_the_same_places(tmp_path: Path, how: dict[str, str]) -> None:
+    (tmp_path / "old" / "below").mkdir(parents=True)
+    sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / "below")}}
+    with pytest.raises(ConfigError, match=r"output.path: .*/old holds a directory of the input"):
+        check_outputs(of({**sections, "output": {"path": str(tmp_path / "old"), **how}}))
 
 
 def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:
@@ -122,10 +120,10 @@ def test_a_relative_place_is_below_the_directory_in_which_the_job_runs(
     assert output.sink.place == str(tmp_path / "out")
 
 
-@pytest.mark.parametrize("named", ["output", "aggregation"])
+@pytest.mark.parametrize("named", ["first", "second"])
 def test_two_directories_are_compared_though_one_is_a_uri(tmp_path: Path, named: str) -> None:
     """The one that is a URI is compared with the other, and the other with it."""
     uri, plain = f"file://{tmp_path}/out", str(tmp_path / "out" / "inside")
-    output, partial = (uri, plain) if named == "output" else (plain, uri)
-    with pytest.raises(ConfigError, match=r"aggregation.path: .* of output.path, lie one in the other"):
-        check_outputs(job(output, aggregation={"seconds": 1, "path": partial}))
+    output, partial = (uri, plain) if named == "first" else (plain, uri)
+    with pytest.raises(ConfigError, match=r"output.1.path: .* of output.0.path, lie one in the other"):
+        check_outputs(of({"output": [output, {"path": partial, "publish": "table"}]}))

@@ -125,10 +125,10 @@ def test_a_place_that_cannot_be_written_is_refused_on_the_way_in(tmp_path: Path)
         pass
 
 
-@pytest.mark.parametrize("section", [{"output": {}}, {"aggregation": {"seconds": 1}}])
-def test_a_place_that_cannot_be_looked_at_is_refused(section: dict[str, dict[str, object]]) -> None:
+@pytest.mark.parametrize("section", [{}, {"publish": "table"}])
+def test_a_place_that_cannot_be_looked_at_is_refused(section: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: .*File name too long"):
-        check_outputs(of({key: {**given, "path": "x" * 300} for key, given in section.items()}))
+        check_outputs(of({"output": {**section, "path": "x" * 300}}))
 
 
 def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_path: Path) -> None:
@@ -175,17 +175,15 @@ def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volu
 def test_rounds_may_be_published_on_a_volume(volume: Path) -> None:
     (volume.parent / "link").symlink_to(volume)
     for path in (volume, volume.parent / "link"):
-        check_outputs(of({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}))
+        check_outputs(of({"key": "word", "output": {"path": str(path), "publish": "table"}}))
 
 
-@pytest.mark.parametrize("section", [{"output": {}}, {"aggregation": {"seconds": 1}}])
+@pytest.mark.parametrize("section", [{}, {"publish": "table"}])
 @pytest.mark.parametrize("path", ["a\0b", "loop"])
-def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(
-    section: dict[str, dict[str, object]], path: str
-) -> None:
+def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(section: dict[str, object], path: str) -> None:
     Path("loop").symlink_to("loop")
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: "):
-        check_outputs(of({key: {**given, "path": path} for key, given in section.items()}))
+        check_outputs(of({"output": {**section, "path": path}}))
 
 
 def test_the_path_of_a_result_needs_nothing_that_the_given_one_passed_through(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ def as_it_is(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def counting(aggregation: dict[str, Any] | None = None, **output: Any) -> Job:
-    given: dict[str, Any] = {"output": {"path": "out", **output}, "aggregation": aggregation}
-    return Job(input=TABLE, key="word", value=[], reducer="count", **given)
+def counting(**output: Any) -> Job:
+    return Job(input=TABLE, key="word", value=[], reducer="count", output={"path": "out", **output})
 
 
 @pytest.mark.parametrize(

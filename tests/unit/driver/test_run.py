@@ -309,8 +309,8 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
     Staging.asked.clear()
     flow = Flow("words")
     rows = flow.read(TABLE)
-    aggregation = {"seconds": 1.0, "path": str(tmp_path / "rounds")}
-    rows.key_by("word").reduce(Count(), name="counts", aggregation=aggregation).write(str(place))
+    counted = rows.key_by("word").reduce(Count(), name="counts").write(str(place))
+    counted.write(tmp_path / "rounds", publish="table")
     rows.key_by("word").reduce(Count(), name="others", write={"use": f"{__name__}:Staging"})
     observed = Observed()
     result = flow.run(observed, backend=Dying())
@@ -403,7 +403,7 @@ def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_p
 
 
 @backends
-def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_where_none_follow(
+def test_partial_results_of_an_older_run_are_replaced_and_the_user_hears_where_none_follow(
     backend: Backend, tmp_path: Path
 ) -> None:
     older = publishing(ResultFiles(str(tmp_path)), "table")
@@ -411,8 +411,8 @@ def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_where_no
     older.commit([older.stage(pa.table({"word": ["a"]}), 0, 1)], 1, 0.5)
     older.abort()
     observed = Observed()
-    aggregation = {"seconds": 1, "path": str(tmp_path)}
-    assert counts(job(aggregation=aggregation).run(observed, backend=backend)) == COUNTS
+    so_far = {"path": str(tmp_path), "mode": "overwrite", "publish": "table"}
+    assert counts(job(output=[{}, so_far]).run(observed, backend=backend)) == COUNTS
     none_follow = any("partial results are not published" in warning for warning in observed.warnings)
     assert none_follow == isinstance(backend, SimulatedBackend)
     found = results(tmp_path)

@@ -120,8 +120,8 @@ def test_two_results_in_one_directory_are_refused_before_anything_starts(tmp_pat
 def test_a_step_that_is_no_result_publishes_its_rounds(tmp_path: Path) -> None:
     made = Flow("words", limits=LIMITS)
     words = made.read(pa.table({"word": WORDS}), name="words")
-    rounds = {"seconds": 1.0, "path": str(tmp_path / "rounds")}
-    words.key_by("word").reduce("count", name="counts", aggregation=rounds).top_k(3, by="count", name="top")
+    rounds = {"path": str(tmp_path / "rounds"), "publish": "table"}
+    words.key_by("word").reduce("count", name="counts", write=rounds).top_k(3, by="count", name="top")
     plans = []
 
     class Noting(LocalBackend):

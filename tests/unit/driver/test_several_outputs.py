@@ -109,24 +109,13 @@ def test_what_cannot_be_is_refused(output: Any, why: str, tmp_path: Path, monkey
         Job(input=TABLE, key="word", value=[], reducer="count", output=output).check()
 
 
-def test_aggregation_is_another_word_for_such_an_output_and_says_so(tmp_path: Path) -> None:
-    place = tmp_path / "so-far"
-
-    def make(read: Any) -> None:
-        aggregation = {"seconds": 2.0, "path": str(place)}
-        read.key_by("word").reduce("count", name="counts", aggregation=aggregation)
-
-    with pytest.warns(FutureWarning) as said:
-        result = run(make)
-    [warning] = said
-    section = f"{{path: {place}, mode: overwrite, publish: {{mode: table, every: 2}}}}"
-    assert str(warning.message) == (
-        "stages.counts.aggregation: the next version has no `aggregation`: "
-        f"give `stages.counts.write` a list, and in it {section}"
-    )
-    assert rows(results(place).table) == rows(result.table())
-    aggregation = result.report.main.aggregation
-    assert aggregation is not None and aggregation.epochs > 3
+def test_partial_results_are_such_an_output_and_no_section_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"aggregation: is no option any more: partial results are an output: add `"):
+        Job(input=TABLE, key="word", value=[], reducer="count", aggregation={"seconds": 2}).check()
+    flow = Flow("several")
+    flow.read(TABLE).key_by("word").reduce("count", name="counts", aggregation={"seconds": 2, "path": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"stages.counts.aggregation: is no option any more: partial results are an"):
+        flow.check()
 
 
 class Passing(Process):

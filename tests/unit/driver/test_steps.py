@@ -371,7 +371,7 @@ ERRORS = {
     ),
     "an unknown key of a step": (
         step(COUNT + "\nparalelism: 3"),
-        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: agg, aggregation, a",
+        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: agg, a",
     ),
     "an unknown key of an input": (
         "  more:\n    read: {format: records, recrods: []}\n",

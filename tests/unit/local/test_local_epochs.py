@@ -34,6 +34,10 @@ def job(tmp_path: Path, **sections: Any) -> Job:
     return counting(rows, tmp_path, **{"parallelism": {"mappers": 2, "reducers": 3}, **sections})
 
 
+def so_far(path: Path, every: float = 5) -> dict[str, Any]:
+    return {"path": str(path), "mode": "overwrite", "publish": {"mode": "table", "every": every}}
+
+
 def counted(table: pa.Table) -> dict[Any, int]:
     return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
 
@@ -55,7 +59,7 @@ def test_results_are_published_while_the_job_runs(mode: str, tmp_path: Path) -> 
 
 def test_partial_results_are_published_in_a_directory_of_their_own(tmp_path: Path) -> None:
     given: list[int] = []
-    made = job(tmp_path, aggregation={"seconds": 5, "path": str(tmp_path / "partial")})
+    made = job(tmp_path, output=[{}, so_far(tmp_path / "partial")])
     assert counted(made.run(backend=TENTH).table()) == Counter(WORDS)
     found = results(tmp_path / "partial")
     assert found.epoch >= 7 and 0 < sum(counted(found.table).values()) <= len(WORDS)
@@ -89,23 +93,13 @@ class Counting(Reducer[list[int], dict[str, int]]):
 
 
 @pytest.mark.parametrize("reducer", ["count", Counting()], ids=["columns", "objects"])
-def test_states_are_folded_without_being_published_if_no_path_is_given(reducer: Any, tmp_path: Path) -> None:
-    result = job(tmp_path, reducer=reducer, aggregation={"seconds": 5}).run(backend=TENTH)
-    assert counted(result.table()) == Counter(WORDS)
-    made = result.report.main.aggregation
-    assert made is not None and made.epochs > 0 and made.states > 0
-    assert [found.name for found in tmp_path.iterdir()] == ["in.parquet"]
-
-
-@pytest.mark.parametrize("reducer", ["count", Counting()], ids=["columns", "objects"])
 def test_a_job_too_short_for_partial_results_publishes_its_result_in_place_of_those_of_before(
     reducer: Any, tmp_path: Path
 ) -> None:
     place = tmp_path / "so far"
     place.mkdir()
     for seconds in (5, 3_600):
-        aggregation = {"seconds": seconds, "path": str(place)}
-        result = job(tmp_path, reducer=reducer, aggregation=aggregation).run(backend=TENTH)
+        result = job(tmp_path, reducer=reducer, output=[{}, so_far(place, seconds)]).run(backend=TENTH)
         assert counted(result.table()) == Counter(WORDS)
         assert result.report.main.aggregation is not None
         assert (result.report.main.aggregation.epochs > 0) == (seconds == 5)
@@ -116,9 +110,9 @@ def test_a_job_too_short_for_partial_results_publishes_its_result_in_place_of_th
 
 def test_a_failed_job_leaves_its_last_complete_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAILS, "reducer", 350)
-    sections = {"aggregation": {"seconds": 5, "path": str(tmp_path / "so far")}, "value": "n"}
+    outputs = [str(tmp_path / "out"), so_far(tmp_path / "so far")]
     with pytest.raises(JobFailedError, match="not this one"):
-        job(tmp_path, reducer=Counting(), output={"path": str(tmp_path / "out")}, **sections).run(backend=TENTH)
+        job(tmp_path, reducer=Counting(), output=outputs, value="n").run(backend=TENTH)
     found = counted(results(tmp_path / "so far").table)
     assert found.keys() == {*WORDS} and 0 < sum(found.values()) <= 350 and Counter(found) <= Counter(WORDS)
     assert not (tmp_path / "out").exists()

@@ -189,7 +189,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         ("loop", "cannot write to .*/loop: Too many levels of symbolic links"),
         ("out", "lies in output.path"),
         ("out/report", "lies in output.path"),
-        ("rounds/report", "lies in aggregation.path, .*/rounds, which holds results alone"),
+        ("rounds/report", "lies in output.1.path, .*/rounds, which holds results alone"),
         pytest.param(
             "/proc/report",
             r"cannot write to /proc/report: No such file or directory \(/proc\)",
@@ -201,7 +201,7 @@ def test_a_directory_that_cannot_be_written_to_is_refused_beforehand(tmp_path: P
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigError, match=f"^--report: .*{why}"):
-        taken = {"output.path": str(tmp_path / "out"), "aggregation.path": str(tmp_path / "rounds")}
+        taken = {"output.path": str(tmp_path / "out"), "output.1.path": str(tmp_path / "rounds")}
         check_directory(tmp_path / directory, taken)
 
 
