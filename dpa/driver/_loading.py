@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import warnings
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -50,9 +49,11 @@ def sink_of(file: JobFile, key: str, section: OutputConfig, given: Any = None) -
     ConfigError if it is neither."""
     made = _used(file, key, section, SINKS) if given is None else given
     if isinstance(made, Sink):
-        if section.publish is not None and not made.takes_last:
-            why = "has no `is_last`, so the last epoch is 0 for it; in the next version that has its number"
-            warnings.warn(f"{key}: {type(made).__name__}.commit {why}: add `*, is_last=False`", stacklevel=2)
+        try:
+            inspect.signature(made.commit).bind((), 1, 0.0, is_last=True)
+        except TypeError as error:
+            due = f"{error}; write `def commit(self, staged, epoch, seconds, *, is_last=False)`"
+            raise file.error(f"{key}.use", f"{type(made).__name__}.commit cannot be called: {due}") from None
         return made
     if callable(made):
         if section.publish is None:

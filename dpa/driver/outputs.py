@@ -167,7 +167,7 @@ class Publication:
         """Stage rows from this process, in place of the task of that number; JobFailedError if they cannot be
         written."""
         try:
-            return self.outages.bear(lambda: self.sink.stage(rows, number, self.sink.number_of_last(1)), full=False)
+            return self.outages.bear(lambda: self.sink.stage(rows, number, 1), full=False)
         except Exception as error:
             raise JobFailedError(f"{self._key}: {_words(error)}") from error
 
@@ -176,9 +176,10 @@ class Publication:
     ) -> tuple[str, ...]:
         """Publish the complete result, or that of an epoch, and return the names of its files. JobFailedError if it
         cannot be published: then readers see what they saw before."""
-        commit = self.sink.commit_last if is_last else self.sink.commit
         try:
-            files = self.outages.bear(lambda: commit(staged, epoch, seconds), full=not is_last)
+            files = self.outages.bear(
+                lambda: self.sink.commit(staged, epoch, seconds, is_last=is_last), full=not is_last
+            )
         except JobFailedError:
             raise
         except Exception as error:

@@ -83,7 +83,6 @@ class Iceberg(TableSink):
     def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        epoch, is_last = self.last_or_not(epoch, is_last)
         rows = together(staged)
         with self.reaching():
             catalog = self._catalog()

@@ -81,7 +81,6 @@ class KafkaTopic(PackageSink):
         return rows
 
     def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> None:
-        epoch, is_last = self.last_or_not(epoch, is_last)
         rows = together(staged)
         if not rows.num_rows and not is_last:
             return

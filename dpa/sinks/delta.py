@@ -115,7 +115,6 @@ class Delta(TableSink):
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
-        epoch, is_last = self.last_or_not(epoch, is_last)
         with self.reaching():
             table = self.table()
             if self._has(table, epoch, is_last) or (not staged and self.publishes != "table" and not is_last):

@@ -128,7 +128,6 @@ class ResultFiles(FileSink):
     def commit(
         self, staged: Sequence[str | Parts], epoch: int, seconds: float, *, is_last: bool = False
     ) -> Sequence[str]:
-        epoch, is_last = self.last_or_not(epoch, is_last)
         found, etag = self._manifest()
         if found is not None and (self._is_over(found) or (not is_last and self._has(found, epoch))):
             return found.files or ()

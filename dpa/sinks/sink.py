@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -145,29 +144,8 @@ class Sink(ABC):
             staged: what `stage` returned, in the order of the tasks.
             epoch: of what was staged.
             seconds: since the stream began.
-            is_last: whether the job will commit no more. A sink without this parameter gets 0 as the last epoch, from
-                `stage` on, as it did before there was the parameter. The next version will not do this.
+            is_last: whether the job will commit no more.
         """
-
-    @property
-    def takes_last(self) -> bool:
-        return "is_last" in signature(self.commit).parameters
-
-    def number_of_last(self, epoch: int) -> int:
-        """The number that this sink gets for the last epoch."""
-        return epoch if self.takes_last else 0
-
-    def commit_last(self, staged: Sequence[Any], epoch: int, seconds: float) -> Sequence[str] | None:
-        how = {"is_last": True} if self.takes_last else {}
-        return self.commit(staged, self.number_of_last(epoch), seconds, **how)
-
-    def last_or_not(self, epoch: int, is_last: bool) -> tuple[int, bool]:
-        """The number of an epoch that is committed here, and whether it is the last one, which a `commit` without
-        `is_last` hands on to that of its base as 0."""
-        if epoch:
-            return epoch, is_last
-        newest = self.newest()
-        return (0 if newest is None else newest.epoch) + 1, True
 
     def abort(self) -> None:  # noqa: B027
         """Remove what was staged and not committed. Called also after `begin` has raised: another job may stage to the

@@ -89,7 +89,7 @@ class Delivery:
             # Where there are no columns, epochs before may have had rows.
             stands_here = stands_for_all and (rows.num_columns or how is None)
             if rows.num_rows or stands_here:
-                staged[number] = _staged(sink, rows, index, sink.number_of_last(epoch), is_last=True)
+                staged[number] = _staged(sink, rows, index, epoch, is_last=True)
         counts = pa.table({"key": share.keys, "records": share.records}) if self.counted else None
         return TaskOutput(number_of_rows, task.most_keys, staged, task.key_stats(), counts)
 

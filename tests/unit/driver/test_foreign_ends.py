@@ -141,7 +141,7 @@ class Unreadable(Sink):
     def stage(self, rows: pa.Table, task: int, epoch: int) -> None:
         raise NotImplementedError
 
-    def commit(self, staged: Any, epoch: int, seconds: float) -> tuple[str, ...]:
+    def commit(self, staged: Any, epoch: int, seconds: float, *, is_last: bool = False) -> tuple[str, ...]:
         raise RuntimeError("the broker is gone")
 
     def abort(self) -> None:
@@ -184,7 +184,7 @@ class Shown(Deaf):
 
     names: Any = None
 
-    def commit(self, staged: Any, epoch: int, seconds: float) -> Any:
+    def commit(self, staged: Any, epoch: int, seconds: float, *, is_last: bool = False) -> Any:
         return self.names
 
     def abort(self) -> None:
@@ -382,7 +382,7 @@ class Moving(Shown):
             raise LookupError("moved away")
         return "here"
 
-    def commit(self, staged: Any, epoch: int, seconds: float) -> Any:
+    def commit(self, staged: Any, epoch: int, seconds: float, *, is_last: bool = False) -> Any:
         self.published = True
 
 

@@ -115,20 +115,22 @@ class Noting(Sink):
         self.given.append((staged, epoch, is_last))
 
 
-class Earlier(Noting):
-    """For a version in which the last epoch had no number."""
+class Unending(Noting):
+    """Does not want to know which epoch is the last."""
 
     def commit(self, staged: Any, epoch: int, seconds: float) -> None:  # type: ignore[override]
         self.given.append((staged, epoch))
 
 
-def test_the_last_epoch_has_a_number_and_is_0_for_sinks_of_an_earlier_version(
-    recwarn: pytest.WarningsRecorder,
-) -> None:
-    for sink in (Noting, Earlier):
+def test_the_last_epoch_has_a_number_and_a_sink_must_take_that_it_is_the_last() -> None:
+    def run(sink: Sink) -> None:
         flow = Flow("noted")
         rows = flow.read(TABLE).key_by("word").process(Passing(), name="passed", parallelism=1)
-        rows.results(sink(), publish="final")
+        rows.results(sink, publish="final")
         flow.run(backend=LocalBackend())
-    assert Noting.given == [([1], 1, True), ([0], 0)]
-    assert {str(warning.message).partition(":")[0] for warning in recwarn} == {"stages.passed.write"}
+
+    run(Noting())
+    assert Noting.given == [([1], 1, True)]
+    due = r"Unending.commit cannot be called: .*'is_last'; write `def commit\(self, staged, epoch, seconds, \*, is_last"
+    with pytest.raises(ConfigError, match=f"stages.passed.write.use: {due}"):
+        run(Unending())

@@ -278,7 +278,7 @@ class Staging(Sink):
         self.asked.append("stage")
         return rows
 
-    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float, *, is_last: bool = False) -> None:
         self.asked.append(f"commit {len(staged)}")
 
     def abort(self) -> None:
