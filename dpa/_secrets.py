@@ -1,4 +1,4 @@
-"""Keeps passwords, keys and tokens out of whatever is written or shown (docs/security.md).
+"""Keeps passwords, keys and tokens out of everything that is written or shown (docs/security.md).
 
 A secret is recognised by the name or the URI around it. Once `learn` has seen it in a configuration or in the
 environment, it is also recognised by its value in any text.

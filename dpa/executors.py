@@ -197,7 +197,7 @@ class BatchReducer(ABC):
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The names of the result columns, where these are the same whatever the values; else none, as by default."""
+        """The names of the result columns, if they do not depend on the values; by default none."""
         return ()
 
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)

@@ -46,7 +46,7 @@ class Job:
 
     Attributes:
         spec: what to do: the configuration and the executors.
-        resumable: where the checkpoints are that its last run has left, with which `resume` goes on; None: nowhere.
+        resumable: where its last run left checkpoints, for `resume`; None: nowhere.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class Job:
             backend: where the tasks run. `auto`: on Ray, but in this process if the inputs are tables in memory of
                 10,000 rows at most, and nothing that the job sets needs processes. `DPA_BACKEND` is the default.
             check: whether to raise if the job fails or its result differs from the reference.
-            resume: where the checkpoints are of this job, or of several, whose driver has ended: it goes on behind the
-                newest (docs/recovery.md).
-            closes: whether inputs that are open are to be closed now; asked a few times a second.
+            resume: the directory of the checkpoints of this job, or of several, whose driver has ended. The job
+                continues from the newest (docs/recovery.md).
+            closes: whether to close open inputs now; asked a few times a second.
 
         Raises:
             ConfigError: something was wrong before any task started.

@@ -109,8 +109,8 @@ class JoinOptions:
     Attributes:
         how: one of `JOINS`.
         on: the key columns of the left side and those of the right, in the same order.
-        columns: the value columns of the left side and of the right, as far as the result has them: they decide its
-            names, whatever rows come. None: those of the rows, where no name depends on them.
+        columns: the value columns of the left side and of the right that the result has: they decide its names before
+            any row comes. None: those of the rows, where no name depends on them.
     """
 
     how: str

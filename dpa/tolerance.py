@@ -17,8 +17,8 @@ UNREAD, READING = "UnreadableRecord", "read"
 
 @dataclass(frozen=True)
 class Origin:
-    """The input rows behind a row of a task: `rows` rows from `first` on; `aligned`: as many rows as these are made of
-    one each."""
+    """The input rows that a row of a task came from: `rows` rows from `first` on. `aligned`: as many rows were made,
+    one of each."""
 
     first: int
     rows: int
@@ -138,7 +138,7 @@ class Letters:
     def add(
         self, count: ErrorCount, letter: Letter | None, origin: Origin | None = None, came: int | None = None
     ) -> None:
-        """`origin`: the input rows behind the record; `came`: the number of records if a sender has combined them."""
+        """`origin`: the input rows of the record; `came`: the number of records if a sender has combined them."""
         self.count += count.records if came is None else came
         self._counts.append(count)
         if letter is None:

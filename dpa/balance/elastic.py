@@ -95,7 +95,7 @@ class StageWork:
 
     Attributes:
         tasks: how many it has.
-        offered: records a second that would come if the stage held nobody back.
+        offered: records a second that would arrive without backpressure from the stage.
         rate: records a second that a task processes while it has any (DS2's true processing rate); None: none has
             been processed.
         backlog: records that wait.
@@ -104,7 +104,7 @@ class StageWork:
             that feeds the stage has always been held back.
         running: the share of its busy time for which user code runs on a processor, 0 to 1.
         cores_busy: the share of the processors' time that is used, by whomever, of the node where it is least, 0 to 1.
-        seconds_left: until the stream would end at the present rate; None: nobody knows.
+        seconds_left: until the stream would end at the present rate; None: unknown.
     """
 
     tasks: int

@@ -52,7 +52,7 @@ class BalancePolicy(ABC):
 
     @abstractmethod
     def redistribute(self, reducer: int, now: float) -> Decision:
-        """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2). Raises
+        """Relieve a reducer, even if its load is low (the DPA paper's `redistribute(node_id)`, section 4.2). Raises
         BalanceError if there is no such reducer."""
 
     def forget(self, reducer: int) -> None:  # noqa: B027  (optional)

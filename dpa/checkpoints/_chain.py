@@ -9,7 +9,7 @@ lost the job to another one. Two rules make this hold although slots and files a
   still there after the put. A coordinator that slept while its next slot was won and deleted has lost.
 - A slot needs only files that were written for it, or that the slot before needs. So a file that was written for a slot
   that is taken now, and that neither this slot nor a later one needs, will never be needed. One claim is different: one
-  that goes back needs the files of an older checkpoint. It is put while nobody else collects.
+  that goes back needs the files of an older checkpoint. It is put while no other process collects.
 """
 
 from __future__ import annotations

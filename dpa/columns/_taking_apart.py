@@ -37,7 +37,7 @@ _NO_NODES = frozenset({"function", "options", "dtype", "Literal", "sort_options"
 """Keys of the tree below which there are no expressions."""
 
 _IN_ORDER = {"First", "FirstNonNull", "Last", "LastNonNull", "Item"}
-"""Aggregates that take whatever row comes first or last."""
+"""Aggregates that take the row that happens to come first or last."""
 
 
 def taken_apart(expression: pl.Expr, known: dict[str, Aggregate]) -> pl.Expr:

@@ -78,7 +78,7 @@ class Aggregation(SelfNamed, BatchReducer):
         """The states of groups of rows with these columns, for `group_by(...).agg(...)`.
 
         Raises:
-            ConfigError: a column is missing, or has a type of which there is no such aggregate.
+            ConfigError: a column is missing, or has a type without such an aggregate.
         """
         return self._once("partials", values, self._partials)
 

@@ -149,7 +149,7 @@ class StageConfig(Section):
     key."""
     schema_: Schema | None = Field(default=None, alias="schema")
     """Columns of the result, or of a step's rows, with Arrow types. Rows are checked, and an empty result has these
-    columns; key columns may be left out. Null: whatever the rows show."""
+    columns; key columns may be left out. Null: the columns of the rows."""
     combiner: Combiner = "auto"
     """Whether senders fold equal keys of a batch before they send it; a `top_k` always does. Needs a reducer that can
     merge. `auto`: for reducers of columns with `partials`, such as `count`, while that leaves less than half of the

@@ -1,5 +1,5 @@
-"""YAML as people may write it: whatever is no document, or would be too large a one, is an error that says where; and
-where each key was written."""
+"""YAML as people write it, and where each key was written. What is no document, or too large a one, is an error that
+says where."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias

@@ -40,7 +40,7 @@ class InputFormat:
     Attributes:
         keys: those of the section `input` that not every format has.
         needs: the one of them without which there is nothing to read; empty: there is none.
-        has_records: whether a task that reads it parses its records, of which one may be no such record.
+        has_records: whether a task parses its records, so that one of them may be unreadable.
         unsampled: why no sample of it is drawn, and what else to do; empty: Spark draws one.
         in_memory: whether the rows are there before the job is.
     """

@@ -293,8 +293,8 @@ class StepConfig(StageConfig, _Operation):
         return {f"write.{number}" if len(written) > 1 else "write": each for number, each in enumerate(written)}
 
     def resolved(self) -> dict[str, Any]:
-        """The step as a document: with what differs from the defaults, a key that is null, and the name of the
-        strategy and grouping of which the rest are options."""
+        """The step as a document: what differs from the defaults, a key that is null, and the names of the strategy
+        and grouping that the other keys are options of."""
         document = self.model_dump(by_alias=True, exclude_defaults=True)
         for section, variants in VARIANTS.items():
             if section in document:

@@ -1,9 +1,9 @@
 """The first routing tables of a run, planned from a sample of its inputs while its tasks start.
 
-The sample goes through the job's own mappers and operators, in copies of their own and a thread of this process, as far
-as the first stage that keeps states. What a reducer or a join would emit is not foreseen: a sample's groups and pairs
-are not those of the whole input. So the stages behind them begin with the ring, as does every stage whose mapper fails
-on the sample, or takes too long for it.
+The sample goes through the job's own mappers and operators, in copies of their own and a thread of this process, up to
+the first stage that keeps states. The sample does not show what a reducer or a join would emit: its groups and pairs
+differ from those of the whole input. So later stages begin with the ring, as does every stage whose mapper fails on the
+sample, or takes too long for it.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class _Sampling:
             raise _TooLateError
 
     def _planned(self, stage: Stage, reached: list[tuple[float, Block]], batch: int | None) -> Planned:
-        """The first table of a stage that gets these blocks, each record of which stands for as many as its weight; if
-        senders combine, in blocks of `batch` records."""
+        """The first table of a stage that gets these blocks; a record stands for as many as its weight. If senders
+        combine, blocks have `batch` records."""
         rows = sum(self._rows.values())
         random = np.random.default_rng(0)
         found = ((weight * block.rows, block.sample(block.rows, random)[0]) for weight, block in reached)

@@ -53,7 +53,7 @@ _MATCHES = 100
 _NO_LIMITS = Limits(rows=_ROWS, seconds=math.inf, clock=lambda: 0.0)
 
 Sides = Mapping[str, Mapping[str, str]]
-"""What checkpoints know of sides: by join, of which step their rows are, and their digest."""
+"""What checkpoints know of sides: by join, the step whose rows they are, and their digest."""
 
 
 class _ShuffledError(Exception):
@@ -68,7 +68,7 @@ class Chosen:
         spec: the job, whose steps say which.
         opened: the inputs that its tasks read.
         joins: what reports say of each.
-        sides: the rows that every task has, by join, and of which step they are.
+        sides: by join, the rows that every task has, and the step they come from.
     """
 
     spec: JobSpec

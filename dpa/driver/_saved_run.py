@@ -53,8 +53,8 @@ class SavedRun:
         saved: what the tasks' runtime is to know of it; complete once the inputs are known.
         resumes: whether a job is resumed.
         sides: the rows that every task of the resumed job had; None: the job is new.
-        resumable: where the checkpoints of a job are that can be resumed, after the block; None: it cannot, or another
-            driver goes on with it.
+        resumable: after the block, the checkpoints of a job that can be resumed; None: it cannot, or another driver
+            continues it.
         lives: how often the job has been begun again by this driver.
     """
 

@@ -273,7 +273,7 @@ def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency:
 
 
 def check_names(file: JobFile) -> None:
-    """ConfigError if a step names one that there is not, or nobody takes what is read."""
+    """ConfigError if a step names an unknown one, or no step takes an input."""
     stages = file.stages
     for name in stages:
         if name in RESERVED:

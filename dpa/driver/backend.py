@@ -76,13 +76,12 @@ class Backend(Protocol):
     samples: ClassVar[bool]
 
     def prepared(self, tasks: int, placer: Placer | None = None) -> AbstractContextManager[Runner]:
-        """A block in which one plan can be run. What takes time to start is started with the block, and not waited for
-        until the plan is there: `run` raises what went wrong meanwhile. At the block's end, whatever ends it, no task
-        is left.
+        """A block in which one plan can be run. What takes time to start is started with the block, without waiting
+        until the plan is there: `run` raises what went wrong meanwhile. However the block ends, no task is left.
 
         Args:
             tasks: how many the plan's stages will have.
-            placer: says where they are to be, once the backend knows its nodes; what it raises is raised by `run`. A
-                backend without nodes does not ask.
+            placer: chooses their nodes, once the backend knows them; `run` raises its errors. A backend without nodes
+                does not ask.
         """
         ...

@@ -30,8 +30,8 @@ _WAIT_SECONDS = 10.0
 """How long an import may keep a signal waiting; one that never ends must not."""
 
 _UNWIND_SECONDS = 0.5
-"""How long the main thread may handle a Ctrl-C before it counts as the end of the program: where a shell or a notebook
-is interrupted, it has said so by then and goes on."""
+"""How long the main thread may handle a Ctrl-C before it counts as the end of the program: a shell or
+notebook has reported the interrupt by then, and continues."""
 
 
 class Interrupts:
@@ -42,7 +42,7 @@ class Interrupts:
     again: `timeout` and a closing terminal send the same signal twice for one request. An error that a library raises
     in its place while it handles it, as py4j does, is one too.
 
-    While a run whose input is open streams, the first Ctrl-C raises nothing: the input is to be closed.
+    While a run whose input is open streams, the first Ctrl-C raises nothing: it closes the input.
 
     Attributes:
         closes: whether that has been asked for.

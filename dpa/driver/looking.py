@@ -100,7 +100,7 @@ class Looking:
 
     @cached_property
     def _end(self) -> str:
-        """The name of a step that takes the rows, so that they are a result whatever the step is."""
+        """The name of a step that takes the rows, so that any step has a result."""
         name = "shown"
         while name in self.stages:
             name += "_"

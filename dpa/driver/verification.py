@@ -1,9 +1,9 @@
-"""Whether what some epochs of a stream have published is what Spark computes of the rows behind it: while the stream
+"""Whether the results of some epochs of a stream equal what Spark computes from their input rows: while the stream
 runs, or afterwards, by its log of epochs (`dpa.sinks.epoch_log`).
 
-Of a result in windows these epochs are answerable for the windows that they have closed. Nothing is earlier than the
-windows that were closed before, but for late records, so the rows of those begin where the greatest event time was that
-of windows that are closed. Any other result is of all rows read so far: it is verified from the first epoch on.
+With windows, epochs are checked for the windows that they have closed. Apart from late records, no row is earlier than
+the windows closed before, so the input begins where the greatest event time was that of a closed window. Any other
+result is of all rows read so far: it is verified from the first epoch on.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _copies(executor: object, objects: Sequence[Any], data: bytes | None, what: 
         return lambda: list(pickle.loads(data))
     try:
         kept = deepcopy(objects)  # such as objects of classes that the driver has defined
-    except Exception as error:  # whatever objects of the user's raise
+    except Exception as error:  # objects of the user's may raise anything
         needs = f"{what} must be such as `pickle` or `copy.deepcopy` can copy, for `on_error`"
         raise ExecutorError(f"{name_of(executor)}: {needs}: {type(error).__name__}: {error}") from None
     return lambda: list(deepcopy(kept))

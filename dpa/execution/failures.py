@@ -156,7 +156,7 @@ def pickled(value: Any) -> bytes | None:
     """None if it cannot be pickled."""
     try:
         return pickle.dumps(value, protocol=5)
-    except Exception:  # whatever objects of the user's raise
+    except Exception:  # objects of the user's may raise anything
         return None
 
 

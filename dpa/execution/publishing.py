@@ -1,4 +1,4 @@
-"""What a task publishes of its share at the end of an epoch, while its stage goes on."""
+"""What a task publishes of its share at the end of an epoch, while its stage continues."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -1,5 +1,5 @@
 """Stateless operators on rows, fused into the task before them: a run of record functions turns each row into a dict
-once, whatever their number. A batch function sees each batch as it comes."""
+once, however many they are. A batch function sees each batch as it comes."""
 
 from __future__ import annotations
 

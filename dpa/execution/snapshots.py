@@ -27,8 +27,8 @@ class TaskSnapshot:
         part: its states; of an increment those that have changed. None if there are none.
         rows: of its share: those that it has emitted.
         arrived: the schemas of what has come to it.
-        spilled: those of its states that are on disk, before `part` where they are to be merged; read as they are asked
-            for, once, and before the task goes on.
+        spilled: its states on disk, which come before `part` where both are merged; read once, when they are asked for,
+            before the task continues.
         spilled_keys: about how many keys these have.
         gone: of an increment, what it has no more of the snapshot before; None: this is all that it has.
     """

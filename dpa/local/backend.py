@@ -74,7 +74,7 @@ class LocalBackend:
     """Runs plans in this process, without actors, threads or a network, for tests of jobs, and to see what their user
     code costs. Windows are closed, results published, checkpoints made and epochs logged as on Ray.
 
-    Where a stage's grouping is the ring, keys are redistributed again and again, whatever the plan's strategy. If
+    Where a stage's grouping is the ring, keys are redistributed again and again, with any strategy. If
     states can be merged, one of the keys is split over all tasks. If they migrate, they move with the keys.
     A source has one task, and no task is slow on purpose. An open input ends where nothing more has come. The same rows
     give the same epochs each time, as time is virtual: a source takes `row_seconds` for a row, all else next to none.
@@ -123,7 +123,7 @@ def _local(stage: Stage, plan: RunPlan, *, redistributes: bool) -> Stage:
     can_move = stage.migrates or (stage.can_merge and work.receiver.keeps_states)
     moves = redistributes and can_move and stage.tasks > 1 and stage.grouping.is_ring
     balance = MovingOptions(**ring) if moves else NoBalancingOptions(**ring)
-    # Senders need not wait: what is queued is processed next, whatever a record costs.
+    # Senders need not wait: what is queued is processed next.
     return replace(stage, balance=balance, flow=replace(stage.flow, queue_seconds=None), expected_seconds=None)
 
 
@@ -149,7 +149,7 @@ class MovingOptions(NoBalancingOptions):
 
 
 class _Moving(BalancePolicy):
-    """Takes all tokens but one from the task that is to be relieved, and splits a key over all tasks."""
+    """Takes all tokens but one from the task to relieve, and splits a key over all tasks."""
 
     def __init__(self, ring: TokenRing, tokens: int, hashes: Sequence[int]) -> None:
         """`tokens`: how many all others have then."""

@@ -35,7 +35,7 @@ _STEP_SECONDS = 0.25
 
 
 class Columns:
-    """The columns of the rows of each step, as far as they are known."""
+    """The columns of the rows of each step, where they are known."""
 
     def __init__(self, steps: Sequence[Step], of_inputs: Mapping[str, pa.Schema | None]) -> None:
         """Of steps, each after all whose rows it takes. `of_inputs`: the columns of each source's input, None where
@@ -57,8 +57,8 @@ class Columns:
         return found.schema if found.extent is Extent.ALL else None
 
     def hiding(self, step: str) -> Iterator[Step]:
-        """The steps because of which the columns of a step's rows are not known, or not their types: they read an
-        input that does not show them, or make rows by user code that does not declare them."""
+        """The steps that hide the columns of a step's rows, or their types: they read an input that does not show
+        them, or make rows by user code that does not declare them."""
         hidden = [feed.step for feed in self._by_name[step].feeds if self.of(feed.step) is None]
         if self._by_name[step].receiver.is_opaque or not hidden:
             yield self._by_name[step]
@@ -197,7 +197,7 @@ class Columns:
             yield from chain.from_iterable(map(self._hiding, hidden))
 
     def _check_operators(self, step: Step) -> None:
-        """What works on columns of which it names some, or on their types."""
+        """Check what names columns, or depends on their types."""
         operators = [each for each in step.receiver.operators if each.kind is RowKind.WINDOW or each.query]
         for feed in step.feeds if operators else ():
             known = self._taken(step, feed) if self._are_known([feed]) else None

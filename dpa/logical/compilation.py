@@ -122,8 +122,8 @@ class Compilation:
         )
 
     def _deaths(self, step: Step, of_code: Iterable[Tolerance]) -> Tolerance | None:
-        """How tasks tolerate records that end their process: nobody knows in which step that was, so as the first of
-        their user code tolerates errors."""
+        """How tasks tolerate records that end their process. The step is unknown, so the first step with user code
+        decides."""
         found = next(iter(of_code), None)
         return None if found is None else replace(found, step=step.name)
 
@@ -164,7 +164,7 @@ class Compilation:
 def _from(tree: Emission, inputs: tuple[Input, ...]) -> Emission:
     """The tree, its edges noting these inputs too, down to where a function makes other rows."""
     if any(operator.kind is not RowKind.FILTER for operator in tree.operators):
-        return tree  # a function makes rows of its own columns, whatever the inputs had
+        return tree  # a function makes rows with columns of its own
     outputs = (
         replace(output, inputs=(*output.inputs, *inputs)) if isinstance(output, MapTask) else _from(output, inputs)
         for output in tree.outputs

@@ -1,4 +1,4 @@
-"""The steps of a job, as plain data: what each does to the rows of which others.
+"""The steps of a job, as plain data: what each does, and to the rows of which other steps.
 
 A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it.
 """

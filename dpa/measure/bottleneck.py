@@ -2,7 +2,7 @@
 
 A task is blocked while it has work but may not emit, because records that it has emitted wait downstream. So the
 blocked stages point to the bottleneck: it is fed by one and is not blocked itself. A queue says less, as a long one is
-harmless where the tasks behind it are waiting for something else.
+harmless where the tasks after it wait for something else.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ class MemberChange:
 
     def after(self, table: RoutingTable) -> tuple[int, ...]:
         """The members by the next table. Raises ProtocolError if a reducer that leaves is no member, or leaves twice, a
-        new one has not the next number, or nobody would stay."""
+        new one has not the next number, or none would stay."""
         numbers = tuple(range(table.reducers, table.reducers + len(self.coming)))
         olds = [*self.leaves, *(old for old, _ in self.replaces)]
         if len(set(olds)) < len(olds) or not self.going <= set(table.members) or self.coming != numbers:

@@ -221,8 +221,8 @@ class Iceberg(TableSink):
         return self._is_over(table) or (not is_last and newest >= epoch)
 
     def _own(self, table: Table) -> Iterator[Mapping[str, str]]:
-        """The properties of the table, and of its commits that are not taken back, the newest first, as far as they are
-        of this life of the job."""
+        """The properties of the table, and of its commits that stand, the newest first, if this life of the job made
+        them."""
         for known in (table.properties, *(about for _, about, _ in _commits(table))):
             if known.get(_COMMITTED, "").rpartition("/")[0] in (self._life, self.job):
                 yield known

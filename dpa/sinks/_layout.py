@@ -1,5 +1,5 @@
-"""How the rows of a result lie in files: in which format, in which directories, in how many. The names of the files,
-and which rows in them are of which epoch."""
+"""How the rows of a result lie in files: their format, directories and number. The names of the files, and the epochs
+of the rows in them."""
 
 import base64
 import json
@@ -156,7 +156,7 @@ def columns_in(staged: Iterable[str | Parts], before: str | None = None) -> str 
 
 
 def rows_in(files: Files, names: Iterable[str], columns: str | None) -> pa.Table:
-    """The rows of some files, each of which must be there, with the columns that `columns_in` gave."""
+    """The rows of some files, which must exist, with the columns that `columns_in` gave."""
     known = None if columns is None else _unpacked(columns)
     return together(table_in(files, name, known) for name in names)
 

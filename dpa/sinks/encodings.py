@@ -14,7 +14,7 @@ from pyarrow import types
 from dpa.errors import TableError
 
 COMPRESSED = {"gzip": ".gz", "zstd": ".zst"}
-"""Endings that files of text get behind their own, by how they are compressed."""
+"""Endings added to files of text, by how they are compressed."""
 
 _UNWRITABLE = (
     types.is_binary,

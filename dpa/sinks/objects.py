@@ -104,7 +104,7 @@ class ResultFiles(FileSink):
         if self._tried_put(claim, _NO_TAG) is not None:
             raise TableError(f"the storage of {self.place} ignores If-Match, so results in it are not safe")
         goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
-        # If it goes on, a checkpoint may name files that were staged and not committed yet.
+        # If it continues, a checkpoint may name files that were staged and not committed yet.
         if not goes_on:
             self._objects.delete(name for name in self._parts() if name not in _named(found))
 

@@ -41,7 +41,7 @@ class SinkContext:
         key: the column that identifies a row, or the names of several; none where several rows may have one key.
         publishes: what of a result is published by epoch; None: the whole, once, at the end.
         with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it. Then each epoch
-            is committed once, whatever process dies.
+            is committed once, even if processes die.
         line: who made the epochs up to the newest checkpoint. A place that keeps it can distinguish an epoch from
             another one with the same number.
     """
@@ -83,8 +83,8 @@ class Sink(ABC):
     What is committed together has one `epoch`, a growing number. The last one has all of a result, or what no epoch
     before has published of it. Rows may be staged for an epoch that is never committed, or by a process that has died
     since. An epoch may be committed again, by this object or, if a job continues `with_checkpoints`, by another one
-    with the same `job`. That must change nothing. Neither must a commit after the last one, whatever its number. If a
-    job starts again at the beginning of its input, so do its epochs.
+    with the same `job`. That must change nothing, and nor must any commit after the last one. If a job starts again at
+    the beginning of its input, its epochs start at 1 again.
 
     All methods, and `place`, may raise `TableError`, with what is wrong and what would be right. Any other exception is
     reported with its type.
@@ -162,7 +162,7 @@ class Sink(ABC):
 
         Args:
             epoch: the one to go back to.
-            is_trial: only check that it can be done, as far as that is known before.
+            is_trial: only check whether it can be done.
 
         Raises:
             TableError: it cannot be done.

@@ -19,16 +19,17 @@ _READ_AT = pa.timestamp("us", "UTC")
 @dataclass(frozen=True)
 class SourceTime:
     """The time of a source's rows. Processing time is when they are read, stamped at each step of reading. It is never
-    before the watermark of the cut that they follow, whatever clocks say, so such rows are never late.
+    before the watermark of the cut that they follow, even if clocks differ, so such rows are never late.
 
     Attributes:
         time: which column has it.
         is_added: whether it is processing time, whose column is added. The attributes below are for event time.
-        out_of_order: microseconds by which a row may be behind an earlier one of its channel. None: 0 while the input
-            is open; a closed input promises nothing, so nothing is final before its end.
+        out_of_order: microseconds by which a row may be older than one before it in its channel. None: 0 while the
+            input is open; a closed input promises nothing, so nothing is final before its end.
         max_ahead: microseconds by which a row's time may be ahead of the clock; later ones are taken for errors and do
             not advance the watermark.
-        idle: seconds without rows after which a channel, all of which is read, is not waited for; None: it is.
+        idle: seconds without rows after which a channel that is read to its end holds nothing back; None: it always
+            does.
         clock: seconds since 1970; None: any time will do.
     """
 

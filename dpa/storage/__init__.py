@@ -8,7 +8,7 @@ __all__ = ["DirectoryFiles", "Files", "Purpose", "S3Files", "files_at"]
 
 
 def files_at(uri: str, purpose: Purpose) -> Files:
-    """The files below `s3://bucket/prefix` or a directory, of which nothing is asked yet. Raises DpaError if the URI
+    """The files below `s3://bucket/prefix` or a directory, without looking at them yet. Raises DpaError if the URI
     names no bucket."""
     scheme, separator, rest = uri.partition("://")
     if separator and scheme.lower() == "s3":

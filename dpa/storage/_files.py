@@ -66,8 +66,8 @@ class Files(ABC):
 
     @abstractmethod
     def writing(self, path: str) -> AbstractContextManager[Any]:
-        """A stream into a file that nobody else writes. When the block has ended well the content is durable; the name
-        of the file is once another one was `put`."""
+        """A stream into a file that no other process writes. When the block has ended well the content is durable; the
+        name of the file is once another one was `put`."""
 
     @abstractmethod
     def reading(self, path: str) -> AbstractContextManager[Any]:

@@ -179,7 +179,7 @@ class Receiver(ABC):
 
         Raises:
             ExecutorError: a column has the name of a key column.
-            ConfigError: the columns are not those declared, as far as they are known.
+            ConfigError: the known columns are not those declared.
         """
 
     @property

@@ -123,7 +123,7 @@ class ShuffleOptions(GroupingOptions):
     is_compiled: ClassVar[bool] = False
 
     kind: Literal["shuffle"] = "shuffle"
-    """Round robin, whatever the key."""
+    """Round robin, without regard to keys."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
         return ShuffleGrouping(table.reducers, source)
@@ -147,7 +147,7 @@ class TwoRandomOptions(GroupingOptions):
     """`two_random`: power of two choices."""
 
     kind: Literal["two_random"] = "two_random"
-    """The less loaded of two reducers at random, whatever the key."""
+    """The less loaded of two random reducers, without regard to keys."""
 
     def _make(self, table: RoutingTable, source: int) -> Grouping:
         from dpa.routing.groupings.choices import TwoRandomGrouping

@@ -32,7 +32,7 @@ class KeyGrouping(Grouping):
 
 
 class ShuffleGrouping(Grouping):
-    """SG: each record to the next reducer, whatever its key; senders start at different ones."""
+    """SG: each record to the next reducer, without regard to keys; senders start at different ones."""
 
     def __init__(self, reducers: int, source: int = 0) -> None:
         super().__init__(reducers)

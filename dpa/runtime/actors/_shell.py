@@ -68,8 +68,8 @@ class Host(Protocol):
 
 
 class StateLog:
-    """Logs each change of a machine's states and routing tables, never a record or a block. Costs nothing while nobody
-    wants the log."""
+    """Logs each change of a machine's states and routing tables, never a record or a block. Costs nothing while the
+    log is off."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -134,8 +134,8 @@ def watch(
     stopped: set[Address],
     fail: Callable[[TaskDied], object],
 ) -> None:
-    """Wait on a thread for the first of these tasks that dies, and report it to `fail` if the generation goes on.
-    Tasks in `stopped` are to end; each is taken out once it has."""
+    """Wait on a thread for the first of these tasks that dies, and report it to `fail` if the generation continues.
+    Tasks in `stopped` are expected to end; each is taken out once it has."""
     joins = {handle.join.remote(generation): address for address, handle in tasks.items()}
 
     def wait() -> None:

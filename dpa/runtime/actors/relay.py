@@ -97,7 +97,7 @@ class RelayActor(TaskActor):
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Have the coordinator end the job with what is raised, as nobody waits for these calls."""
+        """Have the coordinator end the job with what is raised, as no caller waits for these calls."""
         generation, coordinator = self._generation, self._handles[COORDINATOR]
         try:
             yield
