@@ -159,7 +159,7 @@ def _chains(uri: str, job: str | None) -> list[Chain]:
         raise CheckpointError(f"no job has checkpoints at {store.place}")
     found = [name for name in jobs if name.startswith(job or "")]
     if job is not None and not found:
-        raise ConfigError(f"{store.place} has no checkpoints of {job}; jobs there: {', '.join(jobs) or 'none'}")
+        raise CheckpointError(f"{store.place} has no checkpoints of {job}; jobs there: {', '.join(jobs)}")
     return [store.chain(name) for name in found]
 
 

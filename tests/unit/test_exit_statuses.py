@@ -34,11 +34,17 @@ STATUSES = {
     ],
     1: [
         *("plan failing.yaml", "show failing.yaml", "init fine.yaml", "control stop none", "control cancel none"),
-        *("checkpoints empty list", "checkpoints saved show job 9", "dead-letters empty list", "verify empty"),
+        *(
+            "checkpoints empty list",
+            "checkpoints saved show job 9",
+            "checkpoints saved show none",
+            "dead-letters empty list",
+            "verify empty",
+        ),
     ],
     2: [
         *(f"{command} none.yaml" for command in ("run", "check", "plan", "show", "replay")),
-        *("show fine.yaml none", "show none.csv", "checkpoints saved show none", "verify empty --epochs x", "init ."),
+        *("show fine.yaml none", "show none.csv", "verify empty --epochs x", "init ."),
         *("check fine.yaml --set none=1", "control scale none reducer 0", "dead-letters empty replay", "none", ""),
         *(f"{command} --none" for command in COMMANDS),
     ],
