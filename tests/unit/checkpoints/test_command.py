@@ -86,8 +86,8 @@ def test_remove_leaves_nothing(tmp_path: Path, chain: Chain) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [
-        (["show", "x"], 2, "has no checkpoints of x; jobs there: word_count-"),
-        (["list", "x"], 2, "has no checkpoints of x; jobs there: word_count-"),
+        (["show", "x"], 1, "has no checkpoints of x; jobs there: word_count-"),
+        (["list", "x"], 1, "has no checkpoints of x; jobs there: word_count-"),
         (["show", "word", "9"], 1, "0000000009.json is missing"),
         (["show", "word", "0"], 1, "0000000000.json is no checkpoint, but the claim of a coordinator"),
         (["prune", "--keep", "0"], 2, "--keep"),
