@@ -77,7 +77,7 @@ def main(
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the tasks, redistributions and hot keys of every stage at the end.")
+        bool, typer.Option("--verbose", help="Show all stages, tasks, decisions and hot keys at the end.")
     ] = False,
     log: _Log = None,
     validate: Annotated[

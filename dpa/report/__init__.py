@@ -1,4 +1,4 @@
-"""What people see of a run: live progress, the final table, the pictures, and the files of the report.
+"""What people see of a run: live progress, the summary at the end, the pictures, and the files of the report.
 
 Everything here is drawn from `Snapshot` (`dpa.protocol.wire.metrics`) and `dpa.result.Report`; nothing here decides
 anything or computes a metric. `plots` holds the pictures, for papers and notebooks. matplotlib and rich are imported to

@@ -1,4 +1,4 @@
-"""What a command shows: the progress of a running job, fed with snapshots by the driver, then its table (`_terminal`).
+"""What a command shows: the progress of a running job, fed with snapshots by the driver, then a summary (`_terminal`).
 
 `make_progress` chooses the view: a live panel on a terminal (`_panel.py`), otherwise log lines (`_plain.py`). Views
 write to stderr and leave stdout to the result. No view polls the job, decides anything, or raises
@@ -62,10 +62,8 @@ def show(
     width: int | None = None,
     verbose: bool = False,
 ) -> None:
-    """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
-
-    A graph of several stages has one line for each; with `verbose` also the tasks, redistributions and facts of each,
-    and where the time of epochs went.
+    """Print the summary of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None); with
+    `verbose` below the details of all stages.
 
     `files` are the report's files, as `dpa.report.write` returned them. `result` is a table that is written nowhere,
     with the key of the job that would have it written; its first rows are shown. Characters that the stream's encoding

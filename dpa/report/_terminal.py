@@ -1,9 +1,9 @@
 """What the terminal shows of a plan, and at the end of a run, drawn with rich: facts and tables (`dpa.result.text`),
 and the stages of a plan as trees.
 
-The last line of a run is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that
-a script can read it; only the error of a failed job comes below it. Of the smallest graph the tasks, redistributions
-and hot keys of its only operator stage are there too, of any other those of each with `verbose`.
+The end of a run is a summary of few lines, below all details if these are wanted. One line is `reference: match`,
+`reference: MISMATCH` or `reference: not checked`, without colour, so that a script can read it. The error of a failed
+job comes last.
 
 A source is the root of each tree. A stage that several feed is drawn below the first of them and referred to below the
 others. Where a tree is too deep for the width, it ends with a reference to a tree of its own further down.
@@ -40,7 +40,11 @@ _NAME_COLUMNS = 24
 _INDENT = 4  # columns that rich indents each level by
 _MIN_WIDTH = 40
 """Columns that a stage needs at least."""
-_MAX_DIFFERENCES = 20
+_FIRST_DIFFERENCES, _MAX_DIFFERENCES = 5, 20
+_MAX_LINES = 12
+"""Lines of a summary, at 80 columns, unless paths are long; a small result that is written nowhere is shown whole."""
+_NAMES = 9
+"""Columns for the names of facts: `reference` is the longest of a summary."""
 _MAX_ROWS, _MAX_COLUMNS = 10, 8
 """Rows and columns of a result that are shown."""
 
@@ -48,50 +52,69 @@ _MAX_ROWS, _MAX_COLUMNS = 10, 8
 def run_parts(
     report: Report, files: Sequence[Path], result: tuple[str, pa.Table] | None, console: Console, *, verbose: bool
 ) -> Iterator[RenderableType]:
-    ascii_only = console.options.ascii_only
-    good = "bold green" if report.status == "ok" else BAD
-    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (one_line(report.status, 60), good))
-    yield Text()
-    if report.stages:
-        yield from table(run_content.stages(report), console)
-        yield Text(run_content.STAGES_NOTE, FAINT)
-        if report.is_graph and not verbose:
-            yield Text("tasks, redistributions and hot keys of each stage: --verbose, or the report", FAINT)
-    for stage in report.operators if verbose or not report.is_graph else ():
-        yield from _stage_parts(report, stage, console)
     if verbose:
-        found = run_content.epochs(report.epochs)
-        yield from table(found, console, f"\n{found.title}")
-    yield from table(run_content.joins(report.joins), console, "\njoins")
-    yield from table(run_content.recoveries(report), console, "\nthe job restarted after")
-    yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
-    yield Text()
-    yield facts(_run_facts(report, files, verbose=verbose), ascii_only)
-    if result is not None and result[1].num_rows:
-        key, rows = result
-        said = f"first {min(rows.num_rows, _MAX_ROWS)} of {plural(rows.num_rows, 'row')}"
-        first = first_rows(rows, said, rows=_MAX_ROWS, columns=_MAX_COLUMNS)
-        yield from table(first, console, f"\n{first.title}; set {key} to keep them")
-        yield Text()
-    if report.reference.differences:
-        yield Text("\nthe result differs from the reference:", BAD)
-        for difference in report.reference.differences[:_MAX_DIFFERENCES]:
-            yield Text(f"  {one_line(difference)}")
-    why_not = f": {one_line(report.reference.why_not)}" if report.reference.why_not else ""
-    yield Text(f"reference: {stage_content.compared(report.reference).value}{why_not}")
+        yield from _details(report, console)
+    yield from _summary(report, files, result, console, verbose=verbose)
     if report.error is not None:
         yield Text("\n" + "\n".join(lines(report.error)), BAD)
 
 
-def _run_facts(report: Report, files: Sequence[Path], *, verbose: bool) -> Iterator[Fact]:
-    yield from (fact for fact in run_content.facts(report) if fact.name != "reference")
-    if report.is_graph and not verbose:
-        yield from run_content.brief(report)
-    yield run_content.times(report)
-    if report.records.processed:
-        yield Fact("bottleneck", "", one_line(report.bottleneck.reason))
+def _details(report: Report, console: Console) -> Iterator[RenderableType]:
+    yield from table(run_content.stages(report), console)
+    if report.stages:
+        yield Text(run_content.STAGES_NOTE, FAINT)
+    for stage in report.operators:
+        yield from _stage_parts(report, stage, console)
+    found = run_content.epochs(report.epochs)
+    yield from table(found, console, f"\n{found.title}")
+    yield from table(run_content.joins(report.joins), console, "\njoins")
+    yield from table(run_content.recoveries(report), console, "\nthe job restarted after")
+    yield from table(run_content.errors(report), console, "\nrecords that were left out, by error")
+    yield Text()
+    found_of_run = (fact for fact in run_content.facts(report) if fact.name not in ("result", "reference"))
+    yield facts([*found_of_run, run_content.times(report)], console.options.ascii_only)
+    yield Text()
+
+
+def _summary(
+    report: Report, files: Sequence[Path], result: tuple[str, pa.Table] | None, console: Console, *, verbose: bool
+) -> Iterator[RenderableType]:
+    ascii_only, good = console.options.ascii_only, "bold green" if report.status == "ok" else BAD
+    said = list(run_content.summary(report))
+    place = [fact.name for fact in said].index("reference")
+    came, went = said[:place], said[place + 1 :]
     if files:
-        yield _report_files(files)
+        went.append(_report_files(files))
+    after = [*_verdict(report, verbose=verbose), facts(went, ascii_only)]
+    after += [Text(one_line(report.bottleneck.reason))] * bool(report.records.processed)
+    more = "" if verbose else f"  {unbroken('(details: --verbose)')}"
+    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), good), (more, FAINT))
+    rows: Iterable[RenderableType] = ()
+    if result is not None and result[1].num_rows:
+        key, found = result
+        shown = min(found.num_rows, _MAX_ROWS)
+        if found.num_rows > shown and not verbose:
+            used = sum(len(console.render_lines(part)) for part in (facts(came, ascii_only), *after))
+            shown = min(max(_MAX_LINES - 2 - used, 1), shown)
+        first = first_rows(found, f"first {shown} of {plural(found.num_rows, 'row')}", rows=shown, columns=_MAX_COLUMNS)
+        last = max(number for number, fact in enumerate(came) if fact.name == "result")
+        came[last] = Fact("result", f"{first.title}; set {key} to keep them")
+        rows = table(first, console)
+    yield facts(came, ascii_only)
+    yield from rows
+    yield from after
+
+
+def _verdict(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
+    """Whether the result is right, in a line without colour that a script can read, and what differs."""
+    found = report.reference
+    why_not = f": {one_line(found.why_not)}" if found.why_not else ""
+    yield Text(f"reference: {stage_content.compared(found).value}{why_not}")
+    most = _MAX_DIFFERENCES if verbose else _FIRST_DIFFERENCES
+    for difference in found.differences[:most]:
+        yield Text(f"  {one_line(difference)}", BAD)
+    if len(found.differences) > most:
+        yield Text(f"  and {len(found.differences) - most} more, with --verbose or in the report", FAINT)
 
 
 def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterator[RenderableType]:
@@ -152,7 +175,7 @@ def unbroken(text: str) -> str:
 
 def facts(found: Iterable[Fact], ascii_only: bool) -> Grid:
     grid = Grid.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style=FAINT, no_wrap=True)
+    grid.add_column(style=FAINT, no_wrap=True, min_width=_NAMES)
     grid.add_column()
     for fact in found:
         said = Text(tied(fact.value))

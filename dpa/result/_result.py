@@ -12,8 +12,8 @@ import pyarrow as pa
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
 from dpa.result._stage import OutputReport
-from dpa.result.run_content import brief, facts, place, stages
-from dpa.result.text import Fact, key_text, percent
+from dpa.result.run_content import ended, stages, summary
+from dpa.result.text import Fact
 from dpa.sinks.sink import Sink
 
 
@@ -106,19 +106,14 @@ class Result:
         return self
 
     def _facts(self) -> list[tuple[str, str]]:
-        report, table = self.report, stages(self.report)
-        known = [
-            Fact("status", report.status, place(report)),
-            *facts(report),
-            *(brief(report) if report.is_graph else ()),
-        ]
-        known.append(Fact("bottleneck", report.bottleneck.reason))
-        lines = [(fact.name, ", ".join(filter(None, (fact.value, fact.remark)))) for fact in known]
+        table = stages(self.report)
+        limit = Fact("bottleneck", self.report.bottleneck.reason)
+        known = [Fact("status", ended(self.report)), *summary(self.report), limit]
+        lines = [(fact.name, " ".join(filter(None, (fact.value, fact.remark)))) for fact in known]
         for row in table.rows:
             named = [f"{cell} {title.lstrip('#')}" for title, cell in zip(table.head, row, strict=True)][1:7]
             lines.append((str(row[0]), ", ".join(part for part in named if not part.startswith(" "))))
-        hot = [f"{key_text(key.key)} {percent(key.share)}" for key in report.main.hot[:3]]
-        return [*lines, ("hot keys", ", ".join(hot) or "none")]
+        return lines
 
     def __repr__(self) -> str:
         known = self._facts()

@@ -13,10 +13,12 @@ from dpa.result.text import (
     Fact,
     Table,
     count,
+    key_text,
     latency,
     mebibytes,
     megabytes,
     one_line,
+    outcomes,
     percent,
     plural,
     seconds,
@@ -25,8 +27,8 @@ from dpa.result.text import (
 )
 
 STAGES_NOTE = "S: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most; bar: when it processed"
-_BRIEF = ("redistributions", "latency p99", "result")
-"""Facts of a stage that are shown with those of the run where there are many stages."""
+_MAX_RESULTS, _MAX_HOT = 2, 3
+"""Results and hot keys that the summary names."""
 _PHASES = {
     "startup": "waiting for Ray and actors",
     "load": "Spark and splits",
@@ -97,13 +99,61 @@ def _epochs(ended: EpochStats) -> Iterator[Fact]:
         yield Fact("visible", f"{latency(after)} after a row was read", ", ".join(parts))
 
 
-def brief(report: Report) -> Iterator[Fact]:
-    """The facts of stages that the run of a graph is judged by; the latency is the last stage's."""
-    for stage in report.operators:
-        for fact in stage_content.facts(stage, report.status):
-            wanted = fact.value != "0" and (fact.name != "latency p99" or stage is report.main)
-            if fact.name in _BRIEF and wanted:
-                yield fact._replace(value=f"{one_line(stage.name, 40)}: {fact.value}")
+def ended(report: Report) -> str:
+    """How the run ended, after how long, and what it survived."""
+    parts = [f"{one_line(report.status, 60)} in {seconds(report.seconds.total)}"]
+    parts += [place(report)] if report.backend == "local" else []
+    if report.recoveries:
+        parts.append(f"after {plural(len(report.recoveries), 'restart')}")
+    if report.checkpoints is not None and report.checkpoints.failed:
+        parts.append(f"{plural(report.checkpoints.failed, 'checkpoint')} not written")
+    return ", ".join(parts)
+
+
+def summary(report: Report) -> Iterator[Fact]:
+    """What a run is judged by: what came out and where, whether it is right, and how it went."""
+    results = [fact for stage in report.operators for fact in _results(report, stage)]
+    if len(results) > _MAX_RESULTS:
+        more = len(results) - _MAX_RESULTS + 1
+        results[_MAX_RESULTS - 1 :] = [Fact("", f"and {more} more results")]
+    yield from results
+    if report.errors:
+        yield _left_out(report)
+    yield stage_content.compared(report.reference)
+    if report.records.read or report.status != "failed":
+        read = "as last reported: " * report.is_stale + f"{plural(report.records.read, 'row')} read"
+        yield Fact(
+            "rate", f"{count(report.records_per_second)} records/s", f"{read} in {seconds(report.seconds.stream)}"
+        )
+    yield from _balance(report)
+    if report.main.latency is not None:
+        found, after = report.main.latency, report.epochs.visible_after
+        seen = "" if after is None else f"; readers see a row {latency(after)} after it is read"
+        yield Fact("latency", f"p99 {latency(found.p99)}", f"median {latency(found.p50)}{seen}")
+
+
+def _results(report: Report, stage: StageReport) -> Iterator[Fact]:
+    name = f"{one_line(stage.name, 40)}: " if report.is_graph else ""
+    for output in filter(None, (stage.output, *stage.more_outputs)):
+        for fact in stage_content.result(output, report.status):
+            yield fact._replace(value=f"{name}{fact.value}")
+
+
+def _balance(report: Report) -> Iterator[Fact]:
+    """Of the stage that would be the most uneven without balancing."""
+    stages = [(stage.skew, stage) for stage in report.operators if stage.skew is not None]
+    if not report.records.processed or not stages:
+        return
+    found, stage = max(stages, key=lambda each: each[1].static_skew or each[0].dpa)
+    name = f"{one_line(stage.name, 40)}: " if report.is_graph else ""
+    others = [(stage.static_skew, "without balancing"), (found.spark, "with Spark's hash")]
+    words = ", ".join(f"{skew(value)} {how}" for value, how in others if value is not None)
+    yield Fact("skew", f"{name}{skew(found.dpa)}", f"(0 is even){'; ' * bool(words)}{words}")
+    changes = sum(len(each.redistributions) for each in report.operators)
+    decided = f"no redistribution: {outcomes(stage.decision_counts)}"
+    words = decided if not changes and stage.decision_counts else plural(changes, "redistribution")
+    hot = ", ".join(f"{key_text(hot.key)} ({percent(hot.share)})" for hot in stage.hot[:_MAX_HOT])
+    yield Fact("balancing", words, f"hot keys: {hot}" if hot else "")
 
 
 def place(report: Report) -> str:

@@ -117,7 +117,7 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
         reached = "" if stage.event_time.watermark is None else f"event time {instant(stage.event_time.watermark)}"
         yield Fact("windows", f"closed up to {instant(stage.event_time.closed)}", reached)
     for output in filter(None, (stage.output, *stage.more_outputs)):
-        yield from _result(output, status)
+        yield from result(output, status)
     if stage.reference.checked:
         yield compared(stage.reference)
 
@@ -146,7 +146,7 @@ def _latency(name: str, found: LatencyReport | None, what: str) -> Iterator[Fact
         yield Fact(name, latency(found.p99), f"{', '.join(parts)}; {what}")
 
 
-def _result(output: OutputReport, status: str) -> Iterator[Fact]:
+def result(output: OutputReport, status: str) -> Iterator[Fact]:
     if status != "failed":
         where = "in memory" if output.path is None else one_line(output.path)
         where += f", {plural(len(output.files), 'file')}" if output.files else ""

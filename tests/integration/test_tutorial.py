@@ -84,11 +84,11 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         assert opened.stream is not None
         said, _ = opened.stream.communicate(timeout=PATIENCE_SECONDS)
         assert opened.stream.returncode == 0, said
-    assert said.rstrip().endswith("reference: match")
+    assert "reference: match" in said.splitlines()
     [ran] = [said for command, said in printed.items() if command.startswith("dpa run job.yaml")]
-    assert ran.rstrip().endswith("reference: match")
-    assert {"skew S ", "S, static ", "S, Spark "} <= set(
-        re.findall(r"^(?:skew S|S, static|S, Spark) ", ran, re.MULTILINE)
+    assert "reference: match" in ran.splitlines()
+    assert re.search(
+        r"^skew +[0-9.]+  \(0 is even\); [0-9.]+ without balancing, [0-9.]+ with Spark's hash$", ran, re.MULTILINE
     )
     assert "hot key busy" in printed["dpa plan job.yaml"]
     assert (opened.directory / "report" / "report.html").exists()

@@ -45,11 +45,13 @@ def table(text: str) -> list[str]:
 
 
 def test_one_line_says_when_a_row_is_visible_and_what_it_waited_for() -> None:
-    text = " ".join(shown(samples.report(epochs=EPOCHS), 200, verbose=False).split())
+    text = " ".join(shown(samples.report(epochs=EPOCHS), 200).split())
     assert "epochs 10 ended sources waited 0.25 s each, 0.90 s at most" in text
     waited = "0.10 s waiting, 20 ms sources, 80 ms queues, 50 ms results, 60 ms commit"
     assert f"visible 0.31 s after a row was read {waited} time" in text
     assert "visible" not in shown(samples.report(epochs=EpochStats(3, 0.1, 0.1)))
+    brief = shown(samples.report(epochs=EPOCHS), verbose=False)
+    assert "\nlatency    p99 1.12 s  median 31.2 ms; readers see a row 0.31 s after it is read\n" in brief
 
 
 def test_a_table_has_each_phase_of_a_row_and_of_an_epoch() -> None:

@@ -1,4 +1,4 @@
-"""The final table: what it says, that it fits, and that no key or error disturbs the terminal."""
+"""The end of a run: a summary of few lines, all details with `verbose`, and no key or error disturbs the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import report_samples as samples
 from rich.cells import cell_len
 
-from dpa.protocol.wire.metrics import AggregationStats
+from dpa.protocol.wire.metrics import AggregationStats, CheckpointStats
 from dpa.report import show
 from dpa.result import (
     GroupingReport,
@@ -27,11 +27,12 @@ from dpa.result import (
     SkewReport,
 )
 from dpa.result.text import span
+from dpa.tolerance import ErrorCount
 
 FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
 
 
-def shown(report: Report, width: int = 80, verbose: bool = False) -> str:
+def shown(report: Report, width: int = 80, verbose: bool = True) -> str:
     stream = io.StringIO()
     show(report, stream, files=FILES, width=width, verbose=verbose)
     return stream.getvalue()
@@ -49,18 +50,19 @@ def words(text: str) -> str:
         (ReferenceReport(), "reference: not checked"),
     ],
 )
-def test_the_last_line_is_exactly_the_verdict(reference: ReferenceReport, expected: str) -> None:
-    assert shown(samples.report(reference=reference)).endswith(f"\n{expected}\n")
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_line_is_exactly_the_verdict(reference: ReferenceReport, expected: str, verbose: bool) -> None:
+    assert shown(samples.report(reference=reference), verbose=verbose).splitlines().count(expected) == 1
 
 
-def test_the_last_line_has_no_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verdict_has_no_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = io.StringIO()
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     show(samples.report(), terminal)
     assert "\x1b[" in terminal.getvalue()
-    assert terminal.getvalue().splitlines()[-1] == "reference: match"
+    assert "reference: match" in terminal.getvalue().splitlines()
 
 
 def test_a_pipe_gets_no_control_characters() -> None:
@@ -196,7 +198,7 @@ def test_a_hot_key_that_was_counted_has_no_bounds() -> None:
 
 
 def test_a_result_in_memory_is_said_to_be_there() -> None:
-    assert "result           1 row  in memory" in shown(samples.report(output=OutputReport(None, 1)))
+    assert "\nresult     1 row  in memory\n" in shown(samples.report(output=OutputReport(None, 1)))
 
 
 @pytest.mark.parametrize("key", samples.NASTY_KEYS, ids=range(len(samples.NASTY_KEYS)))
@@ -216,24 +218,25 @@ def test_a_nasty_key_neither_breaks_lines_nor_acts_on_the_terminal(key: object, 
     assert cell_len(row) <= width
 
 
-def test_the_differing_keys_come_before_the_verdict() -> None:
-    reference = ReferenceReport(True, False, 10, ("key a: 5, reference 6", "key b: missing"))
-    text = shown(samples.report(status="mismatch", reference=reference))
-    assert text.startswith("wordcount: mismatch\n")
-    assert text.endswith(
-        "\n\nthe result differs from the reference:\n"
-        "  key a: 5, reference 6\n  key b: missing\nreference: MISMATCH\n"
-    )  # fmt: skip
+def test_the_first_differing_keys_follow_the_verdict() -> None:
+    reference = ReferenceReport(True, False, 10, ("key a: 5, reference 6", *(f"key {n}: missing" for n in range(6))))
+    made = samples.report(status="mismatch", reference=reference)
+    text = shown(made, verbose=False)
+    assert text.startswith("wordcount: mismatch in 15.3 s")
+    assert "\nreference: MISMATCH\n  key a: 5, reference 6\n  key 0: missing\n" in text
+    assert "\n  key 3: missing\n  and 2 more, with --verbose or in the report\nrate  " in text
+    assert "\n  key 5: missing\nrate  " in shown(made)
 
 
 def test_a_failed_job_shows_its_error_and_no_result() -> None:
     error = 'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \x1b[31moops'
-    text = shown(samples.empty_report(status="failed", error=error))
-    assert text.startswith("empty: failed\n\n")
+    text = shown(samples.empty_report(status="failed", error=error), verbose=False)
+    assert text.startswith("empty: failed in 0.00 s")
     assert "result" not in text
-    assert "throughput" not in text
+    assert "rate" not in text
     assert text.endswith(
-        "\nreference: not checked\n\n"
+        "\nreference: not checked\n"
+        "report     out/report/report.html  and report.json, resolved.yaml\n\n"
         'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \\x1b[31moops\n'
     )
 
@@ -278,16 +281,16 @@ def test_an_empty_job_has_a_table_too() -> None:
 def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    show(samples.report(hot_keys=samples.hot_keys(("東京",))), stream, width=80)
+    show(samples.report(hot_keys=samples.hot_keys(("東京",))), stream, width=80, verbose=True)
     text = raw.getvalue().decode("ascii")
     assert "########" in text
     assert "\\u6771\\u4eac" in text
-    assert text.endswith("reference: match\n")
+    assert "reference: match\n" in text
 
 
-def test_the_table_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     show(samples.report())
-    assert capsys.readouterr().out.endswith("reference: match\n")
+    assert "reference: match\n" in capsys.readouterr().out
 
 
 def test_a_grouping_other_than_the_ring_is_shown() -> None:
@@ -299,44 +302,91 @@ def test_a_grouping_other_than_the_ring_is_shown() -> None:
     assert "moved" not in still
 
 
-def first_rows(result: pa.Table, width: int = 80, key: str = "output.path") -> list[str]:
-    """The lines of the table that show the result."""
+def first_rows(result: pa.Table, width: int = 80, key: str = "output.path", verbose: bool = False) -> list[str]:
+    """The lines of the summary that show the result."""
     stream, report = io.StringIO(), samples.report(output=OutputReport(None, result.num_rows))
-    show(report, stream, result=(key, result), width=width)
-    text = stream.getvalue()
-    assert text.endswith("\n\nreference: match\n")
-    return text.partition("\nfirst ")[2].removesuffix("\n\nreference: match\n").splitlines()
+    show(report, stream, result=(key, result), width=width, verbose=verbose)
+    return stream.getvalue().partition("\nresult     ")[2].partition("\nreference: match\n")[0].splitlines()
 
 
 def test_the_first_rows_of_a_result_that_is_kept_nowhere_are_shown() -> None:
-    found = first_rows(pa.table({"word": [f"w{row}" for row in range(200)], "count": range(200)}))
-    assert found[0] == "10 of 200 rows; set output.path to keep them"
-    assert [line.split() for line in found[1:3]] == [["word", "count"], ["w0", "0"]]
-    assert len(found) == 12
+    rows = pa.table({"word": [f"w{row}" for row in range(200)], "count": range(200)})
+    found = first_rows(rows)
+    assert found[0] == "first 2 of 200 rows; set output.path to keep them"
+    assert [line.split() for line in found[1:]] == [["word", "count"], ["w0", "0"], ["w1", "1"]]
+    assert first_rows(rows, verbose=True)[0].startswith("first 10 of 200 rows")
 
 
-def test_a_small_result_is_shown_whole() -> None:
-    assert first_rows(pa.table({"word": ["a"], "value": [None]}), key="stages.top.write.path") == [
-        "1 of 1 row; set stages.top.write.path to keep them",
-        "word  value",
-        "a     null",
-    ]
+@pytest.mark.parametrize("rows", [1, 10])
+def test_a_small_result_is_shown_whole(rows: int) -> None:
+    found = first_rows(pa.table({"word": ["a"] * rows, "value": [None] * rows}), key="stages.top.write.path")
+    assert found[1:] == ["word  value", *["a     null"] * rows]
+    assert found[0].startswith(f"first {rows} of {rows} row") and found[0].endswith(
+        "set stages.top.write.path to keep them"
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_wide_results_and_nasty_values_are_cut(width: int) -> None:
     nasty = {"key": [str(key) for key in samples.NASTY_KEYS if key != "\ud800 alone"]}
     wide = {f"a long name of column {number}": [[number] * 1_000] * len(nasty["key"]) for number in range(20)}
-    found = first_rows(pa.table({**nasty, **wide}), width)
-    assert found[0] == f"10 of {len(nasty['key'])} rows, without 13 more columns; set output.path to keep them"
+    found = first_rows(pa.table({**nasty, **wide}), width, verbose=True)
+    title = f"first 10 of {len(nasty['key'])} rows, without 13 more columns; set output.path to keep them"
+    assert " ".join(found).startswith(title) or words(" ".join(found)).startswith(title)
     assert all(cell_len(line) <= width and line.isprintable() for line in found)
-    assert len(found) == 12
+    assert len(found) <= 13
 
 
 def test_an_empty_result_has_no_rows_to_show() -> None:
     stream = io.StringIO()
     show(samples.report(), stream, result=("output.path", pa.table({"key": pa.nulls(0)})), width=80)
-    assert "first" not in stream.getvalue().partition("first record")[2]
+    assert "first" not in stream.getvalue()
+
+
+# --- the summary
+
+
+FULL = {
+    "errors": (ErrorCount("clicks", "ValueError", True, 3, "clicks.map failed on record 7"),),
+    "recoveries": (RecoveryReport(0, 12.5, "reducer 1", "two", "it was killed", 1_234, 2.5),) * 2,
+    "checkpoints": CheckpointStats(written=7, failed=2),
+    "dead_letters": "out/letters",
+}
+
+
+@pytest.mark.parametrize("made", [samples.report(**FULL), samples.graph_report()], ids=["two stages", "graph"])
+def test_a_summary_says_what_came_out_whether_it_is_right_and_how_it_went_in_12_lines(made: Report) -> None:
+    made = replace(made, epochs=replace(made.epochs, number=9, rows=100))
+    lines = shown(made, verbose=False).splitlines()
+    assert len(lines) <= 12
+    assert max(map(cell_len, lines)) <= 80 and not any("…" in line for line in lines)
+    said = [line.split(" ")[0] for line in lines if line[0] not in " ("]
+    assert [word for word in said if word != "left"][1:8] == [
+        *("result", "reference:", "rate", "skew", "balancing", "latency", "report")
+    ]
+
+
+def test_a_summary_says_what_a_run_survived_and_left_out() -> None:
+    text = words(shown(samples.report(**FULL), verbose=False))
+    assert text.startswith("wordcount: ok in 15.3 s, after 2 restarts, 2 checkpoints not written (details: --verbose)")
+    assert "4 files left out 3 3 dead letters in out/letters reference: match" in text
+    assert "skew 0.034 (0 is even); 0.412 without balancing, 0.398 with Spark's hash" in text
+    assert (
+        "balancing 4 redistributions hot keys: the (7.8%), of (3.9%), and (2.6%) latency p99 1.12 s median 31.2 ms"
+        in text
+    )
+    assert text.endswith("while mapper, which feeds it, is blocked 31% of the time")
+
+
+def test_where_nothing_was_balanced_the_summary_says_why() -> None:
+    still = samples.report(rounds=0)
+    assert "balancing no redistribution: 150 below threshold, 5 rounds used up" in words(shown(still, verbose=False))
+
+
+def test_of_many_results_a_summary_names_one() -> None:
+    outputs = tuple(OutputReport(f"out/{number}", number, ()) for number in range(4))
+    lines = shown(samples.report(output=outputs[0], more_outputs=outputs[1:]), verbose=False).splitlines()
+    assert lines[1:3] == ["result     0 rows  out/0", "           and 3 more results"]
 
 
 # --- graphs
@@ -344,7 +394,7 @@ def test_an_empty_result_has_no_rows_to_show() -> None:
 
 def test_of_a_graph_each_stage_has_a_line() -> None:
     text = shown(samples.graph_report())
-    assert re.search(r"\nstage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s\n", text)
+    assert re.search(r"^stage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s\n", text)
     assert re.search(r"\ntrades +3 +5.00M +15.0M +20% +62% +182  █{9}···\n", text)
     assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +0.000 +342  ··█{9}·\n", text)
     assert "\naudited trades of… " in text
@@ -352,7 +402,7 @@ def test_of_a_graph_each_stage_has_a_line() -> None:
 
 def test_a_wide_terminal_has_the_longest_queue_and_the_latency_of_each_stage_too() -> None:
     text = shown(samples.graph_report(), 120)
-    assert re.search(r"\nstage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s +waiting +queue +p99\n", text)
+    assert re.search(r"^stage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s +waiting +queue +p99\n", text)
     assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +0.000 +342  ··█{9}· +131k +1.12 s\n", text)
 
 
@@ -369,7 +419,6 @@ def test_what_the_columns_mean_is_said_below_them() -> None:
         "\nS: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most;\nbar: when it processed\n"
         in text
     )
-    assert "\ntasks, redistributions and hot keys of each stage: --verbose, or the report\n" in text
 
 
 @pytest.mark.parametrize(
@@ -387,26 +436,13 @@ def test_the_span_of_a_stage_is_drawn_where_it_was(began: float, ended: float, e
     assert span(began / 5, ended / 5, 10, ascii_only=True) == expected.replace("█", "#").replace("·", ".")
 
 
-def test_a_graph_is_shown_in_one_line_a_stage_and_the_facts_of_the_job() -> None:
-    text = shown(samples.graph_report())
-    assert len(text.splitlines()) <= 30
-    assert "records  share" not in text
-    assert "hot keys\n" not in text
-    assert "\nredistributions  priced: 2  decisions: 7 below threshold, 2 applied\n" in text
-    assert "\nresult           bargains: 20 rows  out/last\n" in text
-    assert "latency p99 bargains: 1.12 s p95 0.41 s, p50 30 ms, max 2.50 s, mean 0.10 s" in words(text)
-    assert "bottleneck priced limits the run: its busiest task, 0, is busy 97% of the time" in words(text)
-    assert text.endswith("\nreference: match\n")
-
-
-def test_of_a_verbose_graph_each_operator_stage_follows_and_the_facts_of_the_job_come_last() -> None:
-    text = words(shown(samples.graph_report(), verbose=True))
+def test_the_details_of_a_graph_are_those_of_each_operator_stage() -> None:
+    text = words(shown(samples.graph_report()))
     assert re.search(
         r"priced: 3 tasks .* priced: 2 redistributions .* priced: hot keys .* the 7.8% .* latency p99", text
     )
     assert re.search(r"result 20 rows out/last reference match .* records 18,159,894 processed; 6,249,996 rows", text)
-    assert "--verbose" not in text
-    assert shown(samples.graph_report(), verbose=True).endswith("\nreference: match\n")
+    assert "details: --verbose" not in text
 
 
 @pytest.mark.parametrize("verbose", [False, True])
@@ -415,19 +451,19 @@ def test_of_a_verbose_graph_each_operator_stage_follows_and_the_facts_of_the_job
 def test_the_table_of_a_graph_fits_its_width(edges: tuple[tuple[str, str], ...], width: int, verbose: bool) -> None:
     lines = shown(samples.graph_report(edges, edges[-1][1]), width, verbose).splitlines()
     assert max(cell_len(line) for line in lines) <= width
-    assert len(lines) < 25 * len(samples.stages_of(edges))
+    assert len(lines) < 30 * len(samples.stages_of(edges))
 
 
 def test_the_text_of_a_result_is_the_short_one() -> None:
     text = repr(Result(samples.graph_report()))
     assert re.search(r"\n  priced +3 tasks, 1.96M in, 385k out, 67% busy, 1% blocked, 0.000 S\n", text)
-    assert re.search(r"\n  redistributions +priced: 2, decisions: 7 below threshold, 2 applied\n", text)
+    assert re.search(r"\n  balancing +2 redistributions hot keys: the \(7.8%\), of \(3.9%\)\n", text)
     assert len(text.splitlines()) <= 1 + 10 + 7
 
 
 def test_a_job_with_one_source_and_one_reducer_says_what_limits_it() -> None:
     text = words(shown(samples.report()))
-    assert "bottleneck reducer limits the run: its busiest task, 3, is busy 68% of the time, the average 65%" in text
+    assert "reducer limits the run: its busiest task, 3, is busy 68% of the time, the average 65%" in text
 
 
 def test_a_job_with_one_source_and_one_reducer_says_when_each_processed_and_its_memory() -> None:
