@@ -29,6 +29,7 @@ from dpa.spark import as_table
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from dpa._util.arguments import ProgressMode
     from dpa.config import keywords as kw
     from dpa.driver.backend import Backend
     from dpa.driver.forecast import Forecast
@@ -116,13 +117,15 @@ class Flow(WrittenFlow):
         check: bool = True,
         resume: str | None = None,
         closes: Callable[[], bool] = never,
+        progress: bool | ProgressMode = "auto",
     ) -> Result:
         """Run the flow; arguments, result and errors are those of `Job.run`.
 
         >>> shop.run().table().to_pylist()
         [{'item': 'tea', 'count': 1}]
         """
-        return self.job().run(observer, address=address, backend=backend, check=check, resume=resume, closes=closes)
+        run, where = self.job().run, {"address": address, "resume": resume}
+        return run(observer, **where, backend=backend, check=check, closes=closes, progress=progress)
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}: {', '.join(self._stages) or 'no steps'}>"

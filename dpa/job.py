@@ -25,15 +25,14 @@ from dpa.sources.feed import never
 from dpa.spark import as_table
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from dpa._util.arguments import ProgressMode
+    from dpa.config import keywords as kw
     from dpa.driver.backend import Backend
     from dpa.driver.forecast import Forecast
     from dpa.result import Result
     from dpa.telemetry.observers import Observer
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from dpa.config import keywords as kw
 
 
 @traced_from_caller
@@ -135,6 +134,7 @@ class Job:
         check: bool = True,
         resume: str | None = None,
         closes: Callable[[], bool] = never,
+        progress: bool | ProgressMode = "auto",
     ) -> Result:
         """Run the job.
 
@@ -147,6 +147,9 @@ class Job:
             resume: the directory of the checkpoints of this job, or of several, whose driver has ended. The job
                 continues from the newest (docs/recovery.md).
             closes: whether to close open inputs now; asked a few times a second.
+            progress: what stderr shows meanwhile. `auto`: a panel in terminals and notebooks after 2 seconds, elsewhere
+                lines after 10; nothing beside an `observer`, or in another thread than the main one. True: the same at
+                once. False: nothing. Other words are those of `dpa run --progress`; `DPA_PROGRESS` is the default.
 
         Raises:
             ConfigError: something was wrong before any task started.
@@ -159,6 +162,7 @@ class Job:
         """
         from dpa.driver.backend import runs_here
         from dpa.driver.run import Run
+        from dpa.report import progress_in_python
 
         backend = backend or "auto"
         if isinstance(backend, str):
@@ -166,11 +170,14 @@ class Job:
                 raise ConfigError(f"backend: {backend!r} is neither `auto` nor `ray`, nor a backend")
             is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
             backend = _in_process() if is_here else self._on_ray(address)
-        run = Run(self.spec, backend, observer, resume, closes)
-        try:
-            result = run.result()
-        finally:
-            self.resumable = run.resumable
+        with progress_in_python(progress, self.config.name, is_observed=observer is not None) as display:
+            observers = (display,) if observer is None else (observer, display)
+            run = Run(self.spec, backend, observers, resume, closes)
+            try:
+                result = run.result()
+            finally:
+                self.resumable = run.resumable
+            display.ended(result.report.status)
         return result.check() if check else result
 
     def forecast(self, *, address: str | None = None) -> Forecast:

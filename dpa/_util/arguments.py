@@ -21,4 +21,4 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none."),
 ]
 ProgressMode = Literal["auto", "rich", "plain", "none"]
-Progress = Annotated[ProgressMode, typer.Option(help="How to show progress, on standard error.")]
+Progress = Annotated[ProgressMode, typer.Option(envvar="DPA_PROGRESS", help="How to show progress, on standard error.")]

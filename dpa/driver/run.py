@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -33,7 +33,7 @@ from dpa.result import Report, Result
 from dpa.runtime.packed_plan import frozen
 from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import never
-from dpa.telemetry.observers import Observer, Observers, RunLog, Unobserved
+from dpa.telemetry.observers import Observer, Observers, RunLog
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Run:
         self,
         spec: JobSpec,
         backend: Backend,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         resume: str | None = None,
         closes: Callable[[], bool] = never,
     ) -> None:
@@ -55,7 +55,7 @@ class Run:
         self._backend = backend
         self._asks_to_close = closes
         self._is_closed = False
-        self._progress = RunProgress(Observers(RunLog(_log, config.name), observer or Unobserved()))
+        self._progress = RunProgress(Observers(RunLog(_log, config.name), *observers))
         # All relative paths come first: `for_one_run` imports executors, which may change the working directory.
         log, self._directory = config.epoch_log, spec.file.directory
         self._log_path = log if log is None or "://" in log else str(Path(log).absolute())

@@ -10,7 +10,7 @@ from dpa.report._html import write
 from dpa.report._notebook import error_html, rows_html, steps_html
 from dpa.report._pictures import draw_plan
 from dpa.report._plain import ProgressDisplay
-from dpa.report._screens import MODES, make_progress, show, show_plan, show_rows
+from dpa.report._screens import MODES, make_progress, progress_in_python, show, show_plan, show_rows
 from dpa.report.plots import check_pictures
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "error_html",
     "make_progress",
     "plan_json",
+    "progress_in_python",
     "rows_html",
     "schema",
     "show",

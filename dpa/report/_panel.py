@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import StringIO
+from threading import Event, Thread
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -31,6 +34,8 @@ from dpa.result.text import Table, bar, clock, instant, latency, one_line, perce
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
+CELL_SECONDS, CELL_WIDTH, CELL_HEIGHT = 0.5, 92, 32
+"""How often the panel is drawn in a notebook, and its size in characters."""
 REASON_LINES = 4
 """Lines for redistributions and changes of tasks, the newest at the bottom, and as many for open windows."""
 
@@ -39,6 +44,9 @@ WIDE = 92
 """From this many columns on, a task's row also shows its peak queue, its forwards and its redistributions."""
 CELL_COLUMNS = 25
 """Columns that a task takes where several share a line."""
+
+_STAGE_COLUMNS = 66
+"""In fewer columns, stages are shown without the shares of time in which they were blocked and waiting."""
 
 QUEUE, LONGEST, PEAK, NOTICE = "cyan", "yellow", "bright_black", "magenta"
 _NARROW = ("#", "", "queue", "processed", "share")
@@ -78,6 +86,7 @@ class RichProgress:
         *,
         console: Console | None = None,
         refresh_thread: bool = True,
+        is_cell: bool = False,
     ) -> None:
         self._console = console or Console(
             file=stream, stderr=stream is None, force_terminal=True, markup=False, highlight=False, emoji=False
@@ -85,8 +94,8 @@ class RichProgress:
         self._clock = clock
         self._failed = False
         self.state = PanelState(name=one_line(name, 40), began=clock(), phase_began=clock())
-        self._live = Live(
-            get_renderable=lambda: Panel(self.state, self._clock()),
+        self._live: Live | Cell = Live(
+            get_renderable=self._panel,
             console=self._console,
             auto_refresh=refresh_thread,
             refresh_per_second=REFRESHES_PER_SECOND,
@@ -95,6 +104,11 @@ class RichProgress:
             # Prints of the program go above the panel, unless stdout is a pipe and the panel is on stderr.
             redirect_stdout=is_terminal(sys.stdout),
         )
+        if is_cell:
+            self._live = Cell(self._panel)
+
+    def _panel(self) -> Panel:
+        return Panel(self.state, self._clock())
 
     def __enter__(self) -> RichProgress:
         self.state.began = self.state.phase_began = self._clock()
@@ -129,6 +143,44 @@ class RichProgress:
         self._console.print(Text(f"warning: {one_line(message)}", NOTICE))
 
 
+class Cell:
+    """The output of a notebook's cell, drawn twice a second and without widgets."""
+
+    def __init__(self, draw: Callable[[], RenderableType]) -> None:
+        self.transient = True
+        self._draw = draw
+        self._id, self._is_shown = uuid.uuid4().hex, False
+        self._has_ended = Event()
+        self._thread = Thread(target=self._repeat, name="dpa-cell", daemon=True)
+
+    def start(self, refresh: bool = False) -> None:
+        self._show(self._drawn())
+        self._thread.start()
+
+    def refresh(self) -> None:
+        self._show(self._drawn())
+
+    def stop(self) -> None:
+        self._has_ended.set()
+        self._thread.join()
+        self._show("" if self.transient else self._drawn())
+
+    def _show(self, drawn: str) -> None:
+        from IPython.display import HTML, display
+
+        display(HTML(drawn), display_id=self._id, update=self._is_shown)
+        self._is_shown = True
+
+    def _repeat(self) -> None:
+        while not self._has_ended.wait(CELL_SECONDS):
+            self.refresh()
+
+    def _drawn(self) -> str:
+        console = Console(file=StringIO(), record=True, width=CELL_WIDTH, height=CELL_HEIGHT, force_jupyter=False)
+        console.print(self._draw())
+        return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
+
+
 class Panel:
     """Lays `state` out for the console it is printed on; `now` by the clock that `state` was timed with."""
 
@@ -140,15 +192,16 @@ class Panel:
         state, width = self._state, max(options.max_width - 4, 20)
         parts: list[RenderableType] = [self._phases()]
         if (now := state.snapshot) is not None:
-            parts += [_input(now), _records(now)]
+            parts += [_input(now), *_records(now, console, width)]
             if now.latency_p99 is not None:
                 parts.append(line("latency  ", f"p99 {latency(now.latency_p99)}"))
             parts += _windows(now, console, width)
-            # One line is the cursor's, two are the frame's, two are blank, one is the heading, and one has the counts.
-            free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
+            counts = _wrapped(Text(), _counts(now), console, width, 2)
+            # One line is the cursor's, two are the frame's, two are blank, and one is the heading.
+            free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - len(counts)
             if now.is_graph:
                 height = max(free // 2 - 2, 1)
-                parts += [Text(), *table(_stages(now, height), console)]
+                parts += [Text(), *table(_stages(now, height, width), console)]
                 free -= min(len(now.stages), height) + 2
             tasks = _tasks_in_focus(now)
             crowded = len(tasks) > free - REASON_LINES
@@ -156,7 +209,7 @@ class Panel:
             rounds = {task.index: state.rounds.get((task.stage, task.index), 0) for task in tasks}
             name = now.focus if now.is_graph else None
             queues = Queues(tasks, rounds, width, height=max(free - len(reasons), 3), name=name or "task")
-            parts += [Text(), queues.render(), Text(), _counts(now), *reasons]
+            parts += [Text(), queues.render(), Text(), *counts, *reasons]
         title = Text.assemble((state.name, "bold"), f" {clock(self._now - state.began)}")
         yield Frame(Group(*parts), title=title, title_align="left", border_style=FAINT, padding=(0, 1))
 
@@ -198,14 +251,15 @@ def _input(now: TrackedSnapshot) -> RenderableType:
     return _bar("input", share, f"{percent(share)} of {short(now.rows)} rows", now.seconds_left)
 
 
-def _records(now: TrackedSnapshot) -> RenderableType:
+def _records(now: TrackedSnapshot, console: Console, width: int) -> list[RenderableType]:
     records, rate = now.records, f"{short(now.processed_rate)}/s"
     if now.all_read:
         words = f"{short(records.handled)} of {short(records.emitted)} processed ({rate})"
-        return _bar("records", now.share_processed, words, now.seconds_left)
+        return [_bar("records", now.share_processed, words, now.seconds_left)]
     mapped = f"{short(records.mapped)} mapped ({short(now.mapped_rate)}/s)"
     in_flight = max(records.emitted - records.handled, 0)
-    return line("records  ", f"{mapped}, {short(records.handled)} processed ({rate}), {short(in_flight)} in flight")
+    words = f"{mapped}, {short(records.handled)} processed ({rate}), {short(in_flight)} in flight"
+    return [*_wrapped(Text("records  "), words, console, width, 2)]
 
 
 def _bar(name: str, share: float, words: str, seconds_left: float | None) -> RenderableType:
@@ -219,12 +273,12 @@ def _bar(name: str, share: float, words: str, seconds_left: float | None) -> Ren
     return row
 
 
-def _counts(now: TrackedSnapshot) -> Text:
+def _counts(now: TrackedSnapshot) -> str:
     refused = refusals(now.decisions)
     words = plural(now.redistributions, "redistribution")
     if now.left_out:
         words += f", {plural(now.left_out, 'record')} left out"
-    return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
+    return f"{words}  (decided against: {refused})" if refused else words
 
 
 def _wrapped(head: Text, words: str, console: Console, width: int, height: int) -> list[Text]:
@@ -237,8 +291,9 @@ def _wrapped(head: Text, words: str, console: Console, width: int, height: int) 
     return [(Text(" " * len(head)) if number else head) + line for number, line in enumerate(lines[:height])]
 
 
-def _stages(now: TrackedSnapshot, height: int) -> Table:
+def _stages(now: TrackedSnapshot, height: int, width: int) -> Table:
     """The stages in at most `height` lines below a heading: of more, the one that limits the run and the busiest."""
+    shown = None if width >= _STAGE_COLUMNS else -2
     stages, limit = list(now.stages), now.bottleneck.stage
     is_cut = len(stages) > height
     if is_cut:
@@ -258,7 +313,7 @@ def _stages(now: TrackedSnapshot, height: int) -> Table:
     ]
     marked = next((place for place, stage in enumerate(stages) if stage.name == limit), None)
     head = ("stage", "#tasks", "#records", "#rate", "#queued", "#busy", "#blocked", "#waiting")
-    return Table("", head, rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
+    return Table("", head[:shown], rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
 
 
 def _windows(now: TrackedSnapshot, console: Console, width: int) -> list[Text]:

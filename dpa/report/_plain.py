@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from threading import RLock, Timer
+from typing import Any, Protocol, TextIO
 
 from dpa.result.text import one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer, Unobserved
@@ -55,12 +56,75 @@ class NoProgress(Unobserved):
         return None
 
 
+class Patient(Unobserved):
+    """Opens a view once the run has lasted some seconds, or has something to say; the view is then told what it has
+    missed, at the times when it happened. A run that ends before shows nothing."""
+
+    def __init__(self, make: Callable[[Callable[[], float]], ProgressDisplay], seconds: float) -> None:
+        """`make`: makes the view, of a clock."""
+        self._make = make
+        self._view: ProgressDisplay | None = None
+        self._missed: list[tuple[float, str, tuple[Any, ...]]] = [(time.monotonic(), "__enter__", ())]
+        self._moment: float | None = None
+        self._lock = RLock()
+        self._timer = Timer(seconds, self._open)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Patient:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._timer.cancel()
+        with self._lock:
+            if self._view is not None:
+                self._view.__exit__(*raised)
+            self._view = NoProgress()
+
+    def phase(self, name: str, detail: str = "") -> None:
+        self._tell("phase", name, detail)
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        self._tell("update", snapshot)
+
+    def warn(self, message: str) -> None:
+        self._open()
+        self._tell("warn", message)
+
+    def ended(self, status: str) -> None:
+        self._tell("ended", status)
+
+    def _tell(self, what: str, *said: Any) -> None:
+        with self._lock:
+            if self._view is None:
+                self._missed.append((time.monotonic(), what, said))
+            else:
+                getattr(self._view, what)(*said)
+
+    def _open(self) -> None:
+        with self._lock:
+            if self._view is None:
+                self._view = self._make(lambda: time.monotonic() if self._moment is None else self._moment)
+                for moment, what, said in self._missed:
+                    self._moment = moment
+                    getattr(self._view, what)(*said)
+                self._moment = None
+
+
 class PlainProgress:
     """Log lines: at each phase; at every tenth of the input, then of the records still to be processed, or every 30
     seconds; and for the first redistributions."""
 
-    def __init__(self, stream: TextIO, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream: TextIO | None = stream
+    def __init__(
+        self,
+        stream: TextIO | None,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+        apart: float = MIN_LINE_SECONDS,
+    ) -> None:
+        """`apart`: seconds between two lines of progress at least."""
+        self._stream = stream
+        self._apart = apart
         self._name = one_line(name)
         self._clock = clock
         self._began = self._last_line = clock()
@@ -104,7 +168,7 @@ class PlainProgress:
         self._newest = snapshot
         waited = self._clock() - self._last_line
         tenth = 10 + int(10 * snapshot.share_processed) if snapshot.all_read else int(10 * (snapshot.share_read or 0.0))
-        if waited >= MAX_LINE_SECONDS or (tenth > self._tenth and waited >= MIN_LINE_SECONDS):
+        if waited >= MAX_LINE_SECONDS or (tenth > self._tenth and waited >= self._apart):
             self._tenth = tenth
             self._last_line = self._clock()
             self._write(f"{self._phase or 'stream'}: {_progress(snapshot)}")

@@ -84,6 +84,7 @@ EXPORTED = {
         "error_html",
         "make_progress",
         "plan_json",
+        "progress_in_python",
         "rows_html",
         "schema",
         "show",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import pytest
 import report_samples as samples
@@ -14,9 +17,9 @@ from dpa.driver._progress import RunProgress
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.report import MODES, make_progress
+from dpa.report import MODES, make_progress, progress_in_python
 from dpa.report._panel import RichProgress
-from dpa.report._plain import REDISTRIBUTION_LINES, NoProgress, PlainProgress
+from dpa.report._plain import REDISTRIBUTION_LINES, NoProgress, Patient, PlainProgress
 from dpa.telemetry.observers import Observers
 from dpa.telemetry.tracker import RunTracker
 
@@ -97,6 +100,76 @@ def test_none_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         progress.phase("stream")
         show(progress, samples.snapshot(2.0))
     assert capsys.readouterr() == ("", "")
+
+
+# --- in Python
+
+
+def patient(stream: io.StringIO, seconds: float, opened: Event | None = None) -> Patient:
+    def make(clock: Callable[[], float]) -> PlainProgress:
+        view = PlainProgress(stream, "job", clock)
+        if opened is not None:
+            opened.set()
+        return view
+
+    return Patient(make, seconds)
+
+
+def test_a_short_run_shows_nothing() -> None:
+    stream = io.StringIO()
+    with patient(stream, 1_000) as progress:
+        progress.phase("stream")
+        show(progress, *samples.snapshots())
+        progress.ended("failed")
+    assert stream.getvalue() == ""
+
+
+def test_a_run_that_has_something_to_say_shows_also_what_was_before() -> None:
+    stream = io.StringIO()
+    with patient(stream, 1_000) as progress:
+        progress.phase("load")
+        progress.warn("a record was skipped")
+        progress.phase("merge")
+        progress.ended("ok")
+    said = [line.split("job: ")[1] for line in stream.getvalue().splitlines()]
+    assert said == ["load", "warning: a record was skipped", "merge", "done"]
+
+
+def test_a_longer_run_is_shown_with_its_times() -> None:
+    stream, opened = io.StringIO(), Event()
+    with patient(stream, 0.0, opened) as progress:
+        assert opened.wait(10)
+        progress.phase("stream")
+        show(progress, samples.snapshot(2.0))
+    assert re.match(r"\[ +0\.\d s\] job: stream\n", stream.getvalue())
+
+
+def test_an_exception_ends_the_view() -> None:
+    stream = io.StringIO()
+    with pytest.raises(ValueError), patient(stream, 1_000) as progress:
+        progress.warn("soon")
+        raise ValueError
+    assert stream.getvalue().endswith("job: stopped in startup by ValueError\n")
+
+
+@pytest.mark.parametrize(
+    ("progress", "view"),
+    [("auto", Patient), (True, PlainProgress), (False, NoProgress), ("none", NoProgress), ("plain", PlainProgress)],
+)
+def test_the_argument_of_run_chooses_the_view(
+    progress: bool | str, view: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DPA_PROGRESS", raising=False)
+    assert type(progress_in_python(progress, "job", is_observed=False)) is view
+    assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=True)) is NoProgress
+    monkeypatch.setenv("DPA_PROGRESS", "plain")
+    assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=False)) is PlainProgress
+
+
+def test_of_several_jobs_in_threads_none_shows_itself() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        view = pool.submit(progress_in_python, "auto", "job", is_observed=False).result()
+    assert type(view) is NoProgress
 
 
 # --- plain

@@ -39,7 +39,7 @@ def panel(
     return console.export_text()
 
 
-@pytest.mark.parametrize("width", [80, 100, 132])
+@pytest.mark.parametrize("width", [60, 80, 100, 132])
 @pytest.mark.parametrize("height", [24, 50])
 @pytest.mark.parametrize("reducers", [2, 4, 11, 16, 33, 64, 500])
 def test_the_panel_fits_the_terminal(reducers: int, width: int, height: int) -> None:
@@ -200,7 +200,13 @@ def graph_panel(width: int = 80, height: int = 24, limit: str = "priced") -> str
     return console.export_text()
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 50), (132, 30)])
+@pytest.mark.parametrize("width", [60, 80])
+def test_nothing_but_a_long_reason_is_cut(width: int) -> None:
+    assert "…" not in panel(4, width, 24) + graph_panel(width)
+    assert re.search(r"priced +3 +1.18M +393k/s +90.0k +67%", graph_panel(width))
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (80, 50), (132, 30)])
 @pytest.mark.parametrize("limit", ["priced", "nothing"])
 def test_the_panel_of_a_graph_fits_the_terminal(width: int, height: int, limit: str) -> None:
     drawn = graph_panel(width, height, limit).splitlines()
