@@ -57,8 +57,8 @@ class NoProgress(Unobserved):
 
 
 class Patient(Unobserved):
-    """Opens a view once the run has lasted some seconds, or has something to say; the view is then told what it has
-    missed, at the times when it happened. A run that ends before shows nothing."""
+    """Opens a view once the run has lasted some seconds, or has a warning. The view then catches up, with the times at
+    which things happened. A run that ends before shows nothing."""
 
     def __init__(self, make: Callable[[Callable[[], float]], ProgressDisplay], seconds: float) -> None:
         """`make`: makes the view, of a clock."""
