@@ -1,4 +1,4 @@
-"""`dpa init`: a small job to start from, which runs and checks itself."""
+"""`dpa init`: a small job to start from, which runs and checks itself; or the files for Prometheus and Grafana."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -14,10 +14,14 @@ _ORDERS = 2_000
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory, or one that exists.")],
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Write files for Prometheus and Grafana instead.")
+    ] = False,
 ) -> None:
     """Write a job file, its Python functions and a small CSV file, in which one shop has half of the orders."""
-    templates = sorted(files("dpa").joinpath("example").iterdir(), key=str)
-    made = {file.name.removesuffix(".txt"): file.read_text() for file in templates} | {"orders.csv": _orders()}
+    templates = sorted(files("dpa").joinpath("door/ops" if monitoring else "example").iterdir(), key=str)
+    made = {file.name.removesuffix(".txt"): file.read_text() for file in templates}
+    made |= {} if monitoring else {"orders.csv": _orders()}
     if taken := [name for name in made if (directory / name).exists()]:
         raise ConfigError(f"{directory} has {' and '.join(taken)} already: name another directory")
     try:
@@ -27,7 +31,8 @@ def init(
     except OSError as error:
         raise TableError(f"{directory}: cannot write the job: {error.strerror}") from None
     with printing("what was written"):
-        print(f"wrote {', '.join(made)}; to run the job: cd {directory} && dpa run job.yaml")
+        then = "" if monitoring else f"; to run the job: cd {directory} && dpa run job.yaml"
+        print(f"wrote {', '.join(made)}{then}")
 
 
 def _orders() -> str:

@@ -7,7 +7,8 @@ generation of the job, which Prometheus handles as a reset. No label holds a key
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
@@ -58,9 +59,7 @@ FAMILIES = (
     Family("dpa_records_mapped_total", _STAGE + "records.mapped", "Records made of rows that were read."),
     Family("dpa_records_emitted_total", _STAGE + "records.emitted", "Records sent to the next stages."),
     Family("dpa_records_processed_total", _STAGE + "records.processed", "Records processed."),
-    Family(
-        "dpa_records_forwarded_total", _STAGE + "records.forwarded", "Forwards of records to new owners of their keys."
-    ),
+    Family("dpa_records_forwarded_total", _STAGE + "records.forwarded", "Forwards to the new owner of a record's key."),
     Family("dpa_stage_busy_ratio", _STAGE + "load.busy", "Part of the tasks' time in user code, of late."),
     Family("dpa_stage_busiest_ratio", _STAGE + "load.busiest", "The same of the busiest task."),
     Family("dpa_stage_blocked_ratio", _STAGE + "load.blocked", "Part of their time waiting for credit downstream."),
@@ -71,6 +70,7 @@ FAMILIES = (
     Family("dpa_stage_watermark_timestamp_seconds", _STAGE + "event_time.watermark", "Event time reached.", 1e-6),
     Family("dpa_rebalance_decisions_total", _STAGE + "decision_counts.{outcome}", "Looks at the load, by outcome."),
     Family("dpa_hot_key_share_ratio", _STAGE + "hot_keys.{rank}.share", "Share of the records with one key, by rank."),
+    Family("dpa_hot_key_share_low_ratio", _STAGE + "hot_keys.{rank}.low", "Lower bound of this share."),
     Family("dpa_lag_records", _STAGE + "lag.{partition}.records", "Records that the input has and no task has read."),
     Family("dpa_lag_seconds", _STAGE + "lag.{partition}.seconds", "Age of the first of these records."),
     Family("dpa_task_queue_records", _TASK + "queue", "Records accepted and not yet processed."),
@@ -83,13 +83,13 @@ FAMILIES = (
     Family("dpa_task_state_memory_bytes", _TASK + "state_memory", "Most memory of states, if it is limited."),
     Family("dpa_task_info", _TASK + "node=", "1, with the node of the task."),
     Family("dpa_epochs_total", "epochs.number", "Epochs that ended."),
+    Family("dpa_epoch_age_seconds", "epochs.open.age", "Time since the open epoch began."),
     Family("dpa_epoch_wait_seconds_total", "epochs.seconds", "Time that sources waited for epochs to end."),
     Family("dpa_epoch_phase_seconds_total", "epochs.phases.{phase}.seconds", "Time of all epochs in a phase."),
     Family("dpa_epoch_visible_after_seconds", "epochs.visible_after", "Mean time from reading a row to its results."),
     Family("dpa_checkpoints_written_total", "checkpoints.written", "Complete checkpoints."),
     Family("dpa_checkpoints_failed_total", "checkpoints.failed", "Checkpoints that could not be written."),
     Family("dpa_checkpoint_written_bytes_total", "checkpoints.size", "Size of all checkpoints written."),
-    Family("dpa_checkpoint_wait_seconds_total", "checkpoints.waited", "Time that sources waited for checkpoints."),
     Family("dpa_checkpoint_age_seconds", "checkpoints.age", "Time since the newest checkpoint."),
     Family("dpa_checkpoint_duration_seconds", "checkpoints.duration", "Time that the newest checkpoint took."),
 )
@@ -102,17 +102,17 @@ def exposition(view: Mapping[str, Any], accept: str = "") -> tuple[bytes, str]:
     return encode(_Metrics(view)), content_type
 
 
+@dataclass(frozen=True)
 class _Metrics(Collector):
-    def __init__(self, view: Mapping[str, Any]) -> None:
-        self._view = view
+    view: Mapping[str, Any]
 
     def collect(self) -> Iterator[Metric]:
-        job = {"job": self._view["job"]["name"]}
+        job = {"job": self.view["job"]["name"]}
         for family in FAMILIES:
             name = family.name.removesuffix("_total")
             unit = name.rpartition("_")[2]
             metric = Metric(name, family.help, family.kind, unit if unit in _UNITS else "")
-            for labels, value in _values(self._view, family.path.split(".")):
+            for labels, value in _values(self.view, family.path.split(".")):
                 metric.add_sample(family.name, job | labels, value * family.factor)
             if metric.samples:
                 yield metric
@@ -131,16 +131,11 @@ def _values(found: Any, path: list[str]) -> Iterator[tuple[dict[str, str], float
         yield {}, sum(number for each in found.values() for _, number in _values(each, rest))
     elif part[-1] == "=":
         yield from [({name: found[name]}, 1.0)] if found.get(name) else []
-    elif part[0] == "{":
-        for key, each in _by_label(found, name).items():
-            yield from ((labels | {name: key}, number) for labels, number in _values(each, rest))
-    else:
+    elif part[0] != "{":
         yield from _values(found.get(part), rest)
-
-
-def _by_label(found: Any, label: str) -> Mapping[str, Any]:
-    if label == "rank":
-        return {str(rank): each for rank, each in enumerate(found[:_RANKS])}
-    if label == "quantile":
-        return {quantile: found.get(name) for name, quantile in _QUANTILES.items()}
-    return cast("Mapping[str, Any]", found)
+    else:
+        branches: Any = found.items() if isinstance(found, dict) else enumerate(found[:_RANKS])
+        if name == "quantile":
+            branches = [(quantile, found.get(key)) for key, quantile in _QUANTILES.items()]
+        for key, each in branches:
+            yield from ((labels | {name: str(key)}, number) for labels, number in _values(each, rest))

@@ -20,9 +20,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from redis_server import program
 
 import dpa
+from dpa._init import init
 from dpa.aggregates import Count
 from dpa.door.metrics import FAMILIES, exposition
 from dpa.door.view import RunView, view_of_report
+from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import CheckpointStats, EventTimeStats, Snapshot
 from dpa.telemetry.observers import Unobserved
@@ -215,6 +217,17 @@ def test_promtool_finds_nothing_wrong_with_the_alert_rules_and_they_pass_their_t
             [program("promtool", "prometheus"), *command], cwd=HERE, text=True, capture_output=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_init_writes_a_configuration_that_promtool_finds_nothing_wrong_with(tmp_path: Path) -> None:
+    init(tmp_path, monitoring=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"prometheus.yml", "dpa-alerts.yml", "dpa-dashboard.json"}
+    (tmp_path / "token").write_text("a token", encoding="utf-8")
+    command = [program("promtool", "prometheus"), "check", "config", "prometheus.yml"]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert done.returncode == 0 and "9 rules found" in done.stdout + done.stderr
+    with pytest.raises(ConfigError, match=r"has dpa-alerts\.yml and dpa-dashboard\.json and"):
+        init(tmp_path, monitoring=True)
 
 
 def test_each_alert_is_tested_when_it_fires_and_when_it_does_not() -> None:
