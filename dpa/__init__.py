@@ -3,8 +3,6 @@
 The names here are what a job of your own needs; the rest of the package is inside.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

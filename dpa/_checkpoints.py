@@ -1,8 +1,6 @@
 """`python -m dpa.checkpoints PATH`: look at the checkpoints of jobs, check them, and delete old ones
 (docs/checkpoints.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime

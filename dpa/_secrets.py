@@ -4,8 +4,6 @@ A secret is recognised by the name or the URI around it. Once `learn` has seen i
 environment, it is also recognised by its value in any text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

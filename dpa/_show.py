@@ -1,7 +1,5 @@
 """`dpa show`: the first rows of a data file, or of a step of a job file, in this process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`dpa up`, `dpa down` and `dpa status`: a Ray that stays between commands (docs/sessions.md)."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 A command's module is imported when the command runs, shows its help or is completed, and no other one's.
 """
 
-from __future__ import annotations
-
 import platform
 from importlib import import_module, metadata
 from typing import Annotated, Any, NamedTuple

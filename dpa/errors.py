@@ -1,7 +1,5 @@
 """The exceptions of dpa. Each message states the fault, its place, and a correct value."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import wraps

@@ -1,7 +1,5 @@
 """`python -m dpa.replay EVENTS...`: repeat the last events of tasks of a failed job, offline (docs/debugging.md)."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import asdict
 from pathlib import Path

@@ -6,8 +6,6 @@ learned from the changes before, against tasks that idle: a load that rises is m
 late. It looks at numbers alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 opened or started here: see `dpa.job` for that.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

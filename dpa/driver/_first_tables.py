@@ -6,8 +6,6 @@ differ from those of the whole input. So later stages begin with the ring, as do
 sample, or takes too long for it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 The Ray actor, the simulator and `run_local` carry out instructions by it; clocks, networks and slowness are theirs.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

@@ -1,8 +1,6 @@
 """Finds the record that ends its process, such as by a crash in C or `os._exit`. Work is first tried in another
 process; if that dies, the work is halved, down to a record that dies alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 

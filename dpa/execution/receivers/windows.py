@@ -4,8 +4,6 @@ The window is part of the key, so keys are routed, moved and split with it. Stor
 it, as user code sees them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

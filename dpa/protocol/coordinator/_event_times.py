@@ -5,8 +5,6 @@ what is read of it from its first row on, without a gap, says how early the othe
 meanwhile says nothing.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections import deque

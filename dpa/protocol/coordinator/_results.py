@@ -1,7 +1,5 @@
 """Results of a stage: those by epoch, and the shares with which it ends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 

@@ -1,7 +1,5 @@
 """The tasks that a stage has and has had: who there is, who comes and goes, and what each reported last."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias

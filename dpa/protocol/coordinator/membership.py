@@ -10,8 +10,6 @@ Until the new tasks of a change are up it can be cancelled, and is where its sta
 stage stays open for tasks that never came up.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 docs/design.md has hand-overs step by step, and why they are right.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass

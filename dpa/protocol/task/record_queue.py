@@ -4,8 +4,6 @@ A forwarded record was admitted once and never waits for credit again, so tasks 
 each other.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ grouping paper, section V-C). The next exchange begins only when every task has 
 mix.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from dpa.errors import ProtocolError
