@@ -17,8 +17,8 @@ from dpa.protocol.balancer.machine import BalanceState
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.rules import RuledMachine
-from dpa.protocol.transitions import MACHINES
 from dpa.protocol.wire.addresses import Address
+from experiments.report.transitions import MACHINES
 from experiments.simulation.cluster import SimulatedCluster
 
 Triple: TypeAlias = "tuple[str, str, str]"

@@ -42,13 +42,6 @@ class Rule:
     does: str
     then: tuple[State | None, ...]
 
-    def in_words(self) -> str:
-        """The outcome and the next state, in brackets where the state may stay."""
-        following = " or ".join(str(state.value) for state in self.then if state is not None)
-        if not following:
-            return self.does
-        return f"{self.does} (-> {following})" if None in self.then else f"{self.does} -> {following}"
-
 
 def on(
     kind: type | None,
@@ -148,16 +141,3 @@ class RuledMachine:
             raise AssertionError(f"{type(self).__name__}: no rule lets {state} follow {self.state}")
         if state is not None:
             self.state = state
-
-
-def transition_table(machine: type[RuledMachine]) -> str:
-    """The rules of a machine as a Markdown table: a row for each kind of event, a column for each state, `-` where it
-    cannot come. The last row is what states trigger."""
-    states = list(dict.fromkeys(state for rule in machine.RULES for state in type(rule.states[0])))
-    kinds = sorted(dict.fromkeys(rule.kind for rule in machine.RULES), key=lambda kind: kind is None)
-    rows = [["event", *(str(state.value) for state in states)], ["---"] * (len(states) + 1)]
-    for kind in kinds:
-        outcome = {state: rule.in_words() for rule in machine.RULES if rule.kind is kind for state in rule.states}
-        named = "*then*" if kind is None else f"`{kind.__name__}`"
-        rows.append([named, *(outcome.get(state, "-") for state in states)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -20,10 +20,10 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.rules import RuledMachine, State
-from dpa.protocol.transitions import MACHINES
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, StartFailed, TaskDied
+from experiments.report.transitions import MACHINES
 from experiments.simulated_jobs.random_jobs import run_random_job
 from experiments.simulation.cluster import SimulatedCluster
 

@@ -14,7 +14,7 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, transition_table, when
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.hand_over import Giving, Taking
 from dpa.protocol.task.machine import Production
 from dpa.protocol.task.operator import OperatorMachine
@@ -24,6 +24,7 @@ from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TasksGone
 from dpa.protocol.wire.messages import Message
+from experiments.report.transitions import transition_table
 
 
 class Light(State):

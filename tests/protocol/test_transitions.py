@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from dpa.protocol.rules import RuledMachine
-from dpa.protocol.transitions import MACHINES, page
+from experiments.report.transitions import MACHINES, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 
 def test_the_page_is_printed_from_the_rules() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m dpa.protocol.transitions > docs/protocol.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "run: python -m experiments.report.transitions > docs/protocol.md"
+    )
 
 
 @pytest.mark.parametrize("machine", [machine for machines in MACHINES.values() for machine in machines])

@@ -1,4 +1,5 @@
-"""The page of all state machines (docs/protocol.md), printed from their rules: `python -m dpa.protocol.transitions`."""
+"""The page of all state machines (docs/protocol.md), printed from their rules:
+`python -m experiments.report.transitions`."""
 
 import inspect
 
@@ -7,7 +8,7 @@ from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
-from dpa.protocol.rules import RuledMachine, transition_table
+from dpa.protocol.rules import Rule, RuledMachine
 from dpa.protocol.task.hand_over import Giving, Taking
 from dpa.protocol.task.machine import Production
 from dpa.protocol.task.operator import OperatorMachine
@@ -26,7 +27,7 @@ MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
 _HEAD = """# State transitions
 
 Every machine of [`dpa/protocol`](../dpa/protocol) dispatches its events from a tuple of rules, `RULES`. This page is
-printed from them by `python -m dpa.protocol.transitions > docs/protocol.md`; a test compares the two.
+printed from them by `python -m experiments.report.transitions > docs/protocol.md`; a test compares the two.
 
 - A row is a kind of event or message, a column a state, and a cell what the machine then does.
 - `-> ` is the state that follows. In brackets is a state that may follow; otherwise the state stays. No other follows:
@@ -36,7 +37,29 @@ printed from them by `python -m dpa.protocol.transitions > docs/protocol.md`; a 
 """
 
 
+def transition_table(machine: type[RuledMachine]) -> str:
+    """The rules of a machine as a Markdown table: a row for each kind of event, a column for each state, `-` where it
+    cannot come. The last row is what states trigger."""
+    states = list(dict.fromkeys(state for rule in machine.RULES for state in type(rule.states[0])))
+    kinds = sorted(dict.fromkeys(rule.kind for rule in machine.RULES), key=lambda kind: kind is None)
+    rows = [["event", *(str(state.value) for state in states)], ["---"] * (len(states) + 1)]
+    for kind in kinds:
+        outcome = {state: in_words(rule) for rule in machine.RULES if rule.kind is kind for state in rule.states}
+        named = "*then*" if kind is None else f"`{kind.__name__}`"
+        rows.append([named, *(outcome.get(state, "-") for state in states)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def in_words(rule: Rule) -> str:
+    """The outcome and the next state, in brackets where the state may stay."""
+    following = " or ".join(str(state.value) for state in rule.then if state is not None)
+    if not following:
+        return rule.does
+    return f"{rule.does} (-> {following})" if None in rule.then else f"{rule.does} -> {following}"
+
+
 def page() -> str:
+    """The text of the page."""
     parts = [_HEAD]
     for owner, machines in MACHINES.items():
         parts.append(f"## {owner}\n")
