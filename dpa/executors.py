@@ -1,15 +1,14 @@
 """What users subclass: mappers and reducers, one record at a time or on Arrow columns.
 
-A job may also name plain functions: see `as_mapper` and `as_reducer`. Executors are pickled once to every task, so
+A job may also name plain functions, which are wrapped (`dpa._given`). Executors are pickled once to every task, so
 their attributes must be picklable; each task has its own copy. Ready-made reducers are in `dpa.aggregates`.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -329,114 +328,12 @@ def batch_mapper(function: F) -> F:
     return function
 
 
-def as_mapper(given: Any) -> AnyMapper:
-    """Make a mapper of an instance, a class without required arguments, or a function (of a record, or marked
-    `batch_mapper`).
-
-    Raises:
-        ConfigError: `given` is none of these, or cannot be called with a mapper's arguments.
-    """
-    of_function = FunctionBatchMapper if getattr(given, "dpa_batch_mapper", False) else FunctionMapper
-    needs = "mapper: give a dpa.Mapper, a dpa.BatchMapper or a function of a record"
-    return _made(given, (Mapper, BatchMapper), needs, of_function)  # type: ignore[no-any-return]
-
-
-def as_reducer(given: Any) -> AnyReducer:
-    """Make a reducer of an instance, a class without required arguments, or a function of two values.
-
-    Raises:
-        ConfigError: `given` is none of these, or cannot be called with a reducer's arguments.
-    """
-    needs = "reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values"
-    return _made(given, (Reducer, BatchReducer), needs, FunctionReducer)  # type: ignore[no-any-return]
-
-
-def as_process(given: Any) -> Process[Any, Any]:
-    """Make a process of an instance, or a class without required arguments.
-
-    Raises:
-        ConfigError: it is neither, or cannot be called as a process is.
-    """
-    return _made(given, (Process,), "process: give a dpa.Process")  # type: ignore[no-any-return]
-
-
-def _made(
-    given: Any, kinds: tuple[type, ...], needs: str, of_function: Callable[[Callable[..., Any]], Any] | None = None
-) -> Any:
-    """`kinds`: the classes that are allowed; a function is wrapped if there is a wrapper for it."""
-    made: Any
-    if inspect.isclass(given) and issubclass(given, kinds):
-        try:
-            made = given()
-        except TypeError as error:
-            why = f"cannot be made without arguments: {error}; give an instance"
-            raise ConfigError(f"{given.__qualname__} {why}") from None
-    elif isinstance(given, kinds):
-        made = given
-    elif of_function is not None and callable(given) and not inspect.isclass(given):
-        made = of_function(given)
-    else:
-        raise ConfigError(f"{given!r} is no {needs}")
-    _check_calls(made)
-    return made
-
-
-_CALLS: dict[type, dict[str, tuple[str, ...]]] = {
-    Mapper: {"map": ("record",)},
-    BatchMapper: {"map_batch": ("batch",)},
-    Reducer: {"zero": (), "reduce": ("state", "value"), "merge": ("left", "right"), "finish": ("state",)},
-    RowsReducer: {"reduce": ("groups",), "merge": ("groups",), "finish_rows": ("states",)},
-    BatchReducer: {"reduce": ("groups",), "merge": ("groups",), "finish": ("states",)},
-    Process: {"zero": (), "process": ("key", "state", "value"), "finish": ("key", "state")},
-}
-"""The methods of each kind of executor, with the names of their arguments; the first kind that fits counts."""
-
-
-def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
-    """Check that an executor's methods, or the function that it wraps, accept the arguments that the runtime passes.
-
-    Raises:
-        ConfigError: one does not; the message names the first.
-    """
-    calls = next(calls for kind, calls in _CALLS.items() if isinstance(executor, kind))
-    if isinstance(executor, Reducer | Process):
-        columns_read(executor)
-    for method, arguments in calls.items():
-        require_arguments(f"{name_of(executor)}.{method}", getattr(executor, method), arguments)
-    if isinstance(executor, FunctionMapper | FunctionBatchMapper):
-        require_arguments(name_of(executor), executor.function, *calls.values())
-    if isinstance(executor, FunctionReducer):
-        name = name_of(executor)
-        if {"iterable", "axis"} & require_arguments(name, executor.function, calls["merge"]):  # as of `sum`
-            what = f"{name} reduces a whole list, and a reducer is called with two values at a time"
-            raise ConfigError(f"{what}: give `operator.add` or the like, or the name of a ready-made reducer, as 'sum'")
-
-
 def columns_read(executor: Reducer[Any, Any] | Process[Any, Any]) -> tuple[str, ...]:
     """The columns that it `reads`; ConfigError if these are no names."""
     reads: Any = (executor.reads,) if isinstance(executor.reads, str) else executor.reads
     if not isinstance(reads, list | tuple) or not all(isinstance(name, str) for name in reads):
         raise ConfigError(f"{name_of(executor)}.reads names columns, such as ('cents', 'day'), and is {reads!r}")
     return tuple(dict.fromkeys(reads))
-
-
-def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> Set[str]:
-    """Check that a function accepts the arguments that the runtime passes, by position; returns the names of its
-    parameters, if they are known.
-
-    Raises:
-        ConfigError: it does not; `name` is the function's in the message.
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have no visible signature
-        return frozenset()
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        called = f"({', '.join(arguments)})"
-        raise ConfigError(f"{name} is called with {called}, and its parameters are {signature}") from None
-    return signature.parameters.keys()
 
 
 def name_of(executor: object) -> str:

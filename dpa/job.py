@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpa import config as job_config
+from dpa._given import as_mapper, as_reducer
 from dpa._looks import does, picture
 from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.outputs import written
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, traced_from_caller
-from dpa.executors import as_mapper, as_reducer
 from dpa.runtime.backend import RayBackend
 from dpa.sources.feed import never
 from dpa.spark import as_table
@@ -160,7 +160,7 @@ class Job:
         >>> job.run().table().to_pylist()
         [{'word': 'tea', 'count': 1}]
         """
-        from dpa.driver.backend import runs_here
+        from dpa.driver.in_process import runs_here
         from dpa.driver.run import Run
         from dpa.report import progress_in_python
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from dpa._given import require_arguments
 from dpa._util.declared import Declared
 from dpa.errors import ConfigError
-from dpa.executors import BatchMapper, FunctionExecutor, name_of, require_arguments
+from dpa.executors import BatchMapper, FunctionExecutor, name_of
 from dpa.tolerance import Tolerance
 
 if TYPE_CHECKING:

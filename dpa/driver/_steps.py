@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from dpa._given import as_mapper, as_process, as_reducer
 from dpa._util.declared import Declared, schema_named, type_names
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
@@ -26,9 +27,6 @@ from dpa.executors import (
     BatchMapper,
     Mapper,
     SelfNamed,
-    as_mapper,
-    as_process,
-    as_reducer,
     name_of,
 )
 from dpa.logical.step import Keying, Step, StepInput, in_order

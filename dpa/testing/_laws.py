@@ -13,11 +13,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dpa._given import as_reducer
 from dpa.errors import ConfigError, DpaError
 from dpa.execution.calls import columns
 from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.batch import stacked
-from dpa.executors import BatchReducer, Groups, Reducer, as_reducer, name_of
+from dpa.executors import BatchReducer, Groups, Reducer, name_of
 
 _KEYS = "abc"
 

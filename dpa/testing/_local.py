@@ -7,12 +7,12 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from dpa._given import as_mapper, as_reducer
 from dpa.config import parse
 from dpa.driver.inputs import Inputs
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
-from dpa.executors import as_mapper, as_reducer
 from dpa.flow import Flow
 from dpa.local.backend import LocalBackend
 from dpa.protocol.graph import MAPPER, REDUCER

@@ -14,6 +14,7 @@ from builders import Total, naive, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa._given import as_mapper, as_reducer
 from dpa.aggregates import Count, Sum
 from dpa.errors import ConfigError
 from dpa.execution.receivers import receiver_of
@@ -25,8 +26,6 @@ from dpa.executors import (
     Groups,
     Mapper,
     Reducer,
-    as_mapper,
-    as_reducer,
     batch_mapper,
     name_of,
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpa import Flow, Job
 from dpa.aggregates import Count, Sum
-from dpa.driver.backend import runs_here
+from dpa.driver.in_process import runs_here
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.executors import AnyReducer, Reducer, batch_mapper
 from dpa.testing import LocalBackend, run_local

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from builders import Total
 
+from dpa._given import as_mapper, as_reducer
 from dpa.aggregates import READY_MADE, Count, TopK
 from dpa.config import JobFile, load, parse
 from dpa.driver._loading import actors_path, named, reference_of, search_path
 from dpa.driver._steps import fitting
 from dpa.errors import ConfigError
-from dpa.executors import FunctionBatchMapper, FunctionMapper, FunctionReducer, as_mapper, as_reducer
+from dpa.executors import FunctionBatchMapper, FunctionMapper, FunctionReducer
 
 MODULE = """
 from dpa import Mapper, Reducer, batch_mapper

@@ -12,12 +12,13 @@ from builders import Total, map_task, pairs, records_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa._given import as_mapper
 from dpa.aggregates import Count, Sum
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.execution.emission import Emission
 from dpa.execution.failures import running
 from dpa.execution.mapping import Emitted
-from dpa.executors import as_mapper, batch_mapper
+from dpa.executors import batch_mapper
 from dpa.operators import RowKind, RowOperator, as_row_operator, batch_filter
 from dpa.sources.splits import MemorySplit
 

@@ -13,10 +13,11 @@ from builders import COMPOSITE, Total, map_task, naive, pairs, records_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa._given import as_mapper
 from dpa.aggregates import Count, Max, Mean, Min, Sum
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution.mapping import Emitted, MapTask, check_columns
-from dpa.executors import BatchMapper, BatchReducer, Mapper, as_mapper, batch_mapper
+from dpa.executors import BatchMapper, BatchReducer, Mapper, batch_mapper
 from dpa.sources.splits import MemorySplit
 
 rows = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-9, 9)), max_size=40)

@@ -23,6 +23,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa._given import as_process, as_reducer
 from dpa.aggregates import Count, Sum, TopRows
 from dpa.errors import ConfigError, ExecutorError, ProtocolError
 from dpa.execution.emission import Emission
@@ -30,7 +31,7 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Extent
 from dpa.execution.schemas import agreed
-from dpa.executors import BatchReducer, Groups, Process, RowsReducer, as_process, as_reducer
+from dpa.executors import BatchReducer, Groups, Process, RowsReducer
 from dpa.operators import JoinOptions, RowKind, as_row_operator
 from dpa.routing.keys import Key, to_python
 from dpa.sources.splits import MemorySplit

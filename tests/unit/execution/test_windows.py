@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from test_receivers import EXAMPLES, every_kind
 
 from dpa import Flow, Reducer
+from dpa._given import as_reducer
 from dpa.aggregates import Sum
 from dpa.errors import JobFailedError
 from dpa.execution.block import Block
@@ -27,7 +28,6 @@ from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, plain
 from dpa.execution.spill.room import Room
 from dpa.execution.windowing import Assign, Windowing
-from dpa.executors import as_reducer
 from dpa.testing import LocalBackend
 from dpa.tolerance import Letters, Tolerance
 from dpa.windows.options import END, START, Windows, session, sliding, tumbling
