@@ -382,7 +382,7 @@ def test_a_share_that_nobody_waits_for_is_refused(epoch: int, twice: bool) -> No
     coordinator.quiet(12.0)
     if twice:
         coordinator.published(0)
-    with pytest.raises(ProtocolError, match=f"reducer 0 has published a share of epoch {epoch}"):
+    with pytest.raises(ProtocolError, match=f"reducer 0 has published an unexpected share of epoch {epoch}"):
         coordinator.published(0, epoch)
 
 
