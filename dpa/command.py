@@ -39,6 +39,7 @@ COMMANDS = {
     "control": Command("dpa.control:app", "List running jobs, change their tasks, stop them.", "list"),
     "checkpoints": Command("dpa._checkpoints:app", "List, check and delete checkpoints.", "out/checkpoints list"),
     "dead-letters": Command("dpa.dead_letters.__main__:app", "Show and replay dead letters.", "out/letters list"),
+    "runs": Command("dpa.runs:app", "List earlier runs, show and compare them.", "compare clicks"),
     "verify": Command("dpa.verify:app", "Compare published epochs with Spark.", "out/log --epochs 100:200"),
     "replay": Command("dpa.replay:app", "Repeat the last events of a failed job.", "out/report/events/*.events"),
     "up": Command("dpa._up:up", "Start a session, which jobs use until it ends.", "--idle 60"),

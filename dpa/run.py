@@ -252,9 +252,10 @@ def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> Non
 
 def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool = False) -> int:
     """Write and print the report. What cannot be written is raised last, so that the rest is shown."""
-    from dpa.report import ReportError, show, to_json, write
+    from dpa.report import ReportError, keep, show, to_json, write
 
     report = result.report
+    keep(report)
     files, lost = [], None
     try:
         files = write(report, directory, result.events) if directory is not None else []

@@ -17,6 +17,7 @@ for name, examples in {"few": 10, "repeatable": 50, "explore": 1000, "fuzz": 10_
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+os.environ.setdefault("DPA_HISTORY", "0")  # nor is the history
 os.environ.setdefault("DPA_SESSION", "none")  # a session of the developer's is not for tests
 
 _HANDLERS = {

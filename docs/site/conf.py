@@ -51,6 +51,7 @@ CONTENTS = {
     "Run it": (
         "command",
         "report",
+        "runs",
         "balancing",
         "groupings",
         "debugging",

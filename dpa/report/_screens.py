@@ -21,6 +21,7 @@ from dpa.errors import ConfigError
 from dpa.report._plain import MIN_LINE_SECONDS, NoProgress, Patient, PlainProgress, ProgressDisplay, is_terminal
 from dpa.report._rows import first_rows
 from dpa.result import Report
+from dpa.result.text import Table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -125,7 +126,11 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, i
 
 def show_rows(found: pa.Table, said: str, rows: int, *, width: int | None = None) -> None:
     """Print the first `rows` rows on stdout, under their columns and types, below what they are."""
+    show_table(first_rows(found, said, rows=rows, columns=_MAX_COLUMNS, has_types=True), width=width)
+
+
+def show_table(found: Table, *, width: int | None = None) -> None:
+    """Print a table below its title on stdout, if it has rows."""
     from dpa.report import _terminal  # it imports rich
 
-    shown = first_rows(found, said, rows=rows, columns=_MAX_COLUMNS, has_types=True)
-    _terminal.print_parts(lambda console: _terminal.table(shown, console, shown.title), sys.stdout, width)
+    _terminal.print_parts(lambda console: _terminal.table(found, console, found.title), sys.stdout, width)

@@ -139,7 +139,9 @@ def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("page", ["docs/executors.md", "docs/flows.md", "docs/balancing.md", "docs/design.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/executors.md", "docs/flows.md", "docs/balancing.md", "docs/design.md", "docs/runs.md"]
+)
 def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     found = blocks(page, "python")

@@ -29,7 +29,7 @@ MODULES = {
 }
 STATUSES = {
     0: [
-        *("version", "schema", "control list", "checkpoints saved list", "init new"),
+        *("version", "schema", "control list", "checkpoints saved list", "init new", "runs list"),
         *("check fine.yaml", "plan fine.yaml", "show fine.yaml", "run fine.yaml --validate"),
     ],
     1: [
@@ -40,6 +40,7 @@ STATUSES = {
             "checkpoints saved show none",
             "dead-letters empty list",
             "verify empty",
+            "runs show none",
         ),
     ],
     2: [
