@@ -47,8 +47,8 @@ _Log = Annotated[
     _Level | None,
     typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
 ]
-_Png = Annotated[
-    Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph of --plan there, as a PNG picture.")
+_Picture = Annotated[
+    Path | None, typer.Option("--svg", metavar="FILE", help="Draw the graph of --plan there, as an SVG picture.")
 ]
 
 
@@ -86,7 +86,7 @@ def main(
     plan: Annotated[
         bool, typer.Option("--plan", help="Show the resolved job, its graph, and what a sample forecasts.")
     ] = False,
-    png: _Png = None,
+    svg: _Picture = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
     """Run a job and show how its reducers were kept even."""
@@ -102,8 +102,8 @@ def main(
         if schema:
             _print_schema()
             return
-        if png is not None and not plan:
-            raise ConfigError("--png draws the graph that --plan shows: give --plan with it")
+        if svg is not None and not plan:
+            raise ConfigError("--svg draws the graph that --plan shows: give --plan with it")
         if config is None:
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
         with Interrupts() as interrupts:
@@ -114,7 +114,7 @@ def main(
                     print(f"{config}: valid")
                 return
             if plan:
-                _plan(job, as_json, png, address)
+                _plan(job, as_json, svg, address)
                 return
             if report is not None:
                 report = _checked(report, job)
@@ -143,12 +143,12 @@ def plan(
     address: _Address = None,
     as_json: _Json = False,
     log: _Log = None,
-    png: _Png = None,
+    svg: _Picture = None,
 ) -> None:
     """Show the resolved job, its graph, and what a sample of its inputs forecasts; run nothing.
 
     Your functions are called on the sample, in this process."""
-    main(context, config, overrides, address, as_json=as_json, log=log, plan=True, png=png)
+    main(context, config, overrides, address, as_json=as_json, log=log, plan=True, svg=svg)
 
 
 def schema(context: typer.Context) -> None:
@@ -234,12 +234,10 @@ def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
         print(f"{name} runs on {address}; to see it: dpa control --address {address} attach {name}")
 
 
-def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> None:
-    from dpa.report import check_pictures, draw_plan, plan_json, show_plan
+def _plan(job: Job, as_json: bool, svg: Path | None, address: str | None) -> None:
+    from dpa.report import draw_plan, plan_json, show_plan
 
-    if png is not None:
-        check_pictures()
-    picture = None if png is None else png.absolute()  # whatever user code makes the working directory
+    picture = None if svg is None else svg.absolute()  # whatever user code makes the working directory
     foreseen = job.forecast(address=address)
     with printing("the plan"):
         if as_json:

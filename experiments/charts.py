@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from dpa.report.plots import COLOURS, GRID, INK
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.container import BarContainer
 
-__all__ = ["COLOURS", "GRID", "INK", "label_bars", "panels"]
+# Okabe and Ito's colours without black and yellow, and two of Tol's.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999933", "#aa4499")
+INK, GRID = "#333333", "#cccccc"
+"""Text and axes; grid and faint marks."""
 
 
 def panels(columns: int = 1, size: tuple[float, float] = (9.0, 3.6), *, rows: int = 1) -> tuple[Figure, list[Axes]]:

@@ -11,19 +11,21 @@ No clock and no output: times are those of the snapshots.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
+from dpa._util.as_yaml import as_yaml
 from dpa.balance.decision import Decision, Outcome
+from dpa.door.layout import Sizes, layout
 from dpa.measure.bottleneck import held_up
 from dpa.measure.skew import even_shares, skew
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import EventTimeStats, TaskChange, TaskStats
 from dpa.protocol.wire.use import TaskUse
-from dpa.result import HotKey, LatencyReport, Report, StageReport, TaskReport
-from dpa.result.text import key_text, lines, one_line
+from dpa.result import HotKey, LatencyReport, Report, StageReport, TaskReport, run_content, stage_content
+from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage
 from dpa.tolerance import ErrorCount
@@ -40,6 +42,8 @@ _MOST_QUEUES = 16
 """With more tasks, a point has quantiles of their queues."""
 _MOST_DECISIONS, _MOST_WARNINGS = 300, 50
 """The newest of a stage, and of a run."""
+
+_BOX = Sizes(width=0.0, height=1.0, gap=1.0, port=0.15, label_width=0.0, label_height=0.0, space=0.25)
 
 _OF_A_TASK = (
     *("read", "mapped", "processed", "forwarded", "queue", "peak_queue", "keys", "states", "even_share"),
@@ -69,7 +73,8 @@ class RunView(Unobserved):
         self._newest = TrackedSnapshot("", 0.0, 0, ())
         self._series: dict[str, Series] = {}
         self._warnings: list[str] = []
-        self._restarts: dict[str, Any] = {}
+        self._restarts: View = {}
+        self._layout: View = {}
 
     def phase(self, name: str, detail: str = "") -> None:
         self._phase = name
@@ -79,6 +84,8 @@ class RunView(Unobserved):
             last = {"generation": self._newest.generation, "at": _figure(self._newest.at)}
             self._restarts[str(self._newest.generation)] = last
             self._series = {}  # all numbers begin again
+        if snapshot.edges != self._newest.edges or not self._layout:
+            self._layout = _layout([stage.name for stage in snapshot.stages], snapshot.edges)
         self._newest, self._phase = snapshot, snapshot.phase
         for stage in snapshot.stages:
             present = _present(stage)
@@ -108,6 +115,7 @@ class RunView(Unobserved):
             "bottleneck": asdict(now.bottleneck),
             "stages": {stage.name: _running(stage, now) for stage in now.stages},
             "edges": _edges(now),
+            "layout": self._layout,
             "decisions": _decisions((stage.name, found) for stage in now.stages for found in stage.decisions),
             "changes": _changes(now.steps),
             "recoveries": dict(self._restarts),
@@ -146,8 +154,11 @@ def view_of_report(report: Report) -> View:
             "processed": _figure(report.records.processed / spent) if spent else 0.0,
         },
         "bottleneck": asdict(report.bottleneck),
-        "stages": {stage.name: _finished(stage, spent) for stage in report.stages},
+        "stages": {stage.name: _finished(stage, report) for stage in report.stages},
         "edges": {str(number): asdict(edge) for number, edge in enumerate(report.edges)},
+        "layout": _layout(
+            [stage.name for stage in report.stages], [(edge.source, edge.target) for edge in report.edges]
+        ),
         "decisions": _decisions((stage.name, found) for stage in report.stages for found in _decided(stage)),
         "changes": _changes(change for stage in report.stages for change in stage.changes),
         "recoveries": recoveries,
@@ -158,7 +169,36 @@ def view_of_report(report: Report) -> View:
         "placement": dict(report.placement_counts),
         "warnings": _newest(report.warnings),
         "series": {stage.name: _series_of(stage).points for stage in report.stages if stage.samples},
+        "facts": _facts(run_content.facts(report)),
+        "tables": list(_tables(report)),
+        "differences": [one_line(found) for found in report.reference.differences],
+        "config": as_yaml(report.config, width=120),
+        "versions": {one_line(name): one_line(version) for name, version in report.versions.items()},
     }
+
+
+def _facts(found: Iterable[Fact]) -> list[list[str]]:
+    return [[fact.name, fact.value, fact.remark] for fact in found]
+
+
+def _tables(report: Report) -> Iterator[View]:
+    """What only a report knows, in words."""
+    first = report.seconds.first_record
+    began = "" if first is None else f"First record processed {seconds(first)} after the start of the job."
+    for title, found, note in (
+        ("Time", run_content.phases(report), began),
+        ("Joins", run_content.joins(report.joins), ""),
+        ("Placement", run_content.looks(report), ""),
+    ):
+        if found.rows:
+            yield {"title": title, "note": note, **_table(found)}
+
+
+def _table(found: Table) -> View:
+    """A bar is the part (0 to 1) from which on it is filled, and that up to which it is."""
+    rows = [*found.rows, found.total] if found.total else found.rows
+    drawn = [[[cell.first or 0.0, cell.last] if isinstance(cell, Bar) else cell for cell in row] for row in rows]
+    return {"caption": found.title, "head": list(found.head), "rows": drawn}
 
 
 class Series:
@@ -227,16 +267,17 @@ def _task(task: TaskStats, stage: TrackedStage, now: TrackedSnapshot) -> View:
     return {**known, "emitted": sum(task.emitted), **shares}
 
 
-def _finished(stage: StageReport, spent: float) -> View:
-    is_source = stage.kind == "source"
-    seconds = (spent if stage.ended is None else stage.ended) - (stage.began or 0.0)
+def _finished(stage: StageReport, report: Report) -> View:
+    is_source, spent = stage.kind == "source", report.seconds.stream
+    facts = stage_content.facts(stage, report.status) if report.is_graph and not is_source else ()
+    lasted = (spent if stage.ended is None else stage.ended) - (stage.began or 0.0)
     counted = stage.records.read if is_source else stage.records.handled
     hot = stage.hot
     return {
         "phase": "done",
         "is_source": is_source,
         "records": asdict(stage.records),
-        "rate": _figure(counted / seconds) if seconds > 0 else 0.0,
+        "rate": _figure(counted / lasted) if lasted > 0 else 0.0,
         "load": {name: _figure(value) for name, value in asdict(stage.load).items()},
         "queue": 0,
         "queue_seconds": None,
@@ -256,6 +297,8 @@ def _finished(stage: StageReport, spent: float) -> View:
         "redistributions": stage.decision_counts.get(Outcome.APPLIED.value, len(stage.redistributions)),
         "latency": _latency(stage.latency),
         "stage_latency": _latency(stage.stage_latency),
+        "key_distribution": {name: _listed(value) for name, value in asdict(stage.key_distribution).items()},
+        "facts": _facts(facts),
     }
 
 
@@ -280,8 +323,29 @@ def _figure(value: Any) -> Any:
     return round(value, 4) if math.isfinite(value) else None
 
 
+def _listed(value: Any) -> Any:
+    return list(map(_figure, value)) if isinstance(value, tuple) else value
+
+
 def _part(spent: float, lived: float) -> Any:
     return _figure(min(spent / lived, 1.0)) if lived > 0 else 0.0
+
+
+def _layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> View:
+    """Where a page draws the graph: the layer and the height of each stage's corner, in boxes, and likewise of the
+    points that each edge passes."""
+    placed = layout(stages, edges, _BOX)
+
+    def at(point: tuple[float, float]) -> tuple[int, float]:
+        return round(point[0] - _BOX.space), round(point[1] - _BOX.space, 3)
+
+    return {
+        "stages": {name: list(at(corner)) for name, corner in placed.stages.items()},
+        "edges": {
+            str(number): [list(point) for point in dict.fromkeys(map(at, path))]
+            for number, path in enumerate(placed.paths)
+        },
+    }
 
 
 def _edges(now: TrackedSnapshot) -> View:

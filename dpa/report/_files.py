@@ -1,4 +1,4 @@
-"""The data of a report as JSON, and how its files are written: to a temporary name, and then renamed.
+"""The files of a report: its data as JSON, and the page. They are written to a temporary name, and then renamed.
 
 docs/report.md and `schema()` describe `report.json`, and the JSON of a plan.
 """
@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from dpa._secrets import without_secrets
-from dpa._util.disk import is_there, without_links
+from dpa._util.as_yaml import as_yaml
+from dpa._util.disk import is_there, why, without_links
 from dpa._util.version import REPORT
+from dpa.door.page import page_of
+from dpa.door.view import view_of_report
 from dpa.errors import ConfigError, DpaError
 from dpa.result import Report
 from dpa.result.text import key_text
@@ -51,6 +54,38 @@ def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
         raise ConfigError(
             f"--report: cannot write to {directory}: {error.strerror}{beneath}; name another directory"
         ) from None
+
+
+def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = None) -> list[Path]:
+    """Write the report into `directory`, which is created if it does not exist; return the files' paths, the page last.
+    `events` are files by name for the directory `events` in it; those of an earlier job are removed.
+
+    A file appears complete or not at all, and replaces an older one of its name. ReportError if one cannot be written.
+    """
+    directory = Path(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # The data first: the page is made of it.
+        data = write_file(directory / "report.json", to_json(report) + "\n")
+        resolved = write_file(directory / "resolved.yaml", as_yaml(report.config, width=120))
+        recorded = _write_events(directory / "events", events or {})
+        page = write_file(directory / "report.html", page_of(view_of_report(report)))
+        return [data, resolved, *([recorded] if events else []), page]
+    except OSError as error:
+        raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
+
+
+def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
+    """Make a directory's files of events these and no others. An empty directory is removed."""
+    for old in directory.glob("*.events"):
+        old.unlink()
+    if events:
+        directory.mkdir(exist_ok=True)
+    elif directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+    for name, content in events.items():
+        write_file(directory / name, content, mode=0o600)
+    return directory
 
 
 def to_json(report: Report) -> str:

@@ -200,19 +200,19 @@ def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_k
 
 def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None:
     assert run("small.yaml", "--validate", cwd=tmp_path).stdout == "small.yaml: valid\n"
-    plan = run_here(str(job), "--plan", "--png", str(tmp_path / "plan.png")).stdout
+    plan = run_here(str(job), "--plan", "--svg", str(tmp_path / "plan.svg")).stdout
     assert "mapper  read records, 1 task, 2 rows" in plan
     assert "forecast skew S" in plan
     assert "strategy: adaptive" in plan
-    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "plan.svg").read_text().startswith("<svg ")
     assert json.loads(run_here("--schema").stdout)["title"] == "JobConfig"
 
 
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--png", "plan.png"], 2, "--png draws the graph that --plan shows: give --plan with it"),
-        (["--plan", "--png", "no/plan.png"], 1, "no/plan.png: cannot write the picture of the plan: No such file"),
+        (["--svg", "plan.svg"], 2, "--svg draws the graph that --plan shows: give --plan with it"),
+        (["--plan", "--svg", "no/plan.svg"], 1, "no/plan.svg: cannot write the picture of the plan: No such file"),
     ],
     ids=["without --plan", "where there is no directory"],
 )

@@ -80,7 +80,6 @@ EXPORTED = {
         "ProgressDisplay",
         "ReportError",
         "check_directory",
-        "check_pictures",
         "draw_plan",
         "earlier_runs",
         "error_html",
@@ -214,13 +213,13 @@ def test_private_modules_are_imported_only_within_their_package(directory: str) 
 @pytest.mark.parametrize(
     ("name", "file", "refused"),
     [
-        ("dpa.report._html", "dpa/run.py", True),
-        ("dpa.report._html.bar", "experiments/charts.py", True),
-        ("dpa.report._html", "dpa/report/_screens.py", False),
+        ("dpa.report._files", "dpa/run.py", True),
+        ("dpa.report._files.schema", "experiments/charts.py", True),
+        ("dpa.report._files", "dpa/report/_screens.py", False),
         ("dpa._util.disk", "dpa/report/_files.py", False),
         ("dpa._util", "jobs/letters.py", True),
         ("dpa._util.disk", "experiments/hosts/network.py", False),
-        ("dpa.report.plots", "experiments/charts.py", False),
+        ("dpa.report", "experiments/charts.py", False),
         ("dpa.routing.ring._private_name", "dpa/run.py", False),
     ],
 )

@@ -36,16 +36,25 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
 
 
 STARS = {".stages", ".stages.*.tasks", ".edges", ".decisions", ".changes", ".recoveries", ".errors", ".warnings"} | {
+    *(".layout.stages", ".layout.edges", ".versions"),
     *(".series", ".series.*", ".series.*.*.queues", ".epochs.phases", ".placement"),
     *(".stages.*.decision_counts", ".stages.*.scaling_counts"),
 }
-RUNNING_ONLY = {".job.run"}
 
 
 def test_a_running_job_and_a_finished_one_have_views_of_one_form() -> None:
     running = set(paths(seen(*samples.snapshots(steps=10))))
     finished = set(paths(view_of_report(samples.report())))
     of_a_report = (".stages.*.hot_keys", ".stages.*.latency", ".stages.*.stage_latency", ".stages.*.load.")
+    of_a_report += (
+        ".facts",
+        ".stages.*.facts",
+        ".tables",
+        ".differences",
+        ".config",
+        ".versions",
+        ".stages.*.key_dist",
+    )
     of_a_report += (".stages.*.tasks.*.keys", ".stages.*.tasks.*.states", ".stages.*.tasks.*.even_share", ".job.error")
     assert {path for path in finished - running if not path.startswith(of_a_report)} == set()
     assert running - finished == {".stages.*.tasks.*.queue", ".series.*.*.busy", ".series.*.*.blocked"}

@@ -1,4 +1,4 @@
-"""Where the time goes until readers see what a row has changed: on the terminal, on the page, in words."""
+"""Where the time goes until readers see what a row has changed: on the terminal, in a view, in words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 import pytest
 import report_samples as samples
 
+from dpa.door.view import view_of_report
 from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, PhaseStats
 from dpa.report import show
-from dpa.report._html import render
 from dpa.result import RecordTimes, Report
 
 ROWS = 1_000_000
@@ -77,12 +77,11 @@ def test_the_table_fits_with_the_longest_words(width: int) -> None:
     assert all(phase.words in " ".join(found) for phase in EpochPhase)
 
 
-def test_the_page_draws_the_phases_one_behind_the_other() -> None:
-    page = render(samples.report(epochs=EPOCHS))
-    assert "<h2>Epochs: until readers see what a row has changed</h2>" in page
-    starts = re.findall(r'<i style="(?:margin-left:([\d.]+)%;)?width:[\d.]+%"></i></span></td></tr>\n<tr><td ', page)
-    assert {"32.2", "38.6", "64.3"} <= set(starts)
-    assert "<h2>Epochs" not in render(samples.report())
+def test_the_view_has_the_phases_of_a_row_and_of_an_epoch() -> None:
+    epochs = view_of_report(samples.report(epochs=EPOCHS))["epochs"]
+    assert list(epochs["phases"]) == [phase.value for phase in OF_ROWS]
+    assert epochs["phases"]["queues"] == {"row": 0.08, "mean": 0.2, "longest": 0.5}
+    assert epochs["visible_after"] == pytest.approx(0.311)
 
 
 def test_the_time_of_a_record_has_a_line() -> None:

@@ -211,11 +211,11 @@ def test_looking_whether_a_directory_can_be_written_to_leaves_nothing(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_is_written_even_if_a_picture_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(report: Report) -> str:
-        raise RuntimeError("no fonts")
+def test_data_is_written_even_if_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(view: object) -> str:
+        raise RuntimeError("no page")
 
-    monkeypatch.setattr("dpa.report._html.render", broken)
+    monkeypatch.setattr("dpa.report._files.page_of", broken)
     with pytest.raises(RuntimeError):
         write(samples.report(), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "resolved.yaml"]

@@ -10,7 +10,7 @@ import report_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.report._layout import Layout, Sizes, bends, layout
+from dpa.door.layout import Layout, Sizes, bends, layout
 
 USUAL = Sizes(width=168, height=98, gap=104, port=12, label_width=44, label_height=17)
 LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_width=120, label_height=90)
