@@ -240,6 +240,8 @@ def _running(stage: TrackedStage, now: TrackedSnapshot) -> View:
     return {
         "phase": stage.phase,
         "is_source": stage.is_source,
+        "began": _figure(stage.began),
+        "ended": _figure(stage.ended),
         "records": asdict(stage.records),
         "rate": _figure(stage.rate),
         "load": {name: _figure(getattr(stage.load, name)) for name in ("busy", "blocked", "waiting", "busiest")},
@@ -276,6 +278,8 @@ def _finished(stage: StageReport, report: Report) -> View:
     return {
         "phase": "done",
         "is_source": is_source,
+        "began": _figure(stage.began),
+        "ended": _figure(stage.ended),
         "records": asdict(stage.records),
         "rate": _figure(counted / lasted) if lasted > 0 else 0.0,
         "load": {name: _figure(value) for name, value in asdict(stage.load).items()},
@@ -378,6 +382,7 @@ def _decisions(found: Iterable[tuple[str, Decision]]) -> View:
             "reason": one_line(decision.reason),
             "version": decision.version,
             "round": decision.round,
+            "loads": stage_content.loads(decision),
         }
         for stage, decision in newest
     }

@@ -120,7 +120,7 @@ def _verdict(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
 def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterator[RenderableType]:
     name = one_line(stage.name, 40)
     detail = stage_content.BRIEF if report.is_graph else stage_content.FULL
-    for found in (found for section in stage_content.sections(stage, detail) for found in section.tables):
+    for found in stage_content.tables(stage, detail):
         yield from table(found, console, f"\n{name}: {found.title}")
     if report.is_graph:
         yield Text(f"\n{name}")

@@ -216,19 +216,16 @@ def stages(report: Report) -> Table:
             f"{load.waiting:.0%}" if stage.kind == "source" else "",
             "" if stage.kind == "source" else short(load.peak_queue),
             "" if stage.latency is None else latency(stage.latency.p99),
-            seconds(began, ""),
-            seconds(stage.ended, ""),
         )
 
     head = ("stage", "#tasks", "#in", "#out", "#busy", "#blocked", "#S", "#MiB", f"0 s  {seconds(whole):>7}")
     return Table(
         plural(len(names), "stage"),
-        (*head, "#waiting", "#queue", "#p99", "#began", "#ended"),
+        (*head, "#waiting", "#queue", "#p99"),
         [row(stage) for stage in report.stages],
         narrow=9,
         wide=12,
         marked=names.index(report.bottleneck.stage) if report.bottleneck.stage in names else None,
-        open_up_to=64,
     )
 
 
@@ -240,12 +237,11 @@ def recoveries(report: Report) -> Table:
             one_line(found.node),
             "unknown" if found.rows is None else count(found.rows),
             *(seconds(after, "never") for after in (found.begun, found.restored, found.seconds)),
-            one_line(found.cause),
         )
         for found in report.recoveries
     ]
-    head = ("#after", "died", "node", "#rows again", "#begun after", "#restored", "#flowed", "cause")
-    return Table(plural(len(rows), "death"), head, rows, narrow=7)
+    head = ("#after", "died", "node", "#rows again", "#begun after", "#restored", "#flowed")
+    return Table(plural(len(rows), "death"), head, rows)
 
 
 def joins(found: Sequence[JoinReport]) -> Table:
@@ -268,11 +264,10 @@ def errors(report: Report) -> Table:
             one_line(found.error),
             count(found.records),
             "dead letters" if found.kept else "skipped",
-            one_line(found.example),
         )
         for found in report.errors
     ]
-    return Table(plural(len(rows), "kind"), ("step", "error", "#records", "kept as", "example"), rows, narrow=4)
+    return Table(plural(len(rows), "kind"), ("step", "error", "#records", "kept as"), rows)
 
 
 def looks(report: Report) -> Table:

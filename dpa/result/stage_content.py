@@ -1,10 +1,9 @@
 """What is said of one stage: facts, and tables of its tasks, decisions and hot keys.
 
-Long tables are cut on a terminal; the page and `report.json` have them in full.
+Long tables are cut; `report.json` has them in full.
 """
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dpa.balance.decision import Decision
@@ -19,7 +18,6 @@ from dpa.result.text import (
     instant,
     key_text,
     latency,
-    mebibytes,
     one_line,
     outcomes,
     per_record,
@@ -36,7 +34,7 @@ _MAX_LOADS = 8
 
 class Detail(NamedTuple):
     """How much of a stage is shown: all tasks up to a number, of more the busiest and the idlest; and rows of any other
-    table on a terminal."""
+    table."""
 
     tasks: int
     busiest: int
@@ -48,37 +46,14 @@ FULL = Detail(tasks=64, busiest=24, idlest=8, rows=12)
 """Of the stage of the smallest graph."""
 BRIEF = Detail(tasks=8, busiest=4, idlest=2, rows=3)
 """Of each stage of any other."""
-ALL = Detail(tasks=sys.maxsize, busiest=0, idlest=0, rows=0)
-"""On the page, which folds long tables away."""
 
 
-class StageSection(NamedTuple):
-    """A part of what is said of a stage: tables below a picture (`plots.PICTURES`) and its description, if there is
-    one."""
-
-    title: str
-    tables: Sequence[Table]
-    picture: str = ""
-    caption: str = ""
-
-
-def sections(stage: StageReport, detail: Detail) -> Iterator[StageSection]:
-    if stage.kind == "source":
-        rows = [_figures(task, _OF_A_SOURCE) for task in stage.tasks]
-        yield StageSection("Tasks", [Table(plural(len(rows), "task"), _OF_A_SOURCE, rows)])
-        return
-    caption = "Records that each task processed, against an even share."
-    yield StageSection("Load of the tasks", [_tasks(stage, detail)], "records-per-task", caption)
-    caption = "Queue length of each task over time; triangles mark redistributions."
-    applied, kept = stage.redistributions, stage.decisions
-    happened = [
-        _decisions(plural(len(applied), "redistribution"), applied, 3, detail.rows, "No redistribution.", 16),
-        _changes(stage, detail.rows),
-        _decisions(f"{plural(len(kept), 'decision')} kept", kept, 0, None, "", 0),
-    ]
-    yield StageSection("Queues and redistributions", happened, "queue-lengths", caption)
-    caption = "Share of all records held by the most frequent keys together."
-    yield StageSection("Keys", [_hot_keys(stage, detail.rows)], "key-distribution", caption)
+def tables(stage: StageReport, detail: Detail) -> Iterator[Table]:
+    """Of an operator stage."""
+    yield _tasks(stage, detail)
+    yield _redistributions(stage, detail.rows)
+    yield _changes(stage, detail.rows)
+    yield _hot_keys(stage, detail.rows)
 
 
 def facts(stage: StageReport, status: str) -> Iterator[Fact]:
@@ -155,70 +130,32 @@ def result(output: OutputReport, status: str) -> Iterator[Fact]:
         yield Fact("result", "nothing was published", f"{one_line(output.unpublished)} is as it was")
 
 
-_OF_A_TASK: dict[str, Callable[[TaskReport], str]] = {
-    "#task": lambda task: str(task.id),
-    "#rows read": lambda task: count(task.read),
-    "#mapped": lambda task: count(task.mapped),
-    "#emitted": lambda task: count(task.emitted),
-    "#records": lambda task: count(task.processed),
-    "#share": lambda task: percent(task.share),
-    "#peak queue": lambda task: count(task.peak_queue),
-    "#forwards": lambda task: count(task.forwarded),
-    "#keys": lambda task: count(task.keys),
-    "#busy": lambda task: seconds(task.busy_seconds),
-    "#blocked": lambda task: seconds(task.blocked_seconds),
-    "#waiting": lambda task: seconds(task.waiting_seconds),
-    "#MiB": lambda task: mebibytes(task.peak_memory),
-    "#latency p99": lambda task: latency(task.latency_p99),
-}
-_OF_A_SOURCE = ("#task", "#rows read", "#mapped", "#emitted", "#busy", "#blocked", "#waiting", "#MiB")
-_OF_RECORDS = ("#task", "#records", "#share")
-_OF_WORK = ("#peak queue", "#forwards", "#keys", "#busy", "#blocked", "#MiB", "#latency p99")
-
-
-def _figures(task: TaskReport, names: Sequence[str]) -> list[Cell]:
-    return [_OF_A_TASK[name](task) for name in names]
-
-
 def _tasks(stage: StageReport, detail: Detail) -> Table:
     most = max((task.share for task in stage.tasks), default=0.0) or 1.0
 
     def row(task: TaskReport) -> Sequence[Cell]:
-        return [*_figures(task, _OF_RECORDS), Bar(task.share / most), *_figures(task, _OF_WORK)]
+        work = map(count, (task.peak_queue, task.forwarded, task.keys))
+        return [str(task.id), count(task.processed), percent(task.share), Bar(task.share / most), *work]
 
     rows = list(map(row, stage.tasks))
     if len(stage.tasks) > detail.tasks:
         ordered = sorted(stage.tasks, key=lambda task: (-task.processed, task.id))
         hidden = ordered[detail.busiest : -detail.idlest]
-        gap = ["...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", *[""] * len(_OF_WORK)]
+        gap = ["...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", "", "", ""]
         rows = [*map(row, ordered[: detail.busiest]), gap, *map(row, ordered[-detail.idlest :])]
     numbers = (stage.load.peak_queue, stage.records.forwarded, sum(task.keys for task in stage.tasks))
     return Table(
         plural(len(stage.tasks), "task"),
-        (*_OF_RECORDS, "", *_OF_WORK),
+        ("#task", "#records", "#share", "", "#peak queue", "#forwards", "#keys"),
         rows,
-        narrow=7,
-        total=("all", count(stage.records.processed), "", "", *map(count, numbers), *[""] * 4) if rows else (),
-        absent="No task had started.",
-        open_up_to=64,
+        total=("all", count(stage.records.processed), "", "", *map(count, numbers)) if rows else (),
     )
 
 
-def _decisions(title: str, found: Sequence[Decision], narrow: int, most: int | None, absent: str, fold: int) -> Table:
-    rows = [
-        (
-            f"{decision.at:.2f}",
-            str(decision.reducer),
-            one_line(decision.reason),
-            decision.outcome.value.replace("_", " "),
-            str(decision.round),
-            "" if decision.version is None else count(decision.version),
-            _loads(decision),
-        )
-        for decision in found
-    ]
-    head = ("#at (s)", "#task", "reason", "outcome", "#round", "#table", "loads reported (records)")
-    return Table(title, head, rows, narrow, most=most, absent=absent, open_up_to=fold)
+def _redistributions(stage: StageReport, most: int) -> Table:
+    found = stage.redistributions
+    rows = [(f"{each.at:.2f}", str(each.reducer), one_line(each.reason)) for each in found]
+    return Table(plural(len(found), "redistribution"), ("#at (s)", "#task", "reason"), rows, most=most)
 
 
 def _changes(stage: StageReport, most: int) -> Table:
@@ -227,26 +164,24 @@ def _changes(stage: StageReport, most: int) -> Table:
     return Table(f"{plural(len(rows), 'change')} of tasks", head, rows, most=most)
 
 
-def _loads(decision: Decision) -> str:
-    loads = decision.loads
-    if len(loads) > _MAX_LOADS:
-        return f"{count(max(loads))} at most, {count(sum(loads) / len(loads))} on average"
+def loads(decision: Decision) -> str:
+    """The queues that tasks had reported, in records."""
+    found = decision.loads
+    if len(found) > _MAX_LOADS:
+        return f"{count(max(found))} at most, {count(sum(found) / len(found))} on average"
     if decision.reducers:
         return ", ".join(f"task {reducer}: {count(load)}" for reducer, load in decision.load_of.items())
-    return ", ".join(map(count, loads))
+    return ", ".join(map(count, found))
 
 
 def _hot_keys(stage: StageReport, most: int) -> Table:
-    greatest = max((hot.share for hot in stage.hot), default=0.0) or 1.0
     rows = [
         (
             key_text(hot.key),
             percent(hot.share),
             count(hot.records),
             "exact" if hot.lower == hot.upper else f"{count(hot.lower)} to {count(hot.upper)}",
-            Bar(hot.share / greatest),
         )
         for hot in stage.hot
     ]
-    absent = "No key is hot: none makes a task uneven."
-    return Table("hot keys", ("key", "#share", "#records", "#between", ""), rows, 4, most=most, absent=absent)
+    return Table("hot keys", ("key", "#share", "#records", "#between"), rows, most=most)

@@ -58,13 +58,11 @@ class Table:
         head: the titles of the columns; one that begins with `#` is of numbers, an empty one of bars.
         rows: a cell for each column.
         narrow: the columns that a narrow terminal has, from the left; None: all.
-        wide: those of a wide one; None: as many as a narrow one. The page has all.
+        wide: those of a wide one; None: as many as a narrow one.
         most: rows that a terminal shows; None: all. Of more it says how many there are, followed by `more`.
         total: a last row.
         marked: the place of a row that stands out.
         wraps: whether words of the last column of a terminal break lines; else they are cut, as others are.
-        absent: what the page says where there are no rows.
-        open_up_to: rows up to which the page does not fold the table away.
     """
 
     title: str
@@ -77,8 +75,6 @@ class Table:
     total: Sequence[Cell] = ()
     marked: int | None = None
     wraps: bool = True
-    absent: str = ""
-    open_up_to: int = 16
 
 
 def count(number: float) -> str:

@@ -300,9 +300,10 @@ const stageRows = () => entries(view.stages).map(([name, stage]) => [
   count(stage.is_source ? stage.records?.read : stage.records?.processed), `${short(stage.rate ?? 0)}/s`,
   stage.is_source ? "" : count(stage.queue ?? 0), seconds(stage.queue_seconds), spent(stage.load),
   percent(stage.load?.busy ?? 0), percent(stage.load?.blocked ?? 0), percent(stage.load?.waiting ?? 0),
-  decimals(stage.skew, 3), seconds(stage.latency?.p50), seconds(stage.latency?.p95), seconds(stage.latency?.p99)]);
+  decimals(stage.skew, 3), seconds(stage.latency?.p50), seconds(stage.latency?.p95), seconds(stage.latency?.p99),
+  seconds(stage.began), seconds(stage.ended)]);
 const STAGE_HEAD = ["stage", "#tasks", "#records", "#rate", "#queue", "#in seconds", "time", "#busy", "#blocked", "#waiting",
-  "#S", "#p50", "#p95", "#p99"];
+  "#S", "#p50", "#p95", "#p99", "#began", "#ended"];
 
 const TASK_HEAD = ["#task", "#records", "#share", "", "#queue", "#peak", "time", "#busy", "#blocked", "#waiting", "#forwards",
   "#keys", "#p99", "#processor", "#memory", "#spilled", "node", "#pid"];
@@ -351,10 +352,10 @@ function decisions() {
     ...values(view.changes).map((each) => ({ ...each, outcome: "tasks changed" })),
   ].filter((each) => names.includes(each.stage)).sort((one, other) => other.at - one.at);
   const rows = found.map((each) => [seconds(each.at), each.stage, `${each.words}: ${each.reason}.`,
-    each.outcome.replaceAll("_", " "), isKnown(each.seconds) ? seconds(each.seconds) : "", isKnown(each.version) ? String(each.version) : ""]);
+    each.outcome.replaceAll("_", " "), isKnown(each.seconds) ? seconds(each.seconds) : "", isKnown(each.version) ? String(each.version) : "", each.loads ?? ""]);
   const toggle = el("a", { href: to({ quiet: quiet ? "no" : "" }) }, quiet ? "Hide decisions not to act" : "Show decisions not to act");
   return [el("p", {}, toggle),
-    table(`Decisions about ${names.join(", ")}, the newest first`, ["#at", "stage", "~what and why", "outcome", "#took", "#table"], rows,
+    table(`Decisions about ${names.join(", ")}, the newest first`, ["#at", "stage", "~what and why", "outcome", "#took", "#table", "queues reported (records)"], rows,
       "Nothing was decided yet.")];
 }
 
