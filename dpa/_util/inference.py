@@ -229,18 +229,22 @@ def _known(kind: pa.DataType) -> pa.DataType:
         if not (is_flat and pat.is_dictionary(kind)):
             return _known(kind.value_type)
         return pa.dictionary(kind.index_type, values, kind.ordered)
-    if pat.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_known(kind.value_type)))
-    if pat.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_known(kind.value_type)))
-    if pat.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_known(kind.value_type)), kind.list_size)
-    if pat.is_map(kind):
-        return pa.map_(
-            kind.key_field.with_type(_known(kind.key_type)), kind.item_field.with_type(_known(kind.item_type))
-        )
     if isinstance(kind, pa.BaseExtensionType):
         return kind if _known(kind.storage_type) == kind.storage_type else _known(kind.storage_type)
+    return with_parts(kind, _known) or _VIEWS.get(kind, kind)
+
+
+def with_parts(kind: pa.DataType, part: Callable[[pa.DataType], pa.DataType]) -> pa.DataType | None:
+    """A nested type with other types of its parts; None if it is not nested."""
+    if pat.is_list(kind):
+        return pa.list_(kind.value_field.with_type(part(kind.value_type)))
+    if pat.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(part(kind.value_type)))
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(part(kind.value_type)), kind.list_size)
+    if pat.is_map(kind):
+        keys, items = kind.key_field, kind.item_field
+        return pa.map_(keys.with_type(part(keys.type)), items.with_type(part(items.type)))
     if pat.is_struct(kind):
-        return pa.struct([field.with_type(_known(field.type)) for field in kind])
-    return _VIEWS.get(kind, kind)
+        return pa.struct([field.with_type(part(field.type)) for field in kind])
+    return None

@@ -4,7 +4,7 @@ A type that polars has not travels as one that it has: an extension type as its 
 one. Where there is none, values travel as their bytes, on which no expression works.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from dpa._util.inference import as_type, no_rows, require_name
+from dpa._util.inference import as_type, no_rows, require_name, with_parts
 from dpa.errors import TableError
 
 _OPAQUE = "dpa.opaque"
@@ -92,22 +92,7 @@ def _carrier(kind: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(kind.precision, kind.scale) if fits else None
     if pat.is_interval(kind):
         return None
-    return _nested(kind, _part) or kind
-
-
-def _nested(kind: pa.DataType, part: Callable[[pa.DataType], pa.DataType]) -> pa.DataType | None:
-    """A nested type with other types of its parts; None if it is not nested."""
-    if pat.is_list(kind):
-        return pa.list_(part(kind.value_type))
-    if pat.is_large_list(kind):
-        return pa.large_list(part(kind.value_type))
-    if pat.is_fixed_size_list(kind):
-        return pa.list_(part(kind.value_type), kind.list_size)
-    if pat.is_map(kind):
-        return pa.map_(part(kind.key_type), part(kind.item_type))
-    if pat.is_struct(kind):
-        return pa.struct([(field.name, part(field.type)) for field in kind])
-    return None
+    return with_parts(kind, _part) or kind
 
 
 def _part(kind: pa.DataType) -> pa.DataType:
@@ -164,4 +149,4 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return _plain(kind.value_type)
     if pat.is_large_list(kind):
         return pa.list_(_plain(kind.value_type))
-    return _nested(kind, _plain) or _SMALL.get(kind, kind)
+    return with_parts(kind, _plain) or _SMALL.get(kind, kind)

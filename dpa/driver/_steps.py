@@ -21,14 +21,7 @@ from dpa.errors import ConfigError
 from dpa.execution.receivers import KINDS, receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
-from dpa.executors import (
-    AnyMapper,
-    AnyReducer,
-    BatchMapper,
-    Mapper,
-    SelfNamed,
-    name_of,
-)
+from dpa.executors import AnyMapper, AnyReducer, BatchMapper, Mapper, SelfNamed, name_of
 from dpa.logical.step import Keying, Step, StepInput, in_order
 from dpa.operators import ON_COLUMNS, JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency

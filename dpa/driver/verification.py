@@ -104,8 +104,7 @@ def _published(step: Step) -> Results | str:
 
 def _by_epoch(step: Step) -> OutputConfig | None:
     """The first output that is published by epoch, which the log has."""
-    by_epoch = (output for output in step.outputs.values() if output.publish is not None)
-    return next((output for output in by_epoch if output.path is not None or output.use is not None), None)
+    return next((output for output in step.outputs.values() if output.publish is not None), None)
 
 
 class _Log:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dpa._util.inference import with_parts
 from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page
 from dpa.sources.paths import Location, data_files, is_surely_local, prefix_of
@@ -127,8 +128,6 @@ def _plain(frame: pl.DataFrame) -> pa.Table:
 
 
 def _small(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_small(field.type)) for field in kind])
     if pa.types.is_large_list(kind):
         return pa.list_(_small(kind.value_type))
-    return pa.string() if kind == pa.large_string() else kind
+    return with_parts(kind, _small) or (pa.string() if kind == pa.large_string() else kind)
