@@ -24,9 +24,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=False)
 
 def _running(incomplete: str) -> list[str]:
     """The jobs of this machine that a shell completes; those of a cluster would take a connection to it."""
-    from dpa.telemetry.local_jobs import LocalJob
+    from dpa.door.client import offers
 
-    return [job.name for job in LocalJob.all() if job.name.startswith(incomplete)]
+    return [offer.name for offer in offers() if offer.name.startswith(incomplete)]
 
 
 Nodes = Annotated[
@@ -146,8 +146,7 @@ def attach(
     run: Run,
     progress: Progress = "auto",
 ) -> None:
-    """Show the screen of a job on a cluster until it ends, and then what a detached one has printed. Ctrl-C leaves it
-    running."""
+    """Show the screen of a job until it ends, and then what a detached one has printed. Ctrl-C leaves it running."""
     from dpa.driver.control import RunningJob, connected
     from dpa.report import make_progress
 
@@ -162,6 +161,23 @@ def attach(
         with printing("the report"):
             print(end[1], end="")
         raise typer.Exit(end[0])
+
+
+@app.command()
+def ui(context: typer.Context, run: Run) -> None:
+    """Print the address of a job's page, and open it in a browser if there is one. It has a token: whoever has the
+    address can change the job."""
+    import os
+    import webbrowser
+
+    from dpa.driver.control import RunningJob, connected
+
+    with exiting(_INTERRUPTED), connected(context.obj):
+        page = RunningJob.find(run, context.obj).page()
+    with printing("the address"):
+        print(page)
+    if os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+        webbrowser.open(page)
 
 
 def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:

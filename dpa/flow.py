@@ -13,6 +13,7 @@ apply. Executors and tables may be objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -118,14 +119,15 @@ class Flow(WrittenFlow):
         resume: str | None = None,
         closes: Callable[[], bool] = never,
         progress: bool | ProgressMode = "auto",
+        page: Callable[[str], None] | None = None,
     ) -> Result:
         """Run the flow; arguments, result and errors are those of `Job.run`.
 
         >>> shop.run().table().to_pylist()
         [{'item': 'tea', 'count': 1}]
         """
-        run, where = self.job().run, {"address": address, "resume": resume}
-        return run(observer, **where, backend=backend, check=check, closes=closes, progress=progress)
+        run = partial(self.job().run, observer, address=address, resume=resume, backend=backend)
+        return run(check=check, closes=closes, progress=progress, page=page)
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}: {', '.join(self._stages) or 'no steps'}>"

@@ -7,7 +7,7 @@ Spark to look at the input, Ray starts beside Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dpa._util.arguments import ProgressMode
     from dpa.config import keywords as kw
+    from dpa.door.opening import Door
     from dpa.driver.backend import Backend
     from dpa.driver.forecast import Forecast
     from dpa.result import Result
@@ -135,6 +136,7 @@ class Job:
         resume: str | None = None,
         closes: Callable[[], bool] = never,
         progress: bool | ProgressMode = "auto",
+        page: Callable[[str], None] | None = None,
     ) -> Result:
         """Run the job.
 
@@ -150,6 +152,8 @@ class Job:
             progress: what stderr shows meanwhile. `auto`: a panel in terminals and notebooks after 2 seconds, elsewhere
                 lines after 10; nothing beside an `observer`, or in another thread than the main one. True: the same at
                 once. False: nothing. Other words are those of `dpa run --progress`; `DPA_PROGRESS` is the default.
+            page: receives the address of the job's page, with its token, before the job begins. A job whose tasks run
+                in this process has none.
 
         Raises:
             ConfigError: something was wrong before any task started.
@@ -160,24 +164,33 @@ class Job:
         >>> job.run().table().to_pylist()
         [{'word': 'tea', 'count': 1}]
         """
+        from dpa.door.opening import Door
         from dpa.driver.in_process import runs_here
         from dpa.driver.run import Run
         from dpa.report import progress_in_python
 
-        backend = backend or "auto"
+        backend, door = backend or "auto", None
         if isinstance(backend, str):
             if backend not in ("auto", "ray"):
                 raise ConfigError(f"backend: {backend!r} is neither `auto` nor `ray`, nor a backend")
             is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
-            backend = _in_process() if is_here else self._on_ray(address)
-        with progress_in_python(progress, self.config.name, is_observed=observer is not None) as display:
-            observers = (display,) if observer is None else (observer, display)
-            run = Run(self.spec, backend, observers, resume, closes)
+            door = None if is_here else Door(self.config.name, self.config.door)
+            backend = _in_process() if door is None else self._on_ray(address, door)
+        with ExitStack() as stack:
+            shown = progress_in_python(progress, self.config.name, is_observed=observer is not None)
+            if door is not None:
+                stack.enter_context(door)
+                if page is not None and door.address is not None:
+                    page(door.address)
+            display = stack.enter_context(shown)
+            run = Run(self.spec, backend, [each for each in (door, observer, display) if each], resume, closes)
             try:
                 result = run.result()
             finally:
                 self.resumable = run.resumable
             display.ended(result.report.status)
+            if door is not None:
+                door.ended(result.report)
         return result.check() if check else result
 
     def forecast(self, *, address: str | None = None) -> Forecast:
@@ -210,9 +223,10 @@ class Job:
     def _stages(self) -> dict[str, Any]:
         return {name: step.resolved() for name, step in self.spec.file.stages.items()}
 
-    def _on_ray(self, address: str | None = None) -> RayBackend:
+    def _on_ray(self, address: str | None = None, door: Door | None = None) -> RayBackend:
         ray = self.config.ray
-        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, self.config.name)
+        reached = nullcontext if door is None else door.reached
+        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, reached)
 
 
 def _in_process() -> Backend:

@@ -7,7 +7,8 @@ import logging
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -79,6 +80,7 @@ def main(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show all stages, tasks, decisions and hot keys at the end.")
     ] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Print the address of the job's page before it begins.")] = False,
     log: _Log = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")
@@ -124,7 +126,7 @@ def main(
                 _detach(job, address, [*again, *_more_words(report, resume), *shown])
                 return
             with _naming_checkpoints(job, address, again, context.command_path):
-                result = _run(job, interrupts, progress, address, resume)
+                result = _run(job, interrupts, progress, address, resume, ui)
                 status = _show(result, report, as_json, verbose)
     raise typer.Exit(status)
 
@@ -197,7 +199,9 @@ def _naming_checkpoints(job: Job, address: str | None, again: list[str], command
             say(f"its checkpoints stay; to go on: {command} {shlex.join([*again, '--resume', job.resumable])}")
 
 
-def _run(job: Job, interrupts: Interrupts, progress: ProgressMode, address: str | None, resume: str | None) -> Result:
+def _run(
+    job: Job, interrupts: Interrupts, progress: ProgressMode, address: str | None, resume: str | None, ui: bool
+) -> Result:
     from dpa.report import make_progress
     from dpa.telemetry.observers import Observers
 
@@ -205,10 +209,16 @@ def _run(job: Job, interrupts: Interrupts, progress: ProgressMode, address: str 
         make_progress(progress, sys.stderr, job.config.name) as display,
         redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
     ):
-        observers = Observers(interrupts, display)
-        result = job.run(observers, address=address, check=False, resume=resume, closes=lambda: interrupts.closes)
+        run = partial(job.run, Observers(interrupts, display), closes=lambda: interrupts.closes)
+        result = run(address=address, check=False, resume=resume, page=_print_page if ui else None)
         display.ended(result.report.status)
     return result
+
+
+def _print_page(address: str) -> None:
+    # `say` would hide its token.
+    with suppress(OSError, ValueError):
+        print(f"the job's page: {address}", file=sys.stderr, flush=True)
 
 
 def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
@@ -226,10 +236,11 @@ def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
             raise job.spec.file.error(step.at("write"), "the result of a detached job would be lost: name a `path`")
     job.check()
     with ray_session(address):
+        from dpa.door.notes import free_name
         from dpa.runtime.detached import start_driver
 
         command = [sys.executable, "-m", "dpa.run", *arguments, "--address", address, "--progress", "none"]
-        name = start_driver(command, job.config.name)
+        start_driver(command, name := free_name(job.config.name))
     with printing("the name of the job"):
         print(f"{name} runs on {address}; to see it: dpa control --address {address} attach {name}")
 

@@ -60,7 +60,7 @@ CONTENTS = {
         "recovery",
         "memory",
     ),
-    "On a cluster": ("cluster", "changing-tasks", "placement", "security"),
+    "On a cluster": ("cluster", "door", "changing-tasks", "placement", "security"),
     "Look things up": ("site/api", "guarantees", "results", "design", "protocol"),
 }
 """The pages of `docs` by title: a new page needs a place here."""

@@ -1,7 +1,7 @@
 """The job file: its schema, defaults, overrides and errors."""
 
 from dpa.config._files import JobFile, load, parse, parse_written
-from dpa.config._schema import JobConfig, NodeConfig, PlacementConfig, json_schema
+from dpa.config._schema import DoorConfig, JobConfig, NodeConfig, PlacementConfig, json_schema
 from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
 from dpa.config._stage import MADE_IN_PYTHON, Combiner, ExecutorConfig, ReducerConfig
 from dpa.config.inputs import InputConfig
@@ -10,6 +10,7 @@ from dpa.config.stages import StepConfig
 __all__ = [
     "MADE_IN_PYTHON",
     "Combiner",
+    "DoorConfig",
     "ExecutorConfig",
     "InputConfig",
     "JobConfig",

@@ -113,6 +113,27 @@ class RayConfig(Section):
     """MiB of the object store, if the job starts its own Ray."""
 
 
+class DoorConfig(Section):
+    """Where the running job serves its page, its metrics and requests."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; any but `127.0.0.1` and `localhost` needs a certificate."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """The port; 0: one that is free."""
+    certificate: str | None = None
+    """File of the TLS certificate, in PEM; null: no TLS."""
+    key: str | None = None
+    """File of its key, in PEM and without a password."""
+
+    @model_validator(mode="after")
+    def _is_safe(self) -> DoorConfig:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("give `certificate` and `key` together")
+        if self.certificate is None and self.host not in ("127.0.0.1", "localhost"):
+            raise ValueError(f"on {in_json(self.host)} others could read along: give `certificate` and `key`")
+        return self
+
+
 class _AnyJob(Section):
     """The keys of every job."""
 
@@ -146,6 +167,8 @@ class _AnyJob(Section):
     """The Spark session."""
     ray: RayConfig = RayConfig()
     """The Ray cluster that runs the tasks."""
+    door: DoorConfig = DoorConfig()
+    """Where the running job can be looked at and asked."""
     stages: dict[StepName, StepConfig] = {}
     """A graph of steps, instead of one mapper and one reducer."""
 

@@ -128,6 +128,12 @@ class RaySection(TypedDict, total=False):
     runtime_env: Mapping[str, Any]
     object_store_mb: int
 
+class DoorSection(TypedDict, total=False):
+    host: str
+    port: int
+    certificate: str | None
+    key: str | None
+
 class WatchSection(TypedDict, total=False):
     columns: Mapping[str, str] | None
     every: float | str
@@ -459,6 +465,7 @@ class Job(TypedDict, total=False):
     dead_letters: str | OutputSection | None
     spark: SparkSection
     ray: RaySection
+    door: DoorSection
     stages: Mapping[str, StepSection]
     key: str | list[str] | None
     parallelism: ParallelismSection
@@ -488,6 +495,7 @@ class Flow(TypedDict, total=False):
     dead_letters: str | OutputSection | None
     spark: SparkSection
     ray: RaySection
+    door: DoorSection
 
 class Read(TypedDict, total=False):
     parallelism: int | None

@@ -1,25 +1,37 @@
-"""A running job that is asked to change its tasks, or to end, from another process: by a socket of its
-process where it has a Ray of its own, and by a named actor where it runs on a cluster."""
+"""A running job that is asked to change its tasks, or to end, from another process, by its door."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import pickle
 import secrets
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any
 
+from pydantic import TypeAdapter
+
+from dpa.door.client import Offer, offers
 from dpa.errors import ControlError
-from dpa.protocol.plan import CancelJob, Request
-from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.routing import MOST_TASKS
 from dpa.runtime.cluster import ray_session
-from dpa.telemetry.local_jobs import LocalJob
-from dpa.telemetry.observers import Observer
+from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.tracker import Status
 
-if TYPE_CHECKING:
-    from dpa.runtime.named_jobs import NamedJob
+_STATUS_SECONDS = 6.0
+"""How long to wait for a status, which a coordinator gives within 5 seconds; a stopped job gives none."""
+
+_LOOK_SECONDS, _FOLLOW_SECONDS = 0.1, 0.5
+"""How often to look for a door that is not open yet, and at a job that is followed."""
+
+_STATUS = TypeAdapter(Status)
 
 
 def connected(address: str | None) -> AbstractContextManager[object]:
@@ -35,20 +47,16 @@ class RunningJob:
         name: by which it can be found: that of the job, with the number of its process.
     """
 
-    def __init__(self, client: LocalJob | NamedJob, address: str | None = None) -> None:
-        self.name = client.name
-        self._client, self._address = client, address
+    def __init__(self, name: str, offer: Offer | None, address: str | None = None) -> None:
+        self.name = name
+        self._offer, self._address = offer, address
 
     @staticmethod
     def all(address: str | None = None) -> list[RunningJob]:
         """The running jobs, by name: those on the cluster at an address; None: those of this user on this machine that
         have a Ray of their own. Errors as of `connected`."""
-        if address is None:
-            return [RunningJob(job) for job in LocalJob.all()]
         with connected(address):
-            from dpa.runtime.named_jobs import NamedJob  # which imports Ray
-
-            return [RunningJob(job, address) for job in NamedJob.all()]
+            return [RunningJob(name, offer, address) for name, offer in sorted(_offers(address).items())]
 
     @staticmethod
     def find(name: str, address: str | None = None) -> RunningJob:
@@ -64,15 +72,44 @@ class RunningJob:
         raise ControlError(f"{what}; running jobs: {there}")
 
     def status(self) -> Status | None:
+        """None before it begins to stream, or if it has ended or does not answer."""
+        found = self._look("/status")
+        return None if found is None else _STATUS.validate_python(found)
+
+    def page(self) -> str:
+        """The address of its page, on its machine, with the token. ControlError if it has ended."""
+        offer = self._door()
+        return f"{offer.page}?token={offer.token}"
+
+    def _door(self) -> Offer:
+        """Waits for a detached driver that begins. ControlError if it has ended."""
         with connected(self._address):
-            return self._client.status()
+            while self._offer is None:
+                there = _offers(self._address)
+                if self.name not in there:
+                    raise ControlError(f"{self.name} has ended")
+                self._offer = there[self.name]
+                time.sleep(_LOOK_SECONDS)
+        return self._offer
 
     def follow(self, observer: Observer) -> tuple[int, str] | None:
         """Show the job to an observer until it ends; what is raised meanwhile, as by Ctrl-C, leaves it running. Returns
-        the exit status of a detached job, and what its driver has printed; None for any other job. ControlError if the
-        job runs on no cluster."""
+        the exit status of a detached job, and what its driver has printed; None for any other job."""
+        followed = Followed(observer)
         with connected(self._address):
-            return self._client.follow(observer)
+            end = None
+            if self._address is not None:
+                from dpa.runtime.detached import DriverEnd  # which imports Ray
+
+                end = DriverEnd(self.name)
+            while end is None or not end.wait(_FOLLOW_SECONDS):
+                if (found := self._look("/snapshot")) is not None:  # else a coordinator dies or begins
+                    followed.see(_snapshot(found))
+                elif self.name not in _offers(self._address):
+                    break
+                if end is None:
+                    time.sleep(_FOLLOW_SECONDS)
+            return None if end is None else end.result()
 
     def scale(
         self,
@@ -88,33 +125,75 @@ class RunningJob:
             status = self.status()
             if status is not None and 0 < status.processors < tasks <= MOST_TASKS:
                 warn(f"{tasks} tasks of {stage} share the {status.processors:g} processors of the cluster")
-            return self._ask(Rescale(_number(), stage, tasks, tuple(nodes)))
+            return self._ask("scale", stage=stage, tasks=tasks, nodes=[*nodes])
 
     def move(self, stage: str, tasks: Sequence[int], nodes: Sequence[str] = ()) -> str:
         """Have new tasks take the places of these, on these nodes in turn."""
-        return self._ask(MoveTasks(_number(), stage, tuple(tasks), tuple(nodes)))
+        return self._ask("move", stage=stage, tasks=[*tasks], nodes=[*nodes])
 
     def cancel(self, stage: str | None = None) -> str:
         """Make no change of a stage's tasks that waits, or whose new tasks are not up yet; without a stage, end the
         whole job, which publishes nothing."""
-        return self._ask(CancelJob(_number()) if stage is None else CancelChange(_number(), stage))
+        return self._ask("cancel", **({} if stage is None else {"stage": stage}))
 
     def stop(self) -> str:
         """End the whole job after a last checkpoint, so that it can be resumed; at once if it makes none. Nothing is
         published. If no checkpoint can be made or written now, the job continues."""
-        return self._ask(CancelJob(_number(), saves=True))
+        return self._ask("stop")
 
     def finish(self) -> str:
         """Close its open inputs: the job ends with what has come."""
-        return self._ask(CloseFeeds(_number()))
+        return self._ask("finish")
 
-    def _ask(self, request: Request) -> str:
+    def _ask(self, what: str, **given: Any) -> str:
+        # Asked again under the same number where the door dies, it is done once.
+        body = json.dumps({"id": secrets.randbits(62), what: given}).encode()
+        answer = self._asked("/control", body)
+        if answer["refused"]:
+            raise ControlError(f"{self.name}: {answer['text']}")
+        return str(answer["text"])
+
+    def _look(self, path: str) -> Any:
+        """None if it says nothing, or its door is not open yet."""
+        with connected(self._address), suppress(ControlError):
+            self._offer = self._offer or _offers(self._address).get(self.name)
+            return None if self._offer is None else self._asked(path, None, _STATUS_SECONDS)
+        return None
+
+    def _asked(self, path: str, body: bytes | None = None, seconds: float | None = None) -> Any:
         with connected(self._address):
-            answer = self._client.ask(request)
-        if answer.refused:
-            raise ControlError(f"{self.name}: {answer.text}")
-        return answer.text
+            offer, fetched = self._door(), None
+            if self._address is not None:
+                from dpa.door.notes import fetched_from  # which imports Ray
+
+                fetched = fetched_from(offer)
+            return json.loads(offer.ask(path, body, seconds, fetched))
 
 
-def _number() -> int:
-    return secrets.randbits(62)
+def _offers(address: str | None) -> dict[str, Offer | None]:
+    if address is None:
+        return {offer.name: offer for offer in offers()}
+    from dpa.door.notes import found  # which imports Ray
+
+    return found()
+
+
+class _Snapshots(pickle.Unpickler):
+    """Makes nothing but what snapshots are made of: the door's port may have become another program's."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _SIMPLE or module.startswith("dpa."):
+            found = super().find_class(module, name)
+            is_own = isinstance(found, type) and found.__module__ == module
+            if is_own and (module in _SIMPLE or is_dataclass(found) or issubclass(found, tuple | Enum)):
+                return found
+        raise ControlError(f"its snapshot holds {module}.{name}: the job is of another version of dpa")
+
+
+_SIMPLE = ("datetime", "decimal", "fractions", "uuid")
+"""Modules of keys and numbers that JSON lacks."""
+
+
+def _snapshot(found: str) -> Snapshot:
+    made: Snapshot = _Snapshots(io.BytesIO(base64.b64decode(found))).load()
+    return made

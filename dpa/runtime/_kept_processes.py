@@ -59,9 +59,8 @@ class KeptProcesses:
             else:
                 self._starting.append(actor)
 
-    def actor(self, kind: type[TaskActor], node: str | None = None, **named: str) -> Actor:
-        """One of a kind on this node, or on any: a free one, preferably one that is up, or else a new one, with `named`
-        as Ray's name and namespace."""
+    def actor(self, kind: type[TaskActor], node: str | None = None) -> Actor:
+        """One of a kind on this node, or on any: a free one, preferably one that is up, or else a new one."""
         for place, (actor, process) in enumerate(self._free):
             if actor.kind is kind and node in (None, actor.node):
                 del self._free[place]
@@ -72,7 +71,7 @@ class KeptProcesses:
         for place, actor in enumerate(self._starting):
             if actor.kind is kind and node in (None, actor.node):
                 return self._starting.pop(place)
-        return Actor.create(kind, node, self._avoided, **named)
+        return Actor.create(kind, node, self._avoided)
 
     def end_others(self) -> None:
         for actor in [*(actor for actor, _ in self._free), *self._starting]:

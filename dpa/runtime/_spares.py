@@ -15,8 +15,6 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.runtime.actors.actor import StageActor, TaskActor, create, polars_threads
-from dpa.runtime.actors.coordinator import CoordinatorActor
-from dpa.runtime.named_jobs import named_spare
 
 _GREET_SECONDS = 0.1
 """How long spare actors may take together to show that they live; the others are taken last."""
@@ -33,7 +31,6 @@ class Actor:
         node: its node; None: where Ray starts it.
         avoided: nodes on which Ray does not start it.
         greeted: is answered once its process is up, even if it is busy then.
-        named: Ray's name and namespace, by which the whole cluster finds it; empty: it has none.
     """
 
     kind: type[TaskActor]
@@ -41,15 +38,12 @@ class Actor:
     node: str | None
     avoided: frozenset[str]
     greeted: ObjectRef
-    named: Mapping[str, str]
 
     @classmethod
-    def create(
-        cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str
-    ) -> Actor:
+    def create(cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = ()) -> Actor:
         """A new one, made as by `dpa.runtime.actors.actor.create`; does not wait for it."""
-        handle = create(kind, node, avoided, **named)
-        return cls(kind, handle, node, frozenset(avoided), greeted(handle), named)
+        handle = create(kind, node, avoided)
+        return cls(kind, handle, node, frozenset(avoided), greeted(handle))
 
     @property
     def is_up(self) -> bool:
@@ -123,8 +117,7 @@ class Spares:
         with self._lock:
             missing = Counter(wanted) - Counter((spare.kind, spare.node) for spare in self._free)
             for kind, node in missing.elements():
-                named = named_spare() if kind is CoordinatorActor else {}
-                self._free.append(spare := Actor.create(kind, node, **named))
+                self._free.append(spare := Actor.create(kind, node))
                 if tasks:
                     spare.handle.warm.remote(tasks)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,8 +12,7 @@ from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Placer
-from dpa.runtime.cluster import alive_nodes, is_private, ray_session, set_token
-from dpa.telemetry.local_jobs import Door
+from dpa.runtime.cluster import alive_nodes, ray_session, set_token
 
 if TYPE_CHECKING:
     from dpa.runtime.launch import Generations
@@ -30,7 +29,7 @@ class RayBackend:
         address: of a running cluster; None starts a Ray for the job, unless the process has one.
         runtime_env: Ray's runtime environment for the actors, used with an address only.
         object_store_mb: size of the object store of a Ray that is started, in MiB.
-        job: the name of the job whose plan is run.
+        reached: a block in which the job can be asked.
     """
 
     name: ClassVar[str] = "ray"
@@ -39,7 +38,7 @@ class RayBackend:
     address: str | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     object_store_mb: int = 1024
-    job: str = "job"
+    reached: Callable[[Generations], AbstractContextManager[object]] = nullcontext
 
     def nodes(self) -> list[BackendNode]:
         """The nodes of the cluster. ConfigError if there is none at the address."""
@@ -73,16 +72,9 @@ class RayBackend:
             # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
             # as they begin, which are most of this package, come after.
             from dpa.runtime.launch import Generations
-            from dpa.runtime.named_jobs import NamedJob, own_name
 
             spares, changes = connection.spares(), connection.changes()
-            with (
-                own_name(self.job) as name,
-                Door() as door,
-                Generations(tasks, placer, name, spares, changes) as generations,
-            ):
-                if is_private():
-                    door.open(name, NamedJob(name).answer)
+            with Generations(tasks, placer, spares, changes) as generations, self.reached(generations):
                 yield generations
 
 

@@ -4,10 +4,11 @@ outcome; the job survives the death of any of its processes, as another generati
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import CheckpointError, ConfigError, JobCancelledError, JobFailedError
-from dpa.protocol.plan import Bear, RunHooks, RunOutcome, RunPlan
+from dpa.protocol.plan import Bear, Request, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, Address
-from dpa.protocol.wire.events import CloseFeeds
+from dpa.protocol.wire.events import CloseFeeds, MoveTasks, Rescale
+from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, Placer, TaskProcess
 from dpa.protocol.wire.relays import relays_for
@@ -31,13 +33,13 @@ from dpa.runtime._machines import ENDED, Machines, Running
 from dpa.runtime._spares import Spares
 from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.actors.actor import LoadBalancerActor, StageActor
-from dpa.runtime.actors.answers import TOO_LATE, Polled
+from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, Polled
 from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.actors.failures import failure, is_death
 from dpa.runtime.actors.relay import RelayActor
-from dpa.runtime.cluster import require_alive
-from dpa.runtime.named_jobs import forget_run, named, note_run
+from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
+from dpa.telemetry.tracker import Status
 
 if TYPE_CHECKING:
     from dpa.checkpoints import CheckpointStore
@@ -52,6 +54,9 @@ _CLOSE_SECONDS = 5.0
 """How long the coordinator may take to answer open requests before it is killed; then, how long processes may take to
 end."""
 
+_ANSWER_SECONDS, _STATUS_SECONDS = 0.05, 5.0
+"""How often to look for an answer to a request, and how long the coordinator may take to give its status."""
+
 _LOOK_SECONDS = 1.0
 """How often to check that Ray is alive while an answer is outstanding."""
 
@@ -62,20 +67,17 @@ class Launched:
     Attributes:
         placed: the nodes of tasks; None: Ray spreads them.
         used: how many actors of each kind, on each node, it has begun with.
-        is_noted: whether its coordinator is found by a note.
     """
 
     def __init__(
         self,
         tasks: int,
         placed: Placed | None = None,
-        own_name: Mapping[str, str] | None = None,
         kept: KeptProcesses | None = None,
         changes: Surroundings | None = None,
     ) -> None:
-        """Start actors for this number of tasks of stages. `own_name`: Ray's name and namespace for a new coordinator.
-        `kept`: processes of the generation before, and spares, which are taken rather than new ones. `changes`: what
-        the driver has changed since Ray started."""
+        """Start actors for this number of tasks of stages. `kept`: processes of the generation before, and spares,
+        which are taken rather than new ones. `changes`: what the driver has changed since Ray started."""
         # The coordinator, the load balancer and relays are on the driver's node: if another node dies, a task dies that
         # the user knows, and the coordinator lives to report it.
         here = ray.get_runtime_context().get_node_id()
@@ -83,7 +85,7 @@ class Launched:
         self._is_ended = False
         self.placed = placed
         kept = kept or KeptProcesses()
-        self._coordinator = kept.actor(CoordinatorActor, here, **(own_name or {}))
+        self._coordinator = kept.actor(CoordinatorActor, here)
         waiting = {BALANCER: kept.actor(LoadBalancerActor, here)}
         for index in range(relays_for(tasks)):
             waiting[Address(RELAY, index)] = kept.actor(RelayActor, here)
@@ -93,7 +95,6 @@ class Launched:
         idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
         self._others, self._spares = [*waiting.values(), *idle], kept.spares
         self.used = Counter((actor.kind, actor.node) for actor in (self._coordinator, *self._others))
-        self.is_noted = note_run(self._coordinator.named, own_name or {})
         handles = {address: actor.handle for address, actor in waiting.items()}
         self._changes = changes
         self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed, changes)
@@ -238,6 +239,28 @@ class Launched:
             raise failure(COORDINATOR, error, "died" if is_death(error) else "failed") from None
 
 
+def _asked(coordinator: ActorHandle, request: Request) -> Answer:
+    """The answer to a request. RayError if the coordinator dies."""
+    coordinator.ask.remote(request)
+    while not (answers := ray.get(coordinator.answers.remote((request.request,)))):
+        time.sleep(_ANSWER_SECONDS)
+    coordinator.forget.remote((request.request,))
+    found: Answer = answers[0]
+    return found
+
+
+def _with_node_ids(request: Request) -> Request | Answer:
+    """A request with the `id`s of nodes in place of their names; or the refusal, if there is no such node."""
+    if not isinstance(request, Rescale | MoveTasks) or not request.nodes:
+        return request
+    ids = {node.name: node.id for node in alive_nodes()}
+    unknown = [node for node in request.nodes if node not in ids]
+    if unknown:
+        text = f"there is no node {unknown[0]!r}; the nodes are {', '.join(sorted(ids))}"
+        return Answer(request.request, text, refused=True)
+    return replace(request, nodes=tuple(ids[node] for node in request.nodes))
+
+
 def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
     """Whether the job would begin again soon if a process died, and has lasted for a while."""
     return plan.recovery.attempts > 0 and snapshot.checkpoints is not None and snapshot.checkpoints.written > 0
@@ -265,34 +288,69 @@ def _answer(call: ObjectRef) -> Any:
 class Generations:
     """A context with the actors of a job. Its end ends them."""
 
-    def __init__(
-        self, tasks: int, placer: Placer | None, name: str, spares: Spares, changes: Surroundings | None = None
-    ) -> None:
+    def __init__(self, tasks: int, placer: Placer | None, spares: Spares, changes: Surroundings | None = None) -> None:
         """Start the actors of the first generation, for this number of tasks of stages. `placer` chooses their nodes;
-        None: Ray spreads them. Requests find the coordinator by the `name` of the run. `spares` are taken rather than
-        new actors; `changes` as for `Launched`."""
+        None: Ray spreads them. `spares` are taken rather than new actors; `changes` as for `Launched`."""
         self._tasks, self._placer = tasks, placer
-        self._name, self._spares, self._changes = name, spares, changes
-        self._writes = False
+        self._spares, self._changes = spares, changes
+        self._writes = self._is_over = False
+        self._callers, self._turn = 0, threading.Condition()
         self._machines = Machines()
         self._machines.check()
         spares.fit(tasks)
-        self._launched = self._launch(0, KeptProcesses(spares=spares))
+        self._launched = self._launch(KeptProcesses(spares=spares))
         self._used = self._launched.used
 
     def __enter__(self) -> Generations:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        with self._turn:
+            self._is_over = True
         with suppress(RayError, JobFailedError):  # Ray has died, and whoever asks it waits for long
             require_alive()
             self._spares.leave(self._used, self._tasks)
-            if self._launched.is_noted:
-                forget_run(self._name)
         self._launched.end(TOO_LATE)
+        with self._turn:
+            self._turn.wait_for(lambda: not self._callers)  # Ray ends next
         self._machines.end()
         if self._writes:
             self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed
+
+    def ask(self, request: Request) -> Answer:
+        """Ask the coordinator for something, from any thread, and wait for the answer."""
+        with self._calling() as coordinator:
+            launched = self._launched
+            if coordinator is not None:
+                with suppress(RayError):
+                    asked = _with_node_ids(request)
+                    return asked if isinstance(asked, Answer) else _asked(coordinator, asked)
+                # The coordinator has died: another one follows, or the job ends.
+                while launched is self._launched and not self._is_over:
+                    time.sleep(_ANSWER_SECONDS)
+        return Answer(request.request, TOO_LATE if self._is_over else RESTARTED, refused=True)
+
+    def status(self) -> tuple[Status, Snapshot] | None:
+        """What the coordinator knows, without its history; None if it has not begun, or does not answer in time."""
+        with self._calling() as coordinator, suppress(RayError):
+            if said := coordinator and ray.get(coordinator.status.remote(), timeout=_STATUS_SECONDS):
+                job, snapshot, processes = said
+                return Status.of(job, snapshot, processes, alive_nodes()), snapshot
+        return None
+
+    @contextmanager
+    def _calling(self) -> Iterator[ActorHandle | None]:
+        """The coordinator, in a block in which Ray does not end; None: the job has ended."""
+        with self._turn:
+            coordinator = None if self._is_over else self._launched.coordinator
+            self._callers += 1
+        try:
+            yield coordinator
+        finally:
+            del coordinator  # before Ray ends, as in `Launched.end`
+            with self._turn:
+                self._callers -= 1
+                self._turn.notify_all()
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         """Run a plan to its end. JobFailedError if user code failed, or more processes died, one after the other, than
@@ -343,14 +401,14 @@ class Generations:
         dying = self._launched
         kept = dying.freed(generation, self._machines.avoided(), self._machines.lost)
         try:
-            self._launched = self._launch(generation, kept)
+            self._launched = self._launch(kept)
         finally:
             kept.end_others()
         dying.wait_for_end(kept.taken)
 
-    def _launch(self, generation: int, kept: KeptProcesses) -> Launched:
+    def _launch(self, kept: KeptProcesses) -> Launched:
         placed = None if self._placer is None else self._placer(self._machines.usable())
-        return Launched(self._tasks, placed, named(self._name, generation), kept, self._changes)
+        return Launched(self._tasks, placed, kept, self._changes)
 
 
 def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("ray")
 @pytest.fixture(autouse=True)
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests run jobs meanwhile."""
-    monkeypatch.setattr("dpa.telemetry.local_jobs.runs_directory", lambda: tmp_path)
+    monkeypatch.setattr("dpa.door.client.runs_directory", lambda: tmp_path)
 
 
 ROWS, KEYS, SECONDS = 8_000, 40, 0.02
@@ -156,7 +156,7 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
 ) -> None:
     run, nodes, enough = CliRunner(), alive_nodes(), tmp_path / "enough"
     gone = replace(nodes[0], name="gone", id=nodes[0].id[::-1])
-    monkeypatch.setattr("dpa.runtime.named_jobs.alive_nodes", lambda: [*nodes, gone])
+    monkeypatch.setattr("dpa.runtime.launch.alive_nodes", lambda: [*nodes, gone])
     assert "no job runs here" in run.invoke(app, ["list"]).output
     with Running(flow_of("by-hand", SlowSum(SECONDS, str(enough)), split_records=ROWS)) as running:
         job = running.job()

@@ -203,7 +203,8 @@ from contextlib import suppress
 from pathlib import Path
 from dpa.control import app
 from dpa.driver.control import connected
-from dpa.runtime.named_jobs import NamedJob
+from dpa.door import notes
+from http.client import HTTPConnection
 from typer.testing import CliRunner
 
 address, *requests = sys.argv[1:]
@@ -218,8 +219,8 @@ def killed_while_asked(*request):
             if command.read_bytes().startswith(b"ray::asked coordinator"):
                 coordinator = int(command.parent.name)
     os.kill(coordinator, signal.SIGSTOP)
-    found, reached, coordinator_of = [], threading.Event(), NamedJob._coordinator
-    NamedJob._coordinator = lambda *given: (coordinator_of(*given), reached.set())[0]
+    found, reached, response_of = [], threading.Event(), HTTPConnection.getresponse
+    HTTPConnection.getresponse = lambda asked: (reached.set(), response_of(asked))[1]
     asking = threading.Thread(target=lambda: found.append(ask(*request)))
     asking.start()
     reached.wait()
@@ -233,12 +234,15 @@ with connected(address):
     while "stream," not in (listed := ask("list")):
         pass
     print(listed)
+    here = notes.this_machine
     for request in requests:
         first, *words = request.split()
-        print(killed_while_asked(*words) if first == "killed" else ask(first, *words))
+        notes.this_machine = (lambda: "another") if first == "far" else here
+        does = {"killed": killed_while_asked, "far": ask}
+        print(does[first](*words) if first in does else ask(first, *words))
 """
 """Asks for a list until records flow, and then for something else, with one connection; where a request begins with
-`killed`, the coordinator is killed before it can answer."""
+`killed`, the coordinator is killed before it can answer, and where it begins with `far`, as from another machine."""
 
 
 def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(address: str, tmp_path: Path) -> None:
@@ -246,6 +250,8 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
     requests = {
         "scale asked reducer 2 --node three": "0: reducer has 2 tasks (1 came), after",
         "move asked reducer 0 --node two": "0: reducer has 2 tasks (0 is 2 now), after",
+        "far scale asked sums 3": "there is no stage 'sums'; the stages are mapper, reducer",
+        "far list": "0: run phase stage tasks queued task node pid asked-",
         "scale asked sums 2": "there is no stage 'sums'; the stages are mapper, reducer",
         "move asked reducer 1 --node nowhere": "there is no node 'nowhere'; the nodes are one, three, two",
         "scale other reducer 2": f"1: error: no job named 'other' runs on {address}; running jobs: asked-",

@@ -7,9 +7,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from dpa import RunningJob
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import CheckpointError
-from dpa.telemetry.local_jobs import LocalJob
 
 EXECUTORS = '''
 import os, time
@@ -96,7 +96,7 @@ def test_no_secret_is_in_what_a_job_writes_or_shows(tmp_path: Path) -> None:
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):  # it has ended meanwhile
                 commands.add(process.read_text(errors="replace"))
-        asked = (run.status() for run in LocalJob.all() if run.name.startswith(f"leaks-{job.pid}"))
+        asked = (run.status() for run in RunningJob.all() if run.name.startswith(f"leaks-{job.pid}"))
         listed.update(repr(status) for status in asked if status is not None)
         if listed and any("reducer 0" in command for command in commands) and has_checkpoint(saved):
             (tmp_path / "seen").touch()  # whereupon the job fails

@@ -58,6 +58,7 @@ EXPORTED = {
     "dpa.config": [
         "MADE_IN_PYTHON",
         "Combiner",
+        "DoorConfig",
         "ExecutorConfig",
         "InputConfig",
         "JobConfig",

@@ -13,7 +13,7 @@ import pytest
 
 from dpa._util.version import VERSION
 from dpa.command import COMMANDS
-from dpa.telemetry.local_jobs import Door
+from dpa.door.client import Offer, offered
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,8 +91,7 @@ def test_a_shell_completes_commands_options_job_files_and_running_jobs(
         (tmp_path / path).touch()
     found = completed(script, shell, "dpa check jo", cwd=tmp_path)
     assert "job.yaml" in found and str(Path("jobs/other.yml")) in found and "notes" not in found
-    with Door() as door:
-        door.open(f"completed-{os.getpid()}", lambda request: None)
+    with offered("completed", Offer("completed", 1, "token", "here", "http://127.0.0.1:1/")):
         assert f"completed-{os.getpid()}" in completed(script, shell, "dpa control stop compl")
 
 

@@ -250,12 +250,12 @@ class LoadBalancerActor(TaskActor):
         shell.post(Redistribute(stage, node_id))
 
 
-def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), **named: str) -> ActorHandle:
+def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = ()) -> ActorHandle:
     """A new actor on this node, or on any that is not `avoided`. If its node is gone, it dies and is not started
-    elsewhere. `named`: Ray's `name` and `namespace`, by which the whole cluster finds it."""
+    elsewhere."""
     # It asks for no CPU, so that a job never waits for ever for a busy cluster.
     strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
-    options: dict[str, Any] = {"num_cpus": 0, "resources": least_resources(), "max_restarts": 0, **named}
+    options: dict[str, Any] = {"num_cpus": 0, "resources": least_resources(), "max_restarts": 0}
     if node is None and avoided:
         options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
     return ray.remote(scheduling_strategy=strategy, concurrency_groups=_GROUPS, **options)(actor).remote()

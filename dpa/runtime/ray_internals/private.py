@@ -157,6 +157,13 @@ def draining_nodes() -> dict[str, float]:
     return {node: deadline / 1000 for node, deadline in found.items()}
 
 
+def dead_drivers() -> set[str]:
+    """Ray's numbers of the drivers on the cluster that have ended."""
+    from ray._private.state import state
+
+    return {driver["JobID"] for driver in state.job_table() if driver["IsDead"]}
+
+
 def least_resources() -> dict[str, float]:
     """Resources that an actor can ask for because every node has them."""
     from ray import _raylet

@@ -22,7 +22,7 @@ from redis_server import program
 import dpa
 from dpa._init import init
 from dpa.aggregates import Count
-from dpa.door.metrics import FAMILIES, exposition
+from dpa.door._metrics import FAMILIES, exposition
 from dpa.door.view import RunView, view_of_report
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER

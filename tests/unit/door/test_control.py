@@ -1,33 +1,32 @@
-"""How a running job is asked to change its tasks: both sides of its socket."""
+"""How a running job is asked to change its tasks: the door of its driver, a process, and who asks it."""
 
 from __future__ import annotations
 
 import os
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from dpa._util.owned import directory_for_sockets, users_directory
+from dpa._util.owned import OwnedDirectory, directory_for_sockets, users_directory
+from dpa.config import DoorConfig
 from dpa.control import app
+from dpa.door import client
+from dpa.door.opening import Door
 from dpa.driver.control import RunningJob
 from dpa.errors import ControlError
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale
+from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
-from dpa.telemetry import local_jobs as module
-from dpa.telemetry.local_jobs import Door, LocalJob
+from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import Status
 
 NAME = f"word-count-{os.getpid()}"
@@ -35,8 +34,9 @@ NAME = f"word-count-{os.getpid()}"
 
 @pytest.fixture(autouse=True)
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr("dpa.runtime.cluster.is_private", lambda: True)  # it would ask Ray
     with TemporaryDirectory(prefix="dpa-test-", dir="/tmp") as made:
-        monkeypatch.setattr(module, "runs_directory", lambda: Path(made))
+        monkeypatch.setattr(client, "runs_directory", lambda: Path(made))
         yield Path(made)
 
 
@@ -45,12 +45,13 @@ class Job:
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.asked: list[Request] = []
-        self.known: Status | None = None
+        self.known: tuple[Status, Snapshot] | None = None
         self._refuses = refuses
 
-    def answer(self, request: Request | None) -> Status | Answer | None:
-        if request is None:
-            return self.known
+    def status(self) -> tuple[Status, Snapshot] | None:
+        return self.known
+
+    def ask(self, request: Request) -> Answer:
         self.asked.append(replace(request, request=0))
         return Answer(request.request, f"answer {len(self.asked)}", self._refuses)
 
@@ -58,20 +59,20 @@ class Job:
         """It is so, on a cluster with 4 processors, on one node of which all tasks but one are."""
         nodes = [BackendNode("1f", "big", 3.0), BackendNode("2f", "small", 1.0)]
         processes = {Address("reducer", task): TaskProcess("1f", 100 + task) for task in (0, 2, 3)}
-        self.known = Status.of("word-count", snapshot(*queues), processes, nodes)
+        found = snapshot(*queues)
+        self.known = Status.of("word-count", found, processes, nodes), found
 
 
 @contextmanager
-def listening(name: str = NAME, answers: Callable[[Any], Any] | None = None) -> Iterator[None]:
-    with Door() as door:
-        door.open(name, answers or Job().answer)
-        yield
+def listening(job: Job | None = None, name: str = "word-count") -> Iterator[Door]:
+    with Door(name, DoorConfig()) as door, door.reached(job or Job()):
+        yield door
 
 
 @pytest.fixture
 def job() -> Iterator[Job]:
     made = Job()
-    with listening(answers=made.answer):
+    with listening(made):
         yield made
 
 
@@ -87,132 +88,109 @@ def test_a_request_comes_to_the_job_and_its_answer_back(job: Job) -> None:
     assert job.asked == [Rescale(0, "reducer", 4, ("node 1",)), MoveTasks(0, "reducer", (0, 2))]
 
 
+def test_each_request_comes_to_the_job_as_it_was_meant(job: Job) -> None:
+    found = RunningJob.find("word-count")
+    found.cancel()
+    found.cancel("reducer")
+    found.stop()
+    found.finish()
+    assert job.asked == [CancelJob(0), CancelChange(0, "reducer"), CancelJob(0, saves=True), CloseFeeds(0)]
+
+
+class Waiting(Job):
+    """A job that answers a change of tasks when it is cancelled, or as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    def ask(self, request: Request) -> Answer:
+        if isinstance(request, Rescale):
+            self.is_asked.set()
+            self.goes_on.wait()
+        elif isinstance(request, CancelChange):
+            self.goes_on.set()
+        return Answer(request.request, type(request).__name__)
+
+
 def test_an_answer_is_read_though_the_job_ends_at_once() -> None:
     answers: list[str] = []
-    is_asked, goes_on = threading.Event(), threading.Event()
-
-    def answer(request: Request | None) -> Answer | None:
-        if request is None:
-            return None
-        is_asked.set()
-        goes_on.wait()
-        return Answer(request.request, "done")
-
-    with listening(answers=answer):
+    job = Waiting()
+    with listening(job):
         found = RunningJob.find("word-count")
         asking = threading.Thread(target=lambda: answers.append(found.scale("reducer", 2)))
         asking.start()
-        is_asked.wait()
-        threading.Timer(0.05, goes_on.set).start()
+        job.is_asked.wait()
+        threading.Timer(0.05, job.goes_on.set).start()
     asking.join()
-    assert answers == ["done"]
+    assert answers == ["Rescale"]
 
 
 def test_one_request_waits_while_others_are_answered() -> None:
-    goes_on = threading.Event()
-
-    def answer(request: Request | None) -> Answer | None:
-        if isinstance(request, Rescale):
-            goes_on.wait()
-        elif isinstance(request, CancelChange):
-            goes_on.set()
-        return None if request is None else Answer(request.request, type(request).__name__)
-
-    with listening(answers=answer):
+    job = Waiting()
+    with listening(job):
         found = RunningJob.find("word-count")
         asking = threading.Thread(target=lambda: found.scale("reducer", 2))
         asking.start()
+        job.is_asked.wait()
         assert found.cancel("reducer") == "CancelChange"
         asking.join()
 
 
 def test_a_refusal_is_an_error() -> None:
-    with listening(answers=Job(refuses=True).answer), pytest.raises(ControlError, match=rf"{NAME}: answer 1"):
+    with listening(Job(refuses=True)), pytest.raises(ControlError, match=rf"{NAME}: answer 1"):
         RunningJob.find("word-count").scale("reducer", 4)
 
 
-def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Job, runs: Path) -> None:
-    for content in (b"{", b"\x80\x05cno.such.module\nName\n."):
-        with Client(str((runs / NAME).readlink())) as connection:
-            connection.send_bytes(content)
-            assert isinstance(refused := connection.recv(), ControlError) and "cannot answer" in str(refused)
-    assert RunningJob.find("word-count").cancel() == "answer 1"
-
-
-@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\x10ab"], ids=repr)
-def test_a_job_ends_though_a_caller_stops_within_its_request(
-    sent: bytes, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1)
-    with socket.socket(socket.AF_UNIX) as caller:
-        with listening():
-            caller.connect(str((runs / NAME).readlink()))
-            caller.sendall(sent)
-        assert caller.recv(1) == b"", "the job has left it"
-
-
-def test_a_job_ends_though_a_caller_does_not_read_its_answer(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 1)
-    is_long = listening(answers=lambda request: Answer(1, "long" * 1_000_000))
-    with socket.socket(socket.AF_UNIX) as caller, is_long:
-        caller.connect(str((runs / NAME).readlink()))
-        Connection(os.dup(caller.fileno())).send(CancelJob(1))
-
-
-def test_who_waits_learns_that_the_job_has_ended(runs: Path) -> None:
-    with Listener(str(runs / ".killed")) as listener:
-        (runs / NAME).symlink_to(runs / ".killed")
-        errors: list[str] = []
-
-        def ask() -> None:
-            try:
-                LocalJob(runs / NAME).ask(CancelJob(1))
-            except ControlError as error:
-                errors.append(str(error))
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        with listener.accept() as connection:
-            connection.recv()
-        asking.join()
-    assert errors == [f"{NAME} ended before it had answered"]
+def test_who_asks_a_job_that_has_ended_learns_that() -> None:
+    with listening():
+        found = RunningJob.find("word-count")
     with pytest.raises(ControlError, match=f"{NAME} has ended"):
-        LocalJob(runs / NAME).ask(CancelJob(1))
+        found.cancel()
+    assert found.status() is None
 
 
-def test_jobs_are_listed_though_one_is_stopped(job: Job, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_STATUS_SECONDS", 0.1)
-    with Listener(str(runs / ".stopped"), backlog=4):
-        (runs / "stopped-1").symlink_to(runs / ".stopped")
-        listed = CliRunner().invoke(app, ["list"]).output
-        assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["stopped-1", "startup"], [NAME, "startup"]]
+def test_a_job_that_fails_while_it_answers_refuses() -> None:
+    class Failing(Job):
+        def ask(self, request: Request) -> Answer:
+            raise RuntimeError("no")
+
+    with listening(Failing()), pytest.raises(ControlError, match="it cannot answer: RuntimeError"):
+        RunningJob.find("word-count").cancel()
 
 
 def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Job) -> None:
     with pytest.raises(ControlError, match=rf"no job named 'other' runs here; running jobs: {NAME}"):
         RunningJob.find("other")
-    with listening(f"{NAME}.2"):
+    with listening():
         assert [found.name for found in RunningJob.all()] == [NAME, f"{NAME}.2"]
         with pytest.raises(ControlError, match="several jobs named 'word-count' run"):
             RunningJob.find("word-count")
-        assert RunningJob.find(f"{NAME}.2").name == f"{NAME}.2"
+        assert RunningJob.find(f"{NAME}.2").cancel() == "answer 1" and not job.asked
     assert [found.name for found in RunningJob.all()] == [NAME]
 
 
 def test_the_name_of_a_run_may_be_long(job: Job) -> None:
-    name = f"{'long' * 50}-1"
-    with listening(name):
-        assert RunningJob.find(name).cancel() == "answer 1"
+    with listening(name="long" * 100):
+        assert RunningJob.find("long" * 100).cancel() == "answer 1"
 
 
 def test_what_killed_jobs_left_is_removed_and_nothing_else(job: Job, runs: Path) -> None:
-    Listener(str(runs / ".dead"))._listener._socket.close()  # type: ignore[attr-defined]
-    (runs / "killed-1").symlink_to(runs / ".dead")
+    killed = OwnedDirectory.make(runs, "door-", mode=0o700)
+    offer = next(runs.glob("door-*/offer.json")).read_text(encoding="utf-8")
+    (killed.path / "offer.json").write_text(offer.replace(NAME, "killed-1"), encoding="utf-8")
+    assert sorted(found.name for found in RunningJob.all()) == ["killed-1", NAME]
+    killed.release()  # as the end of its process does
     (runs / "notes-1").mkdir()
-    (runs / "gone-1").symlink_to(runs / ".gone")
     assert [found.name for found in RunningJob.all()] == [NAME]
-    assert sorted(path.name for path in runs.iterdir() if not path.name.startswith(".")) == ["notes-1", NAME]
-    assert not (runs / ".dead").exists()
+    assert not killed.path.exists() and (runs / "notes-1").exists()
+
+
+def test_an_offer_is_for_its_user_alone_and_another_users_is_not_taken(job: Job, runs: Path) -> None:
+    [offer] = runs.glob("door-*/offer.json")
+    assert offer.stat().st_mode & 0o777 == 0o600 and offer.parent.stat().st_mode & 0o777 == 0o700
+    offer.chmod(0o666)
+    assert RunningJob.all() == []
 
 
 def test_a_job_that_has_ended_leaves_nothing(runs: Path) -> None:
@@ -221,14 +199,17 @@ def test_a_job_that_has_ended_leaves_nothing(runs: Path) -> None:
     assert not list(runs.iterdir())
 
 
-def test_a_job_ends_though_its_socket_was_removed(runs: Path) -> None:
+def test_a_job_ends_though_its_directory_was_removed(runs: Path) -> None:
     with listening():
-        for path in runs.iterdir():
-            path.unlink()
+        for path in [*runs.glob("*/.lock"), *runs.glob("*/*"), *runs.iterdir()]:
+            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+        assert RunningJob.all() == []
 
 
 @pytest.mark.parametrize("kind", ["link", "writable"])
-def test_a_directory_that_others_can_change_is_not_used(kind: str, tmp_path: Path) -> None:
+def test_a_directory_that_others_can_change_is_not_used(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = users_directory(str(tmp_path))
     runs.rmdir()
     precious = tmp_path / "home"
@@ -238,13 +219,12 @@ def test_a_directory_that_others_can_change_is_not_used(kind: str, tmp_path: Pat
     else:
         precious.rename(runs)
         runs.chmod(0o777)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "runs_directory", lambda: users_directory(str(tmp_path)))
-        with listening("careful-1"):
-            assert RunningJob.all() == [] and not list(runs.iterdir())
+    monkeypatch.setattr(client, "runs_directory", lambda: users_directory(str(tmp_path)))
+    with listening():
+        assert RunningJob.all() == [] and not list(runs.iterdir())
 
 
-def test_sockets_have_short_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_have_one_place_also_where_paths_of_temporary_files_are_long() -> None:
     assert directory_for_sockets("/tmp") == directory_for_sockets(f"/tmp/{'long' * 30}") == users_directory("/tmp")
 
 
@@ -285,6 +265,38 @@ def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Job) -> None:
     assert job.asked == [CancelChange(0, "reducer"), CancelJob(0), CancelJob(0), CancelJob(0, saves=True)]
 
 
-def test_a_job_with_a_ray_of_its_own_is_shown_where_it_was_started(job: Job) -> None:
-    done = CliRunner().invoke(app, ["attach", "word-count"])
-    assert done.exit_code == 1 and "runs on its own Ray, and its progress is shown where it was started" in done.stderr
+def test_a_job_is_shown_to_who_attaches_until_it_ends() -> None:
+    made, ended = Job(), threading.Event()
+    made.tell(1, 0, 2000, 0, 40)
+    shown: list[str] = []
+
+    def attach() -> None:
+        shown.append(CliRunner().invoke(app, ["attach", "word-count", "--progress", "plain"]).stderr)
+
+    attached = threading.Thread(target=attach)
+    with listening(made):
+        made.status = lambda: (ended.set(), made.known)[1]  # type: ignore[method-assign]
+        attached.start()
+        ended.wait()
+    attached.join()
+    assert "stream" in shown[0] and f"{NAME} has ended; its result is shown where it was started" in shown[0]
+
+
+def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    for evil in (Evil(), [Evil()], replace(snapshot(1), phase=Evil())):  # type: ignore[arg-type]
+        made = Job()
+        made.tell(1)
+        assert made.known is not None
+        made.known = made.known[0], evil  # type: ignore[assignment]
+        with listening(made), pytest.raises(ControlError, match=r"holds posix.mkdir: the job is of another version"):
+            RunningJob.find("word-count").follow(Unobserved())
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_command_names_the_page(job: Job) -> None:
+    said = CliRunner().invoke(app, ["ui", "word-count"]).stdout.strip()
+    assert said.startswith("http://127.0.0.1:") and "/?token=" in said

@@ -1,0 +1,340 @@
+"""The driver's side of a job's door: it listens from the start, and starts the door's process when somebody comes. What
+nobody looks at costs nothing.
+
+The process inherits the listening sockets. When it dies, those who ask wait until another one has its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from dpa._secrets import hidden
+from dpa._util.sharing import own_environment
+from dpa._util.streams import say
+from dpa.config import DoorConfig
+from dpa.door._changes import difference
+from dpa.door.client import Offer, offered, this_machine
+from dpa.door.view import RunView, View, view_of_report
+from dpa.errors import ConfigError, ControlError, JobCancelledError
+from dpa.protocol.plan import CancelJob, Request
+from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
+from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.result import Report
+from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.tracker import Status, TrackedSnapshot
+
+_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from dpa.door._server import main; main()"
+"""Nothing is imported from the driver's working directory."""
+
+_WAITING = 128
+"""Callers that may wait for the process to start."""
+
+_SEND_SECONDS = 5.0
+"""How long the process may take to read an answer before it is replaced."""
+
+_AGAIN_SECONDS = 1.0
+"""How long after the end of a process another one may start."""
+
+_READ_BYTES = 2**16
+
+_SHOWN = 80
+"""Characters of a request that is none."""
+
+_FORMS = (
+    'one is {"scale": {"stage": NAME, "tasks": N}}, {"move": {"stage": NAME, "tasks": [N]}}, {"cancel": {}}, '
+    '{"cancel": {"stage": NAME}}, {"stop": {}} or {"finish": {}}'
+)
+
+_END_SECONDS = 3.0
+"""How long the process, and those who wait for an answer, may take at the end of the job."""
+
+
+class Reached(Protocol):
+    """A job whose coordinator can be asked, from any thread."""
+
+    def ask(self, request: Request) -> Answer:
+        """Wait for the answer."""
+        ...
+
+    def status(self) -> tuple[Status, Snapshot] | None:
+        """None if it has not begun to stream, or does not answer."""
+        ...
+
+
+class Door(Unobserved):
+    """A block in which a job can be looked at; observes the job.
+
+    Attributes:
+        address: of the page, with its token; None: there is no page.
+    """
+
+    def __init__(self, job: str, config: DoorConfig) -> None:
+        self.address: str | None = None
+        self._job, self._config = job, config
+        self._token = secrets.token_urlsafe(24)
+        self._view, self._looking = RunView({"name": job, "backend": "ray"}, time.time()), threading.Lock()
+        self._last: View | None = None
+        self._reached: Reached | None = None
+        self._answers: dict[int, Future[Answer]] = {}
+        self._listeners: list[socket.socket] = []
+        self._over, self._ends = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="dpa-door", daemon=True)
+
+    def __enter__(self) -> Door:
+        try:
+            self._listen()
+        except OSError as error:
+            say(f"warning: `dpa control` cannot ask this job, and it has no page: {error}")
+        else:
+            self._thread.start()
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            document = self._document()
+            is_cancelled = isinstance(error, JobCancelledError | KeyboardInterrupt)
+            known = {"status": "cancelled" if is_cancelled else "failed", "error": hidden(str(error))}
+            self._last = {**document, "phase": "failed", "job": {**document["job"], **known}}
+        self._ends.close()
+        if self._thread.is_alive():
+            self._thread.join()
+        for opened in (*self._listeners, self._over):
+            opened.close()
+
+    def ended(self, report: Report) -> None:
+        self._last = view_of_report(report)
+
+    @contextmanager
+    def reached(self, job: Reached) -> Iterator[None]:
+        """A block in which the job can be asked, and processes find its door. Ray is connected."""
+        if self.address is None:
+            yield
+            return
+        from dpa.runtime.cluster import is_private
+
+        offer = Offer(self._job, self._listeners[0].getsockname()[1], self._token, this_machine(), self._page)
+        self._reached = job
+        try:
+            if is_private():
+                with offered(self._job, offer):
+                    yield
+            else:
+                from dpa.door.notes import noted  # which imports Ray
+
+                with noted(self._job, offer):
+                    yield
+        finally:
+            self._reached = None
+
+    def phase(self, name: str, detail: str = "") -> None:
+        with self._looking:
+            self._view.phase(name, detail)
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        with self._looking:
+            self._view.update(snapshot)
+
+    def warn(self, message: str) -> None:
+        with self._looking:
+            self._view.warn(message)
+
+    def _document(self) -> View:
+        with self._looking:
+            return self._last or self._view.document
+
+    def _listen(self) -> None:
+        config, pair = self._config, self._certificate
+        if pair is not None:
+            _require_pair(*pair)
+            self._listeners.append(_listening("127.0.0.1", 0))  # for requests from this machine
+        self._listeners.append(_listening(config.host, config.port))
+        host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host
+        kind, port = "http" if pair is None else "https", self._listeners[-1].getsockname()[1]
+        self._page = f"{kind}://{f'[{host}]' if ':' in host else host}:{port}/"
+        self.address = f"{self._page}?token={self._token}"
+
+    @property
+    def _certificate(self) -> tuple[str, str] | None:
+        certificate, key = self._config.certificate, self._config.key
+        if certificate is None or key is None:
+            return None
+        return str(Path(certificate).absolute()), str(Path(key).absolute())
+
+    def _run(self) -> None:
+        """Have a process serve from when somebody asks until the job ends."""
+        while self._over not in wait([self._over, *self._listeners]):
+            ours, inherited = socket.socketpair()
+            with ours:
+                with inherited:
+                    process = self._start(inherited)
+                _Served(ours, self._over, self._document, self._answer).run()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            wait([self._over], _AGAIN_SECONDS)
+
+    def _start(self, inherited: socket.socket) -> subprocess.Popen[bytes]:
+        sockets = [each.fileno() for each in (inherited, *self._listeners)]
+        with own_environment():
+            return subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(Path(__file__).parents[2]), *map(str, sockets)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                pass_fds=sockets,
+                start_new_session=True,  # no signal of a terminal is for it
+            )
+
+    def _answer(self, what: str, *given: Any) -> Any:
+        """What the job says; None if it cannot say it now."""
+        if what == "hello":
+            return {"token": self._token, "certificate": self._certificate}
+        if what == "control":
+            answer = self._asked(*given)
+            return {"refused": answer.refused, "text": answer.text}
+        if self._reached is None or (said := self._reached.status()) is None:
+            return None
+        status, snapshot = said
+        return asdict(status) if what == "status" else base64.b64encode(pickle.dumps(snapshot)).decode()
+
+    def _asked(self, asked: Any) -> Answer:
+        """The answer to a request. One that is asked again, as the door has died meanwhile, is the same."""
+        try:
+            number, request = _request(asked)
+        except ControlError as error:
+            return Answer(None, str(error), refused=True)
+        if (job := self._reached) is None:
+            return Answer(number, "the job starts or ends, and cannot be asked now", refused=True)
+        mine: Future[Answer] = Future()
+        future = self._answers.setdefault(number, mine)
+        if future is mine:
+            try:
+                future.set_result(job.ask(request))
+            except Exception as error:  # no request may end the job
+                future.set_result(Answer(number, f"it cannot answer: {error!r}", refused=True))
+        return future.result()
+
+
+class _Served:
+    """What one process asks the driver, until it ends or the job is over."""
+
+    def __init__(
+        self,
+        process: socket.socket,
+        over: socket.socket,
+        document: Callable[[], View],
+        answer: Callable[..., Any],
+    ) -> None:
+        process.settimeout(_SEND_SECONDS)
+        self._process, self._over = process, over
+        self._document, self._answer = document, answer
+        self._sent: View = {}
+        self._turn = threading.Lock()
+        self._callers: list[threading.Thread] = []
+
+    def run(self) -> None:
+        rest = b""
+        while self._over not in wait([self._process, self._over]):
+            try:
+                data = self._process.recv(_READ_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._take(*json.loads(line))
+        for caller in self._callers:
+            caller.join(_END_SECONDS)
+        self._reply(0, self._patch())
+
+    def _take(self, number: int, what: str, *given: Any) -> None:
+        if what == "view":
+            self._reply(number, self._patch())
+            return
+        # Another request may be what ends the waiting of this one.
+        caller = threading.Thread(
+            target=lambda: self._reply(number, self._answer(what, *given)), name="dpa-caller", daemon=True
+        )
+        caller.start()
+        self._callers = [*(thread for thread in self._callers if thread.is_alive()), caller]
+
+    def _patch(self) -> dict[str, Any]:
+        """What the newest view has changed; the process has all before."""
+        before, self._sent = self._sent, self._document()
+        return difference(before, self._sent)
+
+    def _reply(self, number: int, found: Any) -> None:
+        line = json.dumps([number, found]).encode() + b"\n"
+        try:
+            with self._turn:
+                self._process.sendall(line)
+        except OSError:  # it has ended, or does not read
+            with suppress(OSError):
+                self._process.shutdown(socket.SHUT_RDWR)
+
+
+def _request(asked: Any) -> tuple[int, Request]:
+    """A request, and its number. ControlError says what would be one."""
+    number = asked.get("id") if isinstance(asked, Mapping) else None
+    number = number if isinstance(number, int) else secrets.randbits(62)
+    match asked:
+        case {"scale": {"stage": str(stage), "tasks": int(tasks), **more}}:
+            return number, Rescale(number, stage, tasks, _nodes(more))
+        case {"move": {"stage": str(stage), "tasks": [*tasks], **more}} if all(type(task) is int for task in tasks):
+            return number, MoveTasks(number, stage, tuple(tasks), _nodes(more))
+        case {"cancel": {"stage": str(stage)}}:
+            return number, CancelChange(number, stage)
+        case {"cancel": {**nothing}} if not nothing:
+            return number, CancelJob(number)
+        case {"stop": {**nothing}} if not nothing:
+            return number, CancelJob(number, saves=True)
+        case {"finish": {**nothing}} if not nothing:
+            return number, CloseFeeds(number)
+    raise ControlError(f"{json.dumps(asked)[:_SHOWN]} is no request; {_FORMS}")
+
+
+def _nodes(more: Mapping[Any, Any]) -> tuple[str, ...]:
+    nodes = more.get("nodes", [])
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        raise ControlError("`nodes` is a list of names")
+    return tuple(nodes)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_WAITING)
+    except OSError as error:
+        if not port:
+            raise
+        say(f"warning: door.port: {host}:{port} cannot be used ({error.strerror}), so another port is")
+        return socket.create_server((host, 0), family=family, backlog=_WAITING)
+
+
+def _require_pair(certificate: str, key: str) -> None:
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        why = f"{certificate} and {key} are no certificate and its key in PEM, without a password: {error}"
+        raise ConfigError(f"door.certificate: {why}") from None
