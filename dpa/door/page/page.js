@@ -56,6 +56,7 @@ const isKnown = (value) => value !== undefined && value !== null;
 const values = (found) => Object.values(found ?? {});
 const entries = (found) => Object.entries(found ?? {});
 const count = (number) => (isKnown(number) ? number.toLocaleString("en-US", { maximumFractionDigits: 0 }) : "");
+const word = (value) => (isKnown(value) ? String(value) : "");
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const percent = (part) => (isKnown(part) ? `${(100 * part).toFixed(part && part < 0.0995 ? 1 : 0)}%` : "");
 const decimals = (number, digits) => (isKnown(number) ? number.toFixed(digits) : "");
@@ -64,7 +65,8 @@ function short(number) {
   if (!isKnown(number)) return "";
   let unit = 0;
   while (Math.abs(number) >= 999.5 && unit < 4) [number, unit] = [number / 1000, unit + 1];
-  return unit ? number.toPrecision(3) + " kMGT"[unit] : String(Math.round(number * (number < 10 ? 10 : 1)) / (number < 10 ? 10 : 1));
+  const digits = number < 10 ? 10 : 1;
+  return unit ? number.toPrecision(3) + " kMGT"[unit] : String(Math.round(number * digits) / digits);
 }
 
 function seconds(duration) {
@@ -230,20 +232,23 @@ function graph() {
     let d = `M${ends[0]}`;
     for (let place = 1; place < ends.length; place += 1) {
       const [a, b] = [ends[place - 1], ends[place]];
-      const [c, e] = tall ? [[a[0], (a[1] + b[1]) / 2], [b[0], (a[1] + b[1]) / 2]] : [[(a[0] + b[0]) / 2, a[1]], [(a[0] + b[0]) / 2, b[1]]];
-      d += place % 2 ? `C${c} ${e} ${b}` : `L${b}`;
+      const [x, y] = [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
+      const bend = tall ? `C${a[0]},${y} ${b[0]},${y} ${b}` : `C${x},${a[1]} ${x},${b[1]} ${b}`;
+      d += place % 2 ? bend : `L${b}`;
     }
     const [x, y] = ends.at(-1), tip = tall ? `M${x},${y}l-5,-8h10z` : `M${x},${y}l-8,-5v10z`;
     const width = (1.5 + (5 * (known.records ?? 0)) / most).toFixed(1);
-    return [el("path", { class: `edge${known.blocked ? " held" : ""}`, d, "stroke-width": width },
-      el("title", {}, `${known.source} to ${known.target}: ${plural(known.records ?? 0, "record")}`)), el("path", { class: "tip", d: tip })];
+    const said = `${known.source} to ${known.target}: ${plural(known.records ?? 0, "record")}`;
+    const line = el("path", { class: `edge${known.blocked ? " held" : ""}`, d, "stroke-width": width }, el("title", {}, said));
+    return [line, el("path", { class: "tip", d: tip })];
   });
   const boxes = entries(places.stages).map(([name, [layer, slot]]) => box(name, at(layer, slot, false), wide, high));
   const reach = [...values(places.stages).map(([layer, slot]) => [layer, slot + 1]), ...values(places.edges).flat()];
   const size = at(Math.max(...reach.map(([layer]) => layer)), Math.max(...reach.map(([, slot]) => slot)), true);
   const [width, height] = size.map((length) => length + edge);
+  const look = { class: "graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Stages" };
   return el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Graph of the stages" },
-    el("svg", { class: "graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Stages" }, lines, boxes));
+    el("svg", look, lines, boxes));
 }
 
 function box(name, [x, y], wide, high) {
@@ -256,10 +261,16 @@ function box(name, [x, y], wide, high) {
   const state = (limits ? "limits the job" : held ? "is held up" : `busy ${percent(load.busy ?? 0)}`)
     + (isKnown(stage.skew) ? `, S ${stage.skew.toFixed(2)}` : "");
   const shares = ["busy", "blocked", "waiting"].map((each) => load[each] ?? 0);
-  const text = (row, words_, kind) => el("text", { x: x + 10, y: y + 18 + 17 * row, class: kind }, words_);
-  return el("a", { drawn: true, href: to({ stage: name, section: "stage" }), "aria-current": stageNames().includes(name) && "true",
-    class: `${limits ? "limits" : held ? "held" : ""} ${stageNames().includes(name) ? "chosen" : ""}`,
-    "aria-label": [name, ...words, state, `blocked ${percent(shares[1])}`].join(", ") },
+  const text = (row, content, kind) => el("text", { x: x + 10, y: y + 18 + 17 * row, class: kind }, content);
+  const isChosen = stageNames().includes(name);
+  const before = (place) => room * Math.min(shares.slice(0, place).reduce((sum, part) => sum + part, 0), 1);
+  return el("a", {
+    drawn: true,
+    href: to({ stage: name, section: "stage" }),
+    class: `${limits ? "limits" : held ? "held" : ""} ${isChosen ? "chosen" : ""}`,
+    "aria-current": isChosen && "true",
+    "aria-label": [name, ...words, state, `blocked ${percent(shares[1])}`].join(", "),
+  },
   el("title", {}, name),
   el("rect", { class: "box", x, y, width: wide, height: high, rx: 5 }),
   text(0, name.length > 22 ? `${name.slice(0, 21)}…` : name, "name"),
@@ -267,7 +278,7 @@ function box(name, [x, y], wide, high) {
   text(3, state, limits ? "alarm" : held ? "late" : "faint"),
   el("rect", { class: "room", x: x + 10, y: y + high - 14, width: room, height: 6 }),
   shares.map((part, place) => el("rect", { class: ["busy", "blocked", "waiting"][place], height: 6, y: y + high - 14,
-    x: (x + 10 + room * Math.min(shares.slice(0, place).reduce((a, b) => a + b, 0), 1)).toFixed(1), width: (room * Math.min(part, 1)).toFixed(1) })));
+    x: (x + 10 + before(place)).toFixed(1), width: (before(place + 1) - before(place)).toFixed(1) })));
 }
 
 function queueWords(stage) {
@@ -312,24 +323,26 @@ function taskRows(stage) {
   const done = (task) => (stage.is_source ? task.read : task.processed) ?? 0, tasks = entries(stage.tasks);
   const all = tasks.reduce((sum, [, task]) => sum + done(task), 0) || 1;
   const most = Math.max(...tasks.map(([, task]) => done(task)), 1);
-  const sizes = (name) => tasks.some(([, task]) => task[name]);
+  const numbers = (name, one) => (tasks.some(([, task]) => task[name]) ? count(one[name] ?? 0) : "");
   return tasks.map(([number, task]) => [
     number, count(done(task)), percent(done(task) / all), bar([0, done(task) / most]),
-    stage.is_source ? "" : count(task.queue), sizes("peak_queue") ? count(task.peak_queue ?? 0) : "", spent(task),
-    percent(task.busy ?? 0), percent(task.blocked ?? 0), percent(task.waiting ?? 0), sizes("forwarded") ? count(task.forwarded ?? 0) : "",
-    sizes("keys") ? count(task.keys ?? 0) : "", seconds(task.latency_p99), task.cpu_seconds ? seconds(task.cpu_seconds) : "",
-    bytes(task.memory_bytes ?? task.peak_memory), bytes(task.spilled), (task.node ?? "").slice(0, 12), isKnown(task.pid) ? String(task.pid) : ""]);
+    stage.is_source ? "" : count(task.queue), numbers("peak_queue", task), spent(task),
+    percent(task.busy ?? 0), percent(task.blocked ?? 0), percent(task.waiting ?? 0),
+    numbers("forwarded", task), numbers("keys", task), seconds(task.latency_p99), seconds(task.cpu_seconds || null),
+    bytes(task.memory_bytes ?? task.peak_memory), bytes(task.spilled), (task.node ?? "").slice(0, 12), word(task.pid)]);
 }
 
 function hotKeys(stage) {
   if (stage.is_source) return "";
-  const between = ({ lower, upper }) => (!isKnown(lower) ? "" : lower === upper ? "exact" : `${count(lower)} to ${count(upper)}`);
+  const counts = ({ lower, upper }) => (lower === upper ? "exact" : `${count(lower)} to ${count(upper)}`);
+  const between = (each) => (isKnown(each.lower) ? counts(each) : "");
   const parts = ({ low, high }) => (isKnown(low) ? `${percent(low)} to ${percent(high)}` : "");
-  const rows = (stage.hot_keys ?? []).map((each) => [each.key, percent(each.share), bar([0, each.share]), count(each.records),
-    parts(each) || between(each), isKnown(each.task) ? String(each.task) : "", each.split === true ? "split" : each.split ? `over ${each.split}` : "",
-    each.is_hot === false ? "" : "hot"]);
+  const rows = (stage.hot_keys ?? []).map((each) => [
+    each.key, percent(each.share), bar([0, each.share]), count(each.records), parts(each) || between(each),
+    word(each.task), each.split ? "split" : "", each.is_hot ? "hot" : ""]);
   const head = ["key", "#share", "", "#records", "#between", "#task", "split", "hot"];
-  return table("Most frequent keys", head, rows, "No key is known to be frequent.");
+  return table("Most frequent keys", head, rows, 
+    isKnown(stage.hot_keys) ? "No key is frequent." : "The strategy of this stage does not look at keys.");
 }
 
 function ofStage(name) {
@@ -352,15 +365,16 @@ function decisions() {
     ...values(view.changes).map((each) => ({ ...each, outcome: "tasks changed" })),
   ].filter((each) => names.includes(each.stage)).sort((one, other) => other.at - one.at);
   const rows = found.map((each) => [seconds(each.at), each.stage, `${each.words}: ${each.reason}.`,
-    each.outcome.replaceAll("_", " "), isKnown(each.seconds) ? seconds(each.seconds) : "", isKnown(each.version) ? String(each.version) : "", each.loads ?? ""]);
+    each.outcome.replaceAll("_", " "), seconds(each.seconds), word(each.version), each.loads]);
+  const titles = ["#at", "stage", "~what and why", "outcome", "#took", "#table", "queues reported (records)"];
   const toggle = el("a", { href: to({ quiet: quiet ? "no" : "" }) }, quiet ? "Hide decisions not to act" : "Show decisions not to act");
   return [el("p", {}, toggle),
-    table(`Decisions about ${names.join(", ")}, the newest first`, ["#at", "stage", "~what and why", "outcome", "#took", "#table", "queues reported (records)"], rows,
-      "Nothing was decided yet.")];
+    table(`Decisions about ${names.join(", ")}, the newest first`, titles, rows, "Nothing was decided yet.")];
 }
 
 function eventTime() {
-  const stages = entries(view.stages), lags = stages.flatMap(([name, stage]) => entries(stage.lag).map(([part, lag]) => [name, part, lag]));
+  const stages = entries(view.stages);
+  const lags = stages.flatMap(([name, stage]) => entries(stage.lag).map(([part, lag]) => [name, part, lag]));
   const rows = stages.filter(([, { event_time: time }]) => time).map(([name, { event_time: time }]) =>
     [name, instant(time.watermark) || "unknown", instant(time.closed), instant(time.opens), time.holder]);
   lags.sort(([, , one], [, , other]) => (other.records ?? 0) - (one.records ?? 0));
@@ -372,28 +386,34 @@ function eventTime() {
 }
 
 function checkpoints() {
-  const made = view.checkpoints, ended = view.epochs ?? {}, phases = entries(ended.phases);
+  const made = view.checkpoints, ended = view.epochs ?? {}, phases = entries(ended.phases), open = ended.open ?? {};
   const mean = ended.number ? ended.seconds / ended.number : null;
   return [
     made && cards([
       ["written", count(made.written), `${count(made.failed)} failed`],
       ["age", seconds(made.age), "since the newest was complete"],
-      ["duration", seconds(made.seconds ?? made.duration), "of the newest"],
-      ["size", bytes(made.size), isKnown(made.newest) ? `in all; the newest ${bytes(made.newest)}` : "in all"],
+      ["duration", seconds(made.duration), "of the newest, from its cut on"],
+      ["size", bytes(made.size), "in all"],
       ["sources waited", seconds(made.waited), "for cuts, in all"],
       ["input saved", count(made.read), "rows before the newest"]]),
     ended.number ? cards([
       ["epochs", count(ended.number), `sources waited ${seconds(mean)} each, ${seconds(ended.longest)} at most`],
       ["visible after", seconds(ended.visible_after), "from the reading of a row until readers see it"],
-      ["waited for", ended.waited_for?.task, ended.waited_for && `until it had ${ended.waited_for.what}`]]) : "",
+      ["waited for", ended.waited_for?.task, ended.waited_for && `until it had ${ended.waited_for.what}`],
+      ["open epoch", word(open.number), isKnown(open.number) && `began ${seconds(open.age)} ago`],
+      ["commit", seconds(open.commit_seconds || null), isKnown(open.committed) && `of epoch ${count(open.committed)}, the newest`]]) : "",
+    table("The last checkpoints, the newest first", ["#cut at", "#took", "#size", "~error"],
+      values(made?.tries).sort((one, other) => other.at - one.at)
+        .map((each) => [seconds(each.at), seconds(each.seconds), bytes(each.size), each.error ?? ""])),
     table("Where the time of epochs went", ["phase", "#a row", "#an epoch", "#longest"],
       phases.map(([name, { row, mean: each, longest }]) => [name, row ? seconds(row) : "", seconds(each), seconds(longest)])),
   ];
 }
 
-const recoveries = () => table("Restarts of the job", ["#generation", "#after", "died", "node", "#rows again", "#begun", "#restored", "#flowed", "~cause"],
-  values(view.recoveries).map((each) => [String(each.generation), seconds(each.at), each.task ?? "", each.node ?? "", count(each.rows),
-    seconds(each.begun), seconds(each.restored), seconds(each.seconds), each.cause ?? ""]));
+const recoveries = () => table("Restarts of the job",
+  ["#generation", "#after", "died", "node", "#rows again", "#begun", "#restored", "#flowed", "~cause"],
+  values(view.recoveries).map((each) => [word(each.generation), seconds(each.at), each.task, each.node, count(each.rows),
+    seconds(each.begun), seconds(each.restored), seconds(each.seconds), each.cause]));
 
 const errors = () => [
   table("Records that were left out", ["step", "error", "#records", "kept as", "~example"], values(view.errors).map((each) =>
@@ -405,11 +425,11 @@ function costs() {
     const tasks = values(stage.tasks), sum = (read) => tasks.reduce((all, task) => all + (read(task) ?? 0), 0);
     const memory = tasks.map((task) => task.memory_bytes ?? task.peak_memory ?? 0);
     const processor = sum((task) => task.cpu_seconds), done = stage.records?.[stage.is_source ? "read" : "processed"];
-    return processor && [name, seconds(processor), done ? `${((1e6 * processor) / done).toPrecision(3)} µs` : "", bytes(Math.max(...memory)),
-      bytes(memory.reduce((all, each) => all + each, 0)), bytes(sum((task) => task.spilled))];
+    return processor && [name, seconds(processor), done ? `${((1e6 * processor) / done).toPrecision(3)} µs` : "",
+      bytes(Math.max(...memory)), bytes(memory.reduce((all, each) => all + each, 0)), bytes(sum((task) => task.spilled))];
   });
-  return table("What each stage costs; by task in its section", ["stage", "#processor", "#a record", "#memory, greatest task", "#all tasks", "#spilled"],
-    rows.filter(Boolean));
+  return table("What each stage costs; by task in its section",
+    ["stage", "#processor", "#a record", "#memory, greatest task", "#all tasks", "#spilled"], rows.filter(Boolean));
 }
 
 const ofTheReport = () => [
@@ -427,7 +447,8 @@ function sections() {
     section("differences", "Differences from the reference",
       view.differences?.length && el("pre", { class: "error" }, view.differences.join("\n"))),
     section("graph", "Graph", view.bottleneck && el("p", {}, view.bottleneck.reason), graph(), legend()),
-    section("stages", "Stages", table(view.facts ? "The whole run" : "The last seconds", STAGE_HEAD, stageRows(), "No stage has started.")),
+    section("stages", "Stages",
+      table(view.facts ? "The whole run" : "The last seconds", STAGE_HEAD, stageRows(), "No stage has started.")),
     section("stage", names.length > 1 ? "All stages" : `Stage ${names[0] ?? ""}`, choice(), names.map(ofStage)),
     section("decisions", "Decisions", names.length && decisions()),
     section("lag", "Lag and event time", eventTime()),
@@ -466,9 +487,13 @@ function control() {
       el("label", {}, "Tasks: how many, or which", el("input", { name: "tasks", inputmode: "numeric", value: "1", size: 12 })),
       el("label", {}, "Nodes (optional)", el("input", { name: "nodes", size: 16 })),
       button("Scale", () => `Have ${read("stage")} have ${plural(tasks()[0], "task")}?`, () => ({ scale: of({ tasks: tasks()[0] }) })),
-      button("Move", () => `Have new tasks take the places of ${tasks().join(", ")} of ${read("stage")}?`, () => ({ move: of({ tasks: tasks() }) })),
-      button("Cancel change", () => `Cancel the changes of ${read("stage")} that wait?`, () => ({ cancel: { stage: read("stage") } }))),
-    el("p", {}, button("Finish", "Close the open inputs? The job processes what has come, publishes its results, and ends.", () => ({ finish: {} })), " ",
+      button("Move", () => `Have new tasks take the places of ${tasks().join(", ")} of ${read("stage")}?`,
+        () => ({ move: of({ tasks: tasks() }) })),
+      button("Cancel change", () => `Cancel the changes of ${read("stage")} that wait?`,
+        () => ({ cancel: { stage: read("stage") } }))),
+    el("p", {},
+      button("Finish", "Close the open inputs? The job processes what has come, publishes its results, and ends.",
+        () => ({ finish: {} })), " ",
       button("Stop", "End the job after a last checkpoint? It publishes nothing, and can be resumed.", () => ({ stop: {} })), " ",
       button("Cancel job", "End the job now? It publishes nothing.", () => ({ cancel: {} }))),
   ];
@@ -505,8 +530,8 @@ function say(text) {
 
 function head() {
   const job = view.job ?? {}, kind = { ok: "good", running: "good" }[job.status] ?? "bad";
-  const about = [view.phase && job.status === "running" ? view.phase : "", seconds(view.at), job.backend === "local" ? "in one process" : job.backend,
-    job.generation ? `generation ${job.generation}` : "", job.run ?? ""];
+  const about = [job.status === "running" ? view.phase : "", seconds(view.at),
+    job.backend === "local" ? "in one process" : job.backend, job.generation ? `generation ${job.generation}` : "", job.run ?? ""];
   document.title = `${job.name ?? "dpa"}: ${job.status ?? "starting"}`;
   return [el("h1", {}, job.name ?? "dpa"), el("span", { class: kind }, job.status ?? "starting"),
     el("span", { class: "note" }, about.filter(Boolean).join(" · ")),
