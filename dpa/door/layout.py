@@ -27,14 +27,13 @@ class Sizes:
         gap: between two layers.
         space: between two slots of a layer, and around the drawing.
         port: at most, between two edges that leave or enter a stage.
-        label_width, label_height: of the label of an edge.
+        label_height: of the label of an edge.
     """
 
     width: float
     height: float
     gap: float
     port: float
-    label_width: float
     label_height: float
     space: float = 24.0
 

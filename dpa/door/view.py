@@ -43,7 +43,7 @@ _MOST_QUEUES = 16
 _MOST_DECISIONS, _MOST_WARNINGS = 300, 50
 """The newest of a stage, and of a run."""
 
-_BOX = Sizes(width=0.0, height=1.0, gap=1.0, port=0.15, label_width=0.0, label_height=0.0, space=0.25)
+_BOX = Sizes(width=0.0, height=1.0, gap=1.0, port=0.15, label_height=0.0, space=0.25)
 
 _OF_A_TASK = (
     *("read", "mapped", "processed", "forwarded", "queue", "peak_queue", "keys", "states", "even_share"),

@@ -55,7 +55,6 @@ def graph_svg(boxes: Mapping[str, Box], arrows: Sequence[Arrow], said: str) -> s
         height=_width_of(line for box in boxes.values() for line in box.lines),
         gap=_GAP + max((len(arrow.lines) for arrow in arrows), default=0) * _LINE,
         port=24.0,
-        label_width=0.0,
         label_height=_width_of(line for arrow in arrows for line in arrow.lines),
         space=12.0,
     )

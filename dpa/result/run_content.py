@@ -38,10 +38,6 @@ _PHASES = {
 }
 
 
-EPOCHS_NOTE = (
-    "a row: from its reading on, in the mean of all rows that readers see; an epoch: in the mean of those that had the "
-    "phase. What a row waits for before it is read is not known."
-)
 _LEAST_PART = 0.005
 """Of the time of a row: shorter phases are left out of the sentence."""
 

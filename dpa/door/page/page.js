@@ -407,6 +407,8 @@ function checkpoints() {
         .map((each) => [seconds(each.at), seconds(each.seconds), bytes(each.size), each.error ?? ""])),
     table("Where the time of epochs went", ["phase", "#a row", "#an epoch", "#longest"],
       phases.map(([name, { row, mean: each, longest }]) => [name, row ? seconds(row) : "", seconds(each), seconds(longest)])),
+    phases.length > 0 && el("p", { class: "note" }, "A row: from its reading until readers see it, in the mean. "
+      + "An epoch: in the mean of those that had the phase. What a row waits for before it is read is not known."),
   ];
 }
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dpa.door.layout import Layout, Sizes, bends, layout
 
-USUAL = Sizes(width=168, height=98, gap=104, port=12, label_width=44, label_height=17)
-LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_width=120, label_height=90)
+USUAL = Sizes(width=168, height=98, gap=104, port=12, label_height=17)
+LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_height=90)
 """Of labels that are higher than stages."""
 
 Box = tuple[float, float, float, float]
@@ -72,7 +72,7 @@ def test_labels_lie_in_gaps_and_over_neither_each_other_nor_the_edge_of_the_draw
 ) -> None:
     placed = layout(*graph, sizes)
     for x, y in placed.labels:
-        label = (x - sizes.label_width / 2, y - sizes.label_height / 2, sizes.label_width, sizes.label_height)
+        label = (x - (sizes.gap - 30) / 2, y - sizes.label_height / 2, (sizes.gap - 30), sizes.label_height)
         assert not any(overlap(label, box) for box in boxes_of(placed, sizes))
         assert label[1] >= -1e-6 and label[1] + label[3] <= placed.height
     for (x, y), (other_x, other_y) in combinations(placed.labels, 2):
