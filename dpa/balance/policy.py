@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.decision import Decision
 from dpa.errors import BalanceError
-from dpa.measure.load import Load, Offered
+from dpa.measure.load import Load, MeasuredKey, Offered
 from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
 
@@ -39,6 +39,11 @@ class BalancePolicy(ABC):
 
     table: RoutingTable
     rounds: Mapping[int, int]
+
+    @property
+    def hottest(self) -> tuple[MeasuredKey, ...] | None:
+        """The most frequent first; None if the policy does not look at keys."""
+        return None
 
     @abstractmethod
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:

@@ -58,7 +58,8 @@ class RunProgress:
         if self._stopwatch.phase == "startup" and snapshot.at > 0:
             self.enter("stream", ago=snapshot.at)
         self._snapshot = snapshot
-        self._observers.update(self._tracker.update(snapshot))  # the stream's last numbers come before the next phase
+        tracked = replace(self._tracker.update(snapshot), recoveries=tuple(self._deaths))
+        self._observers.update(tracked)  # the stream's last numbers come before the next phase
         self._note_flow(snapshot)
         self._note_errors(snapshot)
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:

@@ -224,8 +224,7 @@ def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:
 def latency(sketch: LatencySketch | None) -> LatencyReport | None:
     if sketch is None or not sketch.records:
         return None
-    p50, p95, p99 = (sketch.quantile(share) for share in (0.5, 0.95, 0.99))
-    return LatencyReport(p50, p95, p99, sketch.max, sketch.mean)
+    return LatencyReport(*sketch.percentiles, sketch.max, sketch.mean)
 
 
 def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:

@@ -308,7 +308,7 @@ class _LocalRun(LocalMachines):
 
     def poll(self, poll: Poll) -> None:
         # Without an answer nothing more has come: the input ends here.
-        found = self._feeds.poll(poll.stage, poll.position) or PollDone(poll.stage, (), None)
+        found = self._feeds.poll(poll.stage, poll.position, for_lag=poll.for_lag) or PollDone(poll.stage, (), None)
         self.schedule(0.0, COORDINATOR, found)
 
     def write(self, cut: JobSnapshot) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ddsketch import LogCollapsingLowestDenseDDSketch
 
@@ -16,6 +17,14 @@ RELATIVE_ERROR = 0.01
 
 _MAX_BINS = 2_048
 """At most 19 kB pickled. Quantiles below a 10**17th of the longest latency (1.02**-2048) may be off by more."""
+
+
+class Percentiles(NamedTuple):
+    """In seconds, each within 1 %."""
+
+    p50: float
+    p95: float
+    p99: float
 
 
 class LatencySketch:
@@ -63,6 +72,10 @@ class LatencySketch:
         """What `share` of the records (0 to 1) do not exceed, within `RELATIVE_ERROR`; NaN if there was none."""
         found = self._sketch.get_quantile_value(share)
         return math.nan if found is None else min(float(found), self.max)
+
+    @property
+    def percentiles(self) -> Percentiles:
+        return Percentiles(self.quantile(0.5), self.quantile(0.95), self.quantile(0.99))
 
     def __repr__(self) -> str:
         return f"LatencySketch(records={self.records}, mean={self.mean:.6f}, max={self.max:.6f})"

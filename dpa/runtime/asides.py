@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -37,13 +38,18 @@ class OpenFeeds:
         self._feeds: Mapping[str, Feed] = {}
         self._newest: JobSnapshot | None = None
 
-    def poll(self, stage: str, position: Position) -> PollDone | None:
+    def poll(self, stage: str, position: Position, *, for_lag: bool = False) -> PollDone | None:
         """What has come to the input of `stage` after a position; waits a moment if nothing has. None: the generation
         has ended meanwhile."""
         with self._unpacking:
             if not self._feeds:
                 self._feeds = self._unpacked()
         feed = self._feeds[stage]
+        if for_lag:
+            behind = None
+            with suppress(Exception):  # that is unknown then; a poll for splits reports why
+                behind = feed.lag(position.value)
+            return PollDone(stage, (), position, for_lag=True, behind=behind)
         page = HERE.bear(lambda: feed.poll(self._split_rows, position.value), patience=feed.patience)
         if not page.splits and page.position is not None and self._is_over(feed.poll_seconds):
             return None

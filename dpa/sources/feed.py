@@ -101,7 +101,8 @@ class Feed(ABC):
         return
 
     def lag(self, position: Any) -> Mapping[str, int] | None:
-        """How many rows have come after a position, by channel of the splits; None: unknown."""
+        """How many rows have come after a position, by channel of the splits, about; None: unknown. Asked every few
+        seconds while the job runs, perhaps while another thread polls."""
         return None
 
     def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -239,9 +239,11 @@ class KafkaFeed(Feed):
         return Page(splits, at)
 
     def lag(self, position: Any) -> Mapping[str, int]:
-        at = position or {}
-        ends = self._ends()
-        return {f"{where[0]}-{where[1]}": high - at.get(where, low) for where, (low, high) in ends.items()}
+        at, is_new = position or {}, position is None and self.start == "latest"
+        return {
+            f"{where[0]}-{where[1]}": high - at.get(where, high if is_new else low)
+            for where, (low, high) in self._ends().items()
+        }
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         splits = [split for split in self.poll(max_rows).splits if isinstance(split, KafkaSplit)]

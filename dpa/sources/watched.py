@@ -97,6 +97,8 @@ class WatchedFiles(Feed):
     poll_seconds: float = 1.0
     settle_seconds: float = 1.0
     clock: Callable[[], float] = time.time
+    _given_files: int = field(default=0, init=False, compare=False)
+    _given_rows: int = field(default=0, init=False, compare=False)
     _ahead: tuple[Seen, list[_File]] | None = field(default=None, init=False, compare=False)
     """The found files that follow the page given last."""
 
@@ -139,11 +141,20 @@ class WatchedFiles(Feed):
                 is_alike = only(opened.schema, self.columns) == only(self.schema, self.columns)
                 for split, following in opened.splits(split_rows, start, self.columns, self.dictionary):
                     splits.append(split if is_alike else UnitedSplit(split, self.schema))
+                    self._given_rows += split.rows
                     if len(splits) == PAGE_SPLITS:
                         part = file.path, file.time, following
                         return self._page(splits, replace(seen.and_(given), part=part), files, given)
                 given.append(file)
+                self._given_files += 1
         return self._page(splits, seen.and_(given), files[len(looked_at) :])
+
+    def lag(self, position: Any) -> Mapping[str, int] | None:
+        """Files that were not looked at count as many rows as those before, on average; unknown before the first."""
+        files = self._new(Seen() if position is None else position)
+        if files and not self._given_rows:
+            return None
+        return {"": len(files) * self._given_rows // max(self._given_files, 1)}
 
     def _page(self, splits: list[Split], seen: Seen, files: list[_File], given: Sequence[_File] = ()) -> Page:
         left = files[len(given) :] if list(given) == files[: len(given)] else []

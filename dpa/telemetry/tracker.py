@@ -64,12 +64,14 @@ class TrackedSnapshot(Snapshot):
     Attributes:
         mapped_rate, processed_rate: records a second over the last few seconds.
         news: what no earlier snapshot held: redistributions, stage by stage in order, and changes of tasks.
+        recoveries: as `dpa.result.Report` has them, by now; empty unless the driver of the run says them.
     """
 
     stages: tuple[TrackedStage, ...]
     mapped_rate: float = 0.0
     processed_rate: float = 0.0
     news: tuple[News, ...] = ()
+    recoveries: tuple[Any, ...] = ()
 
     @property
     def tasks(self) -> list[TaskStats]:
@@ -196,7 +198,9 @@ class RunTracker:
         earlier = next((found for found in before.stages if found.name == stage.name), none)
         elapsed, is_source = snapshot.at - before.at, stage in snapshot.sources
         counted = stage.records.read if is_source else stage.records.handled
-        load, parts = _since(stage, earlier, snapshot.at, elapsed) if elapsed > 0 else (last.load, last.parts)
+        load, parts = last.load, last.parts
+        if elapsed > 0:
+            load, parts = _since(stage, earlier, snapshot.at, elapsed, last.parts)
         return TrackedStage(
             **_fields(StageSnapshot, stage),
             is_source=is_source,
@@ -228,13 +232,18 @@ def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
 
 
 def _since(
-    stage: StageSnapshot, before: StageSnapshot, at: float, elapsed: float
+    stage: StageSnapshot, before: StageSnapshot, at: float, elapsed: float, last: Mapping[int, tuple[float, ...]]
 ) -> tuple[StageLoad, dict[int, tuple[float, ...]]]:
     """The load of the present tasks in the last `elapsed` seconds, `at` seconds after the stream began, and its parts.
-    `before` is the stage `elapsed` seconds earlier, without tasks if it had not begun."""
+    `before` is the stage `elapsed` seconds earlier, without tasks if it had not begun; `last`: the parts so far, which
+    stay those of tasks that have not reported meanwhile."""
     known, present = {task.index: task for task in before.tasks}, set(stage.present)
-    tasks = [_spent(task, known.get(task.index)) for task in stage.tasks if task.index in present]
-    lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
+    there = [task for task in stage.tasks if task.index in present]
+    lived = [min(stage.life(task.index).seconds(at), elapsed) for task in there]
+    tasks = [
+        _spent(task, known.get(task.index), seconds, last.get(task.index, _NOTHING))
+        for task, seconds in zip(there, lived, strict=True)
+    ]
     parts = {
         task.index: tuple(part_of(getattr(task, name), seconds) for name in _SPENT)
         for task, seconds in zip(tasks, lived, strict=True)
@@ -245,10 +254,19 @@ def _since(
 _SPENT = ("busy_seconds", "blocked_seconds", "waiting_seconds")
 
 
-def _spent(task: TaskStats, before: TaskStats | None) -> TaskStats:
+_NOTHING = (0.0, 0.0, 0.0)
+
+
+def _spent(task: TaskStats, before: TaskStats | None, lived: float, last: tuple[float, ...]) -> TaskStats:
+    """What a task spent in the `lived` seconds, as it did between two of its reports: many tasks report seldom."""
     if before is None:
         return task
-    return replace(task, **{name: max(getattr(task, name) - getattr(before, name), 0.0) for name in _SPENT})
+    between = task.at - before.at
+    if task.at and between <= 0:
+        return replace(task, **{name: part * lived for name, part in zip(_SPENT, last, strict=True)})
+    factor = lived / between if task.at else 1.0
+    spent = {name: factor * max(getattr(task, name) - getattr(before, name), 0.0) for name in _SPENT}
+    return replace(task, **spent)
 
 
 def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:

@@ -277,6 +277,9 @@ class SimulatedCluster(LocalMachines):
         self.schedule(self._starts.uniform(0, self._job.write_seconds), COORDINATOR, cut)
 
     def poll(self, poll: Poll) -> None:
+        if poll.for_lag:  # nothing is drawn: looking at a run does not change it
+            self.schedule(0.01, COORDINATOR, self._job.lags(poll))
+            return
         delay = self._starts.uniform(0.001, 0.05)
         self.schedule(delay, COORDINATOR, self._job.polled(poll.stage, poll.position, self._starts))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -28,12 +29,12 @@ from dpa.protocol.wire.events import (
     TaskDied,
     TaskRequest,
 )
-from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.instructions import Answer, Poll
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
 from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sources.feed import Position
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, channel_of
 from experiments.simulation.checks.published import Finals
 
 _SLOWEST = 40.0
@@ -156,6 +157,13 @@ class SimulatedJob:
         splits, start = self.feeds[stage], position.value
         stop = min(start + draw.randint(0, 2), len(splits))
         return PollDone(stage, splits[start:stop], Position(stop) if splits[stop:] else None)
+
+    def lags(self, poll: Poll) -> PollDone:
+        """How many rows a poll for the lag finds to have come after its position."""
+        behind: Counter[str] = Counter()
+        for split in self.feeds.get(poll.stage, ())[poll.position.value :]:
+            behind[channel_of(split)] += split.rows
+        return PollDone(poll.stage, (), poll.position, for_lag=True, behind=behind)
 
 
 def behind(job: SimulatedJob, cut: JobSnapshot | None, graph: Graph | None = None) -> SimulatedJob:

@@ -309,6 +309,22 @@ class Numbers(Feed):
         return Page([MemorySplit(rows)] if stop > start else [], stop)
 
 
+class OftenZero(Numbers):
+    """Most of its keys are 0; it knows how many numbers a position lags behind."""
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        page = super().poll(split_rows, position)
+        return Page([MemorySplit(_often_zero(split.table), "numbers") for split in page.splits], page.position)
+
+    def lag(self, position: Any) -> dict[str, int]:
+        return {"numbers": int((time.time() - self.began) * self.per_second) - (position or 0)}
+
+
+def _often_zero(rows: pa.Table) -> pa.Table:
+    number = rows["number"].to_numpy()
+    return rows.set_column(0, rows.schema.field(0), pa.array(np.where(number % 10 < 7, 0, number % 40)))
+
+
 class Fetched(Poller):
     """Numbers from 0 up to an end, each with the key `fetched`, some at a time."""
 

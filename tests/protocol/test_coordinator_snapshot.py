@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from wires import CoordinatorWire, instructed, last_table, mapper, reducer
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.measure.load import Traffic
+from dpa.measure.load import MeasuredKey, Traffic
 from dpa.protocol.coordinator._ledger import LoadHistory
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
@@ -53,14 +55,14 @@ def test_a_snapshot_has_the_stages_in_order_and_the_edges_by_name() -> None:
     assert [task.emitted for task in snapshot[MAPPER].tasks] == [(), (5,)]
 
 
-def test_the_last_that_tasks_said_of_their_use_is_part_of_the_history() -> None:
+def test_what_tasks_sent_each_other_is_part_of_the_history_of_their_use() -> None:
     coordinator = CoordinatorWire()
     for seconds in (1.0, 2.0):
         used = TaskUse("n1", cpu_seconds=seconds, sent={reducer(0): Traffic(1, 5, 100)})
         coordinator(mapper(0), Progress(TaskStats(MAPPER, 0), use=used))
         coordinator(mapper(0), Progress(TaskStats(MAPPER, 0)))
     assert coordinator.coordinator.snapshot().use == {mapper(0): used}
-    assert coordinator.coordinator.snapshot(history=False).use == {}
+    assert coordinator.coordinator.snapshot(history=False).use == {mapper(0): replace(used, sent={})}
 
 
 def test_a_job_that_fails_before_its_stream_begins_has_streamed_for_no_time() -> None:
@@ -119,7 +121,17 @@ def test_decisions_are_counted_put_in_order_and_timed_from_the_start_of_the_stre
     ]
     assert snapshot.decision_counts == {"below_threshold": 1, "cool_down": 1, "applied": 1}
     assert snapshot.version == 1
-    assert [noted.at for noted in last(coordinator, history=False).decisions] == [2.0]
+    recent = last(coordinator, history=False).decisions
+    assert [(noted.at, noted.reason) for noted in recent] == [(1.0, "why"), (1.5, "why"), (2.0, "why")]
+    assert [noted.load_of for noted in recent] == [{}, {}, {0: 1, 1: 0}]  # of many tasks, loads would be long
+
+
+def test_a_snapshot_has_the_hot_keys_that_the_load_balancer_reported_last() -> None:
+    coordinator = CoordinatorWire()
+    assert last(coordinator).hottest is None
+    for keys in ((), (MeasuredKey("'a'", 0.5, 0.4, 0.6, task=1, split=True),)):
+        coordinator(BALANCER, DecisionReport("reducer", (), keys))
+        assert last(coordinator, history=False).hottest == keys
 
 
 def test_of_very_many_refusals_the_last_are_kept_while_all_are_counted() -> None:
@@ -130,6 +142,8 @@ def test_of_very_many_refusals_the_last_are_kept_while_all_are_counted() -> None
     snapshot = last(coordinator)
     assert snapshot.decision_counts == {"applied": 1, "below_threshold": 3000}
     assert [noted.at for noted in snapshot.decisions] == [0.0, *map(float, range(1001, 3001))]
+    recent = last(coordinator, history=False).decisions
+    assert [noted.at for noted in recent] == [0.0, *map(float, range(2981, 3001))]
 
 
 def test_a_snapshot_without_history_stays_small_however_many_tables_there_were() -> None:

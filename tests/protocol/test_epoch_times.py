@@ -15,12 +15,12 @@ from dpa.measure.timing import Waited
 from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, Publishing, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, PhaseStats
+from dpa.protocol.wire.epochs import EpochPhase, EpochStats, EpochWait, OpenEpoch, PhaseStats
 from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, StepDone, Tick
 from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import Published
-from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.metrics import CheckpointTry, TaskStats
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_graphs import run_random_graph
@@ -92,7 +92,9 @@ class Coordinator(CoordinatorWire):
 
 def test_each_phase_of_an_epoch_has_its_seconds_and_its_rows() -> None:
     coordinator = Coordinator()
+    assert coordinator.coordinator.snapshot().epoch == OpenEpoch(1, 0.0)
     coordinator.begin(12.5)
+    assert coordinator.coordinator.snapshot().epoch == OpenEpoch(1, 0.0)
     coordinator.paused(0, Waited(rows=4, seconds=5.0, longest=2.0), 12.75)
     coordinator.paused(1, Waited(), 13.0)
     coordinator.quiet(13.25)
@@ -100,7 +102,9 @@ def test_each_phase_of_an_epoch_has_its_seconds_and_its_rows() -> None:
     coordinator.published(0, 1, 14.0)
     assert coordinator.published(1, 1, 14.75)
     assert coordinator.epochs.visible_after is None, "nobody has seen them yet"
+    assert coordinator.coordinator.snapshot().epoch == OpenEpoch(2, 4.75)
     coordinator.committed(1, 15.0)
+    assert coordinator.coordinator.snapshot().epoch == OpenEpoch(2, 4.75, committed=1, commit_seconds=0.25)
     late = 4 * 0.5 * (1 - 0.5 / (2 * 2.5))  # of rows that came evenly in 2.5 s
     assert coordinator.epochs.phases == (
         PhaseStats(EpochPhase.WAITING, 1, 2.0, 2.0, pytest.approx(5.0 - 4 * 0.25 - late)),
@@ -179,7 +183,9 @@ def test_where_a_checkpoint_fails_rows_wait_until_another_is_written() -> None:
     cut(coordinator, 1, 15.0, Waited(2, 6.0, 4.0))
     coordinator.coordinator.handle(CheckpointFailed("the disk is full", 1), 20.0)
     cut(coordinator, 2, 25.0, Waited(2, 0.0, 0.0))
-    coordinator.coordinator.handle(CheckpointWritten(1, 1), 30.0)
+    coordinator.coordinator.handle(CheckpointWritten(2, 700), 30.0)
+    tries = (CheckpointTry(0, 5.0, 5.0, error="the disk is full"), CheckpointTry(1, 15.0, 5.0, 700))
+    assert coordinator.coordinator.snapshot(history=False).checkpoint_tries == tries
     for epoch in (1, 2):
         coordinator.committed(epoch, 30.0)
     assert coordinator.epochs.rows == 4

@@ -19,6 +19,7 @@ from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.end import Finished, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.sources.splits import MemorySplit, memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, run_random_job
@@ -93,6 +94,30 @@ def test_while_it_runs_a_task_reports_its_99th_percentile() -> None:
     task.task.handle(ProcessDone(0.5), 3.0)
     [(_, report)] = sent(task.task.handle(Tick(), 4.0), Progress)
     assert report.stats.latency_p99 == pytest.approx(2.0, rel=0.01)
+
+
+def test_about_once_a_second_a_task_reports_the_latencies_of_its_new_records() -> None:
+    task, found = OperatorWire(), []
+    for number, at in enumerate((1.0, 1.25, 1.5, 2.5, 3.75)):
+        if number != 4:
+            task(mapper(0), push(["a"] * (number + 1), read_at=at - 0.5), at)
+            task.task.handle(ProcessDone(0.0), at)
+        [(_, report)] = sent(task.task.handle(Tick(), at), Progress)
+        found.append(report.latency and report.latency.records)
+        assert report.stats.latency_p99 == pytest.approx(0.5, rel=0.01)
+    assert found == [1, None, None, 2 + 3 + 4, None]
+
+
+def test_a_snapshot_has_the_percentiles_of_the_last_seconds() -> None:
+    coordinator, found = CoordinatorWire(), []
+    for at, seconds in ((1.0, 1.0), (5.0, 1.0), (12.0, 3.0), (25.0, 3.0)):
+        measured = LatencySketch()
+        measured.add(seconds, 100)
+        coordinator(reducer(0), Progress(TaskStats(REDUCER, 0), latency=measured), at)
+        found.append(coordinator.coordinator.snapshot(history=False)[REDUCER].recent_latency)
+    assert [(round(each.p50), round(each.p99)) for each in found if each] == [(1, 1), (1, 1), (1, 3), (3, 3)]
+    coordinator.coordinator.handle(Tick(), 60.0)
+    assert coordinator.coordinator.snapshot()[REDUCER].recent_latency is None, "nothing has come for long"
 
 
 def test_the_coordinator_merges_what_the_tasks_of_a_stage_measured() -> None:

@@ -183,6 +183,15 @@ def test_a_sender_with_two_edges_to_a_stage_offers_the_sum_of_both() -> None:
     assert report.decisions
 
 
+def test_hot_keys_are_reported_at_a_tick_when_they_have_changed() -> None:
+    balancer, told = Balancer("adaptive"), []
+    told += sent(balancer.event(Tick()) + balancer.event(Tick()), DecisionReport)
+    balancer(mapper(0), OfferedReport(REDUCER, 0, offered(7, 9)), 1.0)
+    told += sent(busy(balancer, 0) + balancer.event(Tick()) + balancer.event(Tick()), DecisionReport)
+    assert [[key.share for key in report.hottest or ()] for _, report in told] == [[], [0.5, 0.5]]
+    assert sent(Balancer("halving").event(Tick()), DecisionReport) == []
+
+
 # --- the freeze
 
 

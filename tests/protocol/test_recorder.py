@@ -20,6 +20,7 @@ from dpa._util.version import VERSION
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted
+from dpa.measure.latency import LatencySketch
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
@@ -33,7 +34,8 @@ from dpa.protocol.wire.events import Event, ProcessDone, StepDone, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
-from dpa.protocol.wire.messages.end import Deliver
+from dpa.protocol.wire.messages.end import Deliver, Progress
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.groupings.options import BY_KIND, KINDS
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
 from experiments.simulated_jobs.random_graphs import random_graph
@@ -206,6 +208,13 @@ def test_codes_that_a_step_has_made_are_recorded_without_a_copy() -> None:
     recorded = lean_event(StepDone(Emitted(((0, block),), read=3, mapped=3)))
     assert isinstance(recorded, StepDone) and recorded.step is not None
     assert recorded.step.blocks[0][1].codes is codes
+
+
+def test_a_report_is_recorded_without_its_latencies() -> None:
+    report = Progress(TaskStats("reducer", 0), latency=LatencySketch())
+    lean = lean_event(Envelope(OPERATOR, COORDINATOR, 0, report))
+    assert isinstance(lean, Envelope) and lean.message == report
+    assert lean.message.latency is None and report.latency is not None
 
 
 def test_what_a_machine_raises_is_the_last_event_and_is_raised_again() -> None:

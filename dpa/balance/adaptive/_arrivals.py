@@ -46,6 +46,9 @@ _FREQUENT, _TIMES = 0.02, 8
 _ARCS = 16
 """Equal arcs of the circle by which the others are compared."""
 
+_HOTTEST, _LEAST_HOT = 10, 0.01
+"""How many keys are shown, and their least share: senders name a rarer one by chance alone."""
+
 _EVENLY = 4_096
 """Hashes that stand for keys which lie evenly on the circle."""
 
@@ -67,6 +70,7 @@ class Arrivals:
         sample: the keys to expect, in their proportions; the total has no meaning.
         latest: what came between the last two looks.
         changes: how often the keys have changed.
+        hottest: the most frequent of the present keys, each with its hash, its share, and the bounds of that.
         last_words: records of all last reports: those of senders that have ended.
     """
 
@@ -78,6 +82,7 @@ class Arrivals:
         self._kept: frozenset[int] = frozenset()
         self.sample = self.latest = KeySample.empty()
         self.changes = 0
+        self.hottest: list[tuple[int, Key, float, float, float]] = []
         self.last_words = 0.0
         self._fresh: list[KeySample] = []
         self._paces: dict[Hashable, tuple[float, float]] = {}
@@ -133,6 +138,7 @@ class Arrivals:
         self._whole = _condensed(KeySample.union([self._whole.faded(_LONG_MEMORY), fresh]), _WHOLE_ARCS)
         self.latest = fresh
         self.sample = self._recent if self.is_steady else _persistent(self._whole, fresh)
+        self.hottest = self._found_hottest()
         self._name()
 
     @property
@@ -141,6 +147,13 @@ class Arrivals:
         been none for long."""
         judged = self.changes - (self._before is not None)
         return 2 * self._lasting >= judged - 1 or self._unchanged >= _LONG
+
+    def _found_hottest(self) -> list[tuple[int, Key, float, float, float]]:
+        recent = self._recent
+        named = self._named(recent, recent.total * max(_LEAST_HOT, _TIMES / recent.rows))
+        shares = recent.of(np.fromiter(named, dtype=np.uint32, count=len(named))) / recent.total
+        most = sorted(zip(shares.tolist(), named.items(), strict=True), key=lambda found: -found[0])[:_HOTTEST]
+        return [(hashed, key, share, *recent.bounds(share)) for share, (hashed, key) in most if share]
 
     def _name(self) -> None:
         sample = self.sample

@@ -19,8 +19,8 @@ _HICCUP = 0.01
 _NOISE = 3.0
 """Standard errors from the mean at which a service time is half believed."""
 
-_SHOWN = 60
-"""Characters of a key that a reason shows."""
+SHOWN = 60
+"""Characters of a key that people are shown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class KeyDemand:
 
     @property
     def name(self) -> str:
-        return f"key {in_words(self.key, _SHOWN)}"
+        return f"key {in_words(self.key, SHOWN)}"
 
 
 @dataclass(frozen=True, eq=False)

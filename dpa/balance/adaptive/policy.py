@@ -15,7 +15,7 @@ from dpa.balance._trigger import UtilisationTrigger, Verdict
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive._worth import Unsplitting, Worth
-from dpa.balance.adaptive.demand import Demand, Expected
+from dpa.balance.adaptive.demand import SHOWN, Demand, Expected
 from dpa.balance.adaptive.rebalance import (
     FirstTable,
     Rebalance,
@@ -27,8 +27,8 @@ from dpa.balance.adaptive.rebalance import (
 )
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
-from dpa.measure.load import KeySample, Load, Offered
-from dpa.routing.keys import Key
+from dpa.measure.load import KeySample, Load, MeasuredKey, Offered
+from dpa.routing.keys import Key, in_words
 from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import RoutingTable
 
@@ -135,6 +135,15 @@ class AdaptivePolicy(BalancePolicy):
         self._rounds: Counter[int] = Counter()
         self._between: dict[int, int] = {}  # forwarded by each, less what it got
         self._between_gone = 0  # the same of all that are gone
+
+    @property
+    def hottest(self) -> tuple[MeasuredKey, ...]:
+        """Empty while the stage has one task."""
+        found = []
+        for hashed, key, share, low, high in self._arrivals.hottest:
+            tasks = self.table.assignment_of(hashed).reducers
+            found.append(MeasuredKey(in_words(key, SHOWN), share, low, high, tasks[0], split=len(tasks) > 1))
+        return tuple(found)
 
     @property
     def _base(self) -> frozenset[int]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.errors import BalanceError, ProtocolError
+from dpa.measure.load import MeasuredKey
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
@@ -41,7 +42,8 @@ class BalanceState(State):
 class StageBalance(RuledMachine):
     """One stage: its policy, and who must know its tables.
 
-    Changes of a table are sent at once. Refusals wait for a tick, because each load report can cause one.
+    Changes of a table are sent at once. Refusals and hot keys wait for a tick, because each load report can cause
+    some.
 
     If a table moves states, the next one waits until all tasks have settled it. In migrate mode every table moves
     states, in merge mode only a table by which tasks leave.
@@ -59,6 +61,7 @@ class StageBalance(RuledMachine):
         self._leaving: set[Address] = set()
         self._migrates = migrates
         self._unreported: list[Decision] = []
+        self._told_hottest: tuple[MeasuredKey, ...] | None = None
         self._participants: set[Address] = set()
         self._settled: set[Address] = set()
         self._postponed: dict[Address | int | str, tuple[Address, LoadReport | Redistribute | ChangeMembers]] = {}
@@ -69,9 +72,10 @@ class StageBalance(RuledMachine):
         return self._policy.table
 
     def report(self) -> None:
-        if self._unreported:
-            self._balancer.send(COORDINATOR, DecisionReport(self._stage, tuple(self._unreported)))
-            self._unreported.clear()
+        hottest = self._policy.hottest
+        if self._unreported or hottest != self._told_hottest:
+            self._balancer.send(COORDINATOR, DecisionReport(self._stage, tuple(self._unreported), hottest))
+            self._unreported, self._told_hottest = [], hottest
 
     @property
     def is_settled(self) -> bool:
@@ -307,7 +311,7 @@ class LoadBalancerMachine(Machine):
         *on_each((Redistribute, Freeze, Thaw), [LoadBalancerState.RUNNING], Machine.for_named_stage, "to the stage"),
         on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "give new tasks the tables; to the stage"),
         on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when no task waits for its marker"),
-        on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
+        on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals and hot keys"),
         when(LoadBalancerState.RUNNING, _go_on, "advance the stages; release tasks whose markers no task waits for"),
     )
 

@@ -14,7 +14,7 @@ from dpa.protocol.coordinator._errors import Errors
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.epochs import EndedEpoch, EpochPhase, EpochStats, EpochWait, PhaseStats, StageEpoch
+from dpa.protocol.wire.epochs import EndedEpoch, EpochPhase, EpochStats, EpochWait, OpenEpoch, PhaseStats, StageEpoch
 from dpa.protocol.wire.instructions import LogEpoch
 from dpa.sources.splits import total_rows
 
@@ -64,6 +64,10 @@ class EpochTimes:
         self._waiting = self._waited = self._oldest = 0.0  # of rows that are in no epoch with results yet
         self._waiting_rows = 0
         self._unseen: dict[int, _Unseen] = {}
+        self._seen: tuple[int | None, float] = None, 0.0  # the last epoch that was committed, and for how long
+
+    def open(self, number: int, started_at: float) -> OpenEpoch:
+        return OpenEpoch(number, self._went_on_at - started_at, *self._seen)
 
     @property
     def stats(self) -> EpochStats:
@@ -140,6 +144,7 @@ class EpochTimes:
         found = self._unseen.pop(epoch, None)
         if found is None:
             return
+        self._seen = epoch, now - found.at
         self._add(EpochPhase.COMMIT, now - found.at)
         found.spend(EpochPhase.COMMIT, now)
         self._rows += found.rows

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, zip_longest
 
 from dpa.balance.decision import Decision
 from dpa.errors import ProtocolError
+from dpa.measure.latency import LatencySketch, Percentiles
 from dpa.protocol.coordinator._roster import Roster
 from dpa.protocol.wire.metrics import LoadSample, TaskStats
 
@@ -105,8 +107,8 @@ _REFUSALS_KEPT = 2_000
 _APPLIED_KEPT = 1_000
 """The same of applied decisions."""
 
-_RECENT = 100
-"""Applied decisions in a snapshot without history."""
+_RECENT, _RECENT_REFUSALS = 100, 20
+"""Applied decisions, and refusals, in a snapshot without history."""
 
 
 class Decisions:
@@ -133,9 +135,33 @@ class Decisions:
                 self._applied.append(decision)
 
     def recent(self, *, history: bool) -> tuple[Decision, ...]:
-        """Those that are kept, in order; without `history` the newest applied ones alone."""
-        kept = [*self._applied, *self._refused] if history else [*self._applied][-_RECENT:]
-        return tuple(sorted(kept, key=lambda decision: decision.at))
+        """Those that are kept, in order; without `history` the newest of each kind, refusals without loads."""
+        applied, refused = [*self._applied], [*self._refused]
+        if not history:
+            applied = applied[-_RECENT:]
+            refused = [replace(decision, loads=(), reducers=()) for decision in refused[-_RECENT_REFUSALS:]]
+        return tuple(sorted([*applied, *refused], key=lambda decision: decision.at))
+
+
+_LATENCY_SECONDS = 10.0
+
+
+class RecentLatency:
+    """Of the records that tasks have reported in the last 10 to 20 seconds: two sketches take turns."""
+
+    def __init__(self) -> None:
+        self._before, self._newest = LatencySketch(), LatencySketch()
+        self._began = 0.0
+
+    def add(self, found: LatencySketch, now: float) -> None:
+        if now - self._began >= _LATENCY_SECONDS:
+            self._before, self._newest, self._began = self._newest, LatencySketch(), now
+        self._newest.merge(found)
+
+    def percentiles(self, now: float) -> Percentiles | None:
+        """None if there were no records."""
+        both = LatencySketch.union([self._before, self._newest])
+        return both.percentiles if both.records and now - self._began < 2 * _LATENCY_SECONDS else None
 
 
 _MAX_SAMPLES = 1_024

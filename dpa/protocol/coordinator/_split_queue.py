@@ -1,5 +1,6 @@
 """The splits of a source that no task reads yet, and the tasks that ask for some: the coordinator's view."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -10,7 +11,7 @@ from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import StageInput
 from dpa.protocol.wire.snapshots import ChannelTime
 from dpa.sources.feed import Position
-from dpa.sources.splits import FirstRows, Joinable, Split
+from dpa.sources.splits import FirstRows, Joinable, Split, channel_of
 from dpa.windows.options import micros
 
 _Numbered: TypeAlias = tuple[int, Split]
@@ -30,6 +31,7 @@ class SplitQueue:
         given: what polls have given, if that is kept.
         goes_by_clock: whether rows have the time at which they are read.
         latest: the greatest event time that was read, in microseconds since 1970; None: there is none.
+        came: rows of all splits so far, by channel.
     """
 
     def __init__(self, source: StageInput, known: Mapping[str, ChannelTime] = MappingProxyType({})) -> None:
@@ -50,6 +52,8 @@ class SplitQueue:
         self._times = None if time is None or time.is_added else EventTimes(time, known)
         self._noted: list[tuple[int, Split]] | None = [] if source.is_logged else None
         self.latest: int | None = None
+        self.came: Counter[str] = Counter()
+        self._read_by: dict[int, int] = {}  # rows that a task had read in all when it asked last
         for number, split in self._splits:
             self._comes(number, split)
 
@@ -88,7 +92,7 @@ class SplitQueue:
 
     @property
     def channels(self) -> Mapping[str, ChannelTime]:
-        return {} if self._times is None else self._times.behind(self.unread)
+        return {} if self._times is None else self._times.behind(self._waiting)
 
     def _give(self, split: Split) -> None:
         if self.given is not None:
@@ -97,7 +101,9 @@ class SplitQueue:
     def close(self) -> None:
         self.position = None
 
-    def asks(self, task: int) -> None:
+    def asks(self, task: int, read: int = 0) -> None:
+        """`read`: rows that the task has read in all."""
+        self._read_by[task] = read
         if task in self._read:
             number, split = self._read.pop(task)
             self._note(number, split, split.rows)
@@ -125,12 +131,21 @@ class SplitQueue:
             heappush(self._splits, self._rests.pop(task))
 
     @property
-    def unread(self) -> list[int]:
+    def _waiting(self) -> list[int]:
         return sorted(number for number, _ in self._splits)
 
     @property
     def rest(self) -> tuple[Split, ...]:
         return tuple(split for _, split in sorted(self._splits, key=itemgetter(0)))
+
+    def unread(self, read: Mapping[int, int]) -> Counter[str]:
+        """Rows by channel that have come, and that tasks have not read; `read`: rows that each has read in all."""
+        found: Counter[str] = Counter()
+        for _, split in (*self._splits, *self._rests.values()):
+            found[channel_of(split)] += split.rows
+        for task, (_, split) in self._read.items():
+            found[channel_of(split)] += max(0, split.rows - max(0, read[task] - self._read_by[task]))
+        return found
 
     def reaches(self, task: int, time: int | None) -> None:
         """The greatest event time that a task has read in its split; None: it has read none."""
@@ -143,6 +158,7 @@ class SplitQueue:
         return next((task for task, (read, _) in self._read.items() if read == number), None)
 
     def _comes(self, number: int, split: Split) -> None:
+        self.came[channel_of(split)] += split.rows
         if self._times is not None:
             self._times.comes(number, split)
 

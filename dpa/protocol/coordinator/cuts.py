@@ -12,6 +12,7 @@ begins with a checkpoint first commits what it names. What no checkpoint names i
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -33,8 +34,10 @@ from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, SnapshotTaken, SnapshotWritten, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable
 from dpa.protocol.wire.messages.exchange import Published
-from dpa.protocol.wire.metrics import CheckpointStats
+from dpa.protocol.wire.metrics import CheckpointStats, CheckpointTry
 from dpa.protocol.wire.snapshots import JobSnapshot, WriteCheckpoint
+
+_TRIES_KEPT = 10
 
 
 def _key(commit: Commit) -> tuple[str, int, int]:
@@ -62,6 +65,7 @@ class Cuts(RuledMachine):
 
     Attributes:
         checkpoints: those so far; None: there are none to be.
+        tries: the last of them.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Cuts(RuledMachine):
         """`stages`: each after those that feed it."""
         super().__init__(CutState.WAITING)
         self.checkpoints = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
+        self.tries: deque[CheckpointTry] = deque(maxlen=_TRIES_KEPT)
         self.times = EpochTimes()
         self._coordinator = coordinator
         self._stages = stages
@@ -340,12 +345,12 @@ class Cuts(RuledMachine):
         )
         self._errors.forget(event.letters)
         self._commit(checkpoint.staged)
-        return self._wait(event.slot)
+        return self._wait(event.slot, event.size)
 
     def _is_not_written(self, sender: Address, event: CheckpointFailed) -> State:
         assert self.checkpoints is not None
         self.checkpoints = replace(self.checkpoints, failed=self.checkpoints.failed + 1)
-        return self._wait(event.slot)
+        return self._wait(event.slot, error=event.reason)
 
     def _how(self, commit: Commit) -> Publishing:
         return self._stages[commit.stage].spec.publishing[commit.output]
@@ -366,9 +371,11 @@ class Cuts(RuledMachine):
         if all(epoch != event.epoch for *_, epoch in self._staged):
             self.times.seen(event.epoch, self._coordinator.now)
 
-    def _wait(self, slot: int) -> State:
-        self.times.has_checkpoint(self._coordinator.now)
-        self._slot, self._due_at = slot, self._coordinator.now + self._every
+    def _wait(self, slot: int, size: int = 0, error: str | None = None) -> State:
+        now, began = self._coordinator.now, self._cut.began_at
+        self.tries.append(CheckpointTry(self._slot, began - self._started_at, now - began, size, error))
+        self.times.has_checkpoint(now)
+        self._slot, self._due_at = slot, now + self._every
         return self._over()
 
     def _over(self) -> State:

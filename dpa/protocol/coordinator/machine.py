@@ -151,7 +151,7 @@ class CoordinatorMachine(Machine):
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
         """What is known now. Without `history` its size does not grow with the job's age: it has the last changes and
-        decisions, no samples, no latency and no use."""
+        decisions, no samples, no latency and no traffic."""
         started_at = self.started_at or 0.0
         event_times = self._cuts.watermarks.stats()
         return Snapshot(
@@ -160,7 +160,9 @@ class CoordinatorMachine(Machine):
             rows=0 if self._inputs.were_open else self._graph.rows,
             is_open=self._inputs.are_open,
             checkpoints=self._cuts.checkpoints,
+            checkpoint_tries=tuple(self._cuts.tries),
             epochs=self._cuts.times.stats,
+            epoch=None if self.started_at is None else self._cuts.times.open(self._cuts.epoch, started_at),
             errors=self._errors.counts,
             stages=tuple(
                 replace(
@@ -171,12 +173,16 @@ class CoordinatorMachine(Machine):
                 for name, stage in self.stages.items()
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
-            use=dict(self._use) if history else {},
+            use=dict(self._use) if history else self._use_without_traffic,
             steps=tuple(replace(step, at=step.at - started_at) for step in self._membership.recent(history=history)),
             placement_looks=self._planners.placement_looks(started_at) if history else (),
             placement_counts=self._planners.placement_counts,
             generation=self.generation,
         )
+
+    @property
+    def _use_without_traffic(self) -> dict[Address, TaskUse]:
+        return {task: replace(self._use[task], sent={}) for task in self.present if task in self._use}
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:

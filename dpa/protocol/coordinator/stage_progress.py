@@ -13,8 +13,10 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
+from dpa.measure.load import MeasuredKey
 from dpa.protocol.coordinator._event_times import StageTime, WatermarkHolder
-from dpa.protocol.coordinator._ledger import Decisions, Ledger, LoadHistory
+from dpa.protocol.coordinator._lags import Lags
+from dpa.protocol.coordinator._ledger import Decisions, Ledger, LoadHistory, RecentLatency
 from dpa.protocol.coordinator._results import EpochOutput, EpochResults, StageEnd
 from dpa.protocol.coordinator._roster import Roster
 from dpa.protocol.coordinator._split_queue import SplitQueue
@@ -77,8 +79,11 @@ class StageProgress(RuledMachine):
         self.feeders = frozenset(feeder.name for feeder in self._feeders)
         self.time = StageTime(stage)
         self.splits = SplitQueue(stage.input, stage.reached.channels)
+        self._lags = Lags()
         self._decisions = Decisions()
+        self._hottest: tuple[MeasuredKey, ...] | None = None
         self._loads = LoadHistory()
+        self._latency = RecentLatency()
 
     @property
     def tasks(self) -> Mapping[int, TaskStats]:
@@ -217,9 +222,12 @@ class StageProgress(RuledMachine):
             version=self._decisions.version,
             decisions=self._decisions.recent(history=history),
             decision_counts=dict(self._decisions.counts),
+            hottest=self._hottest,
+            lag={} if self.splits.position is None else self._lags.found,
             samples=self._loads.samples(self.tasks) if history else (),
             latency=LatencySketch.union([end.latency]) if history else None,
             stage_latency=LatencySketch.union([end.stage_latency]) if history else None,
+            recent_latency=self._latency.percentiles(self._coordinator.now),
             initial_load=end.initial_load(self.members),
             aggregation=self.results.stats,
             members=tuple(self.members),
@@ -230,6 +238,8 @@ class StageProgress(RuledMachine):
         )
 
     def tick(self, now: float) -> None:
+        if self.is_source and self.splits.position is not None and self._lags.asks(self.splits.came, now):
+            self._coordinator.instruct(Poll(self.name, self.splits.position, for_lag=True))
         if self.is_source or not self.is_running:
             return
         self._loads.add(self.ledger.since_start(now), [self.tasks[index] for index in self.roster.up])
@@ -237,7 +247,7 @@ class StageProgress(RuledMachine):
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
         self.splits.reaches(sender.index, message.event_time)
-        self.splits.asks(sender.index)
+        self.splits.asks(sender.index, message.read)
 
     def _split_returned(self, sender: Address, message: SplitReturned) -> None:
         self.splits.reaches(sender.index, message.event_time)
@@ -245,11 +255,17 @@ class StageProgress(RuledMachine):
         given_back(sender.index, message.read)
 
     def _polled(self, sender: Address, event: PollDone) -> None:
-        self.splits.polled(event.splits, event.position, self._coordinator.now)
+        if not event.for_lag:
+            self.splits.polled(event.splits, event.position, self._coordinator.now)
+            return
+        unread = self.splits.unread({index: stats.read for index, stats in self.tasks.items()})
+        self._lags.measured(event.behind, self.splits.came, unread, self._coordinator.now)
 
     def _noted(self, sender: Address, message: Progress) -> None:
         self.ledger.note(message.stats, self._coordinator.now)
         self.splits.reaches(sender.index, message.stats.event_time)
+        if message.latency is not None:
+            self._latency.add(message.latency, self._coordinator.now)
         if message.done:
             if not self.is_emitting:
                 raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
@@ -324,7 +340,7 @@ class StageProgress(RuledMachine):
         return StagePhase.DELIVERING
 
     def _decided(self, sender: Address, message: DecisionReport) -> None:
-        since_start = self.ledger.since_start
+        since_start, self._hottest = self.ledger.since_start, message.hottest
         self._decisions.note(replace(decision, at=since_start(decision.at)) for decision in message.decisions)
 
     def _broadcast(self, message: Message) -> None:
@@ -338,7 +354,7 @@ class StageProgress(RuledMachine):
             PollDone,
             [StagePhase.STREAMING, StagePhase.DONE],
             _polled,
-            "grant new splits; poll again later",
+            "grant new splits; poll again later; note the lag",
         ),
         on(Progress, StagePhase, _noted, "note"),
         on(LastTable, StagePhase.FREEZING, _frozen, "note"),

@@ -1,4 +1,4 @@
-"""Events and instructions without what machines ignore: values, states, and the content of splits.
+"""Events and instructions without what machines ignore: values, states, latencies, and the content of splits.
 
 A machine looks only at keys, hashes and counts, so a lean event has the same effect as the event. A lean block keeps no
 values, and keeps no message's memory alive: its keys are a copy, and so are hashes and codes unless the task made them
@@ -95,6 +95,8 @@ class BlockOutline(NamedTuple):
 
 def lean_event(event: Event) -> Event:
     """An event with the same effect on a machine; blocks keep their keys, hashes and codes."""
+    if isinstance(event, Envelope) and isinstance(event.message, Progress) and event.message.latency is not None:
+        return _with(event, "message", _with(event.message, "latency", None))
     return _opened(event, _LEAN)
 
 

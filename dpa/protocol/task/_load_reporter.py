@@ -21,6 +21,9 @@ from dpa.routing.groupings.base import Signal
 _MEASURED_RECORDS = 8_192
 """Larger quanta are not explained by their keys: one record costs so little then that counting keys would cost more."""
 
+_LATENCY_SECONDS = 1.0
+"""The least time from one report of latencies to the next."""
+
 _NEWEST = 0.5
 """The weight of the newest tick in the mean of how busy processors are."""
 
@@ -29,7 +32,6 @@ class LoadReporter:
     """One task's measurements.
 
     Attributes:
-        latency: from source to processed.
         stage_latency: from emitted to processed.
         work_seconds: as in `TaskStats`.
         is_due: whether dequeued records call for a report.
@@ -39,7 +41,9 @@ class LoadReporter:
     def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
         """`options`: what the load balancer asks for, or None; `delegation`: how the task judges its load for its
         senders, or None if they do not listen."""
-        self.latency = LatencySketch()
+        # A record is added once. What is new is merged into all, and into what is reported next, a few times a second.
+        self._latency, self._unreported, self._new = LatencySketch(), LatencySketch(), LatencySketch()
+        self._latency_at = -math.inf
         self.stage_latency = LatencySketch()
         self.work_seconds = 0.0
         self.is_due = False
@@ -84,9 +88,24 @@ class LoadReporter:
 
     def took(self, push: Push, began: float, now: float) -> None:
         rows = push.block.rows
-        self.latency.add(now - push.read_at, rows)
+        self._new.add(now - push.read_at, rows)
         self.stage_latency.add(now - push.emitted_at, rows)
         self.work_seconds += rows * (now - began)
+
+    @property
+    def latency(self) -> LatencySketch:
+        """From source to processed."""
+        self._latency.merge(self._new)
+        self._unreported.merge(self._new)
+        self._new = LatencySketch()
+        return self._latency
+
+    def unreported_latency(self, now: float) -> LatencySketch | None:
+        """The same of the records since it was last given; None if that is not long ago, or there are none."""
+        if now - self._latency_at < _LATENCY_SECONDS or not self.latency.records:
+            return None
+        found, self._unreported, self._latency_at = self._unreported, LatencySketch(), now
+        return found if found.records else None
 
     def dequeued(self, records: int) -> None:
         """Forwarded records count too (as in the DPA authors' code)."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.measure.latency import LatencySketch
 from dpa.measure.timing import RowWaits, Supply
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
@@ -140,6 +141,7 @@ class TaskMachine(Machine):
         return TaskStats(
             self.address.stage,
             self.address.index,
+            at=self.now,
             read=self.read,
             mapped=self.mapped,
             emitted=tuple(emitter.made for emitter in self.emitters),
@@ -182,6 +184,10 @@ class TaskMachine(Machine):
     def is_waiting(self) -> bool:
         """Whether it has no work until more input comes."""
         return False
+
+    def unreported_latency(self) -> LatencySketch | None:
+        """As of `Progress`."""
+        return None
 
     @property
     def _in_flight(self) -> int:
@@ -237,7 +243,7 @@ class TaskMachine(Machine):
         if self.now < self._report_at:
             return False
         self._report_at = self.now + self.report_seconds
-        self.send(COORDINATOR, Progress(self.stats, use=self._use))
+        self.send(COORDINATOR, Progress(self.stats, use=self._use, latency=self.unreported_latency()))
         self._use = None
         self._report_offered(done=False)
         return True

@@ -10,6 +10,7 @@ from typing import ClassVar
 from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
+from dpa.measure.latency import LatencySketch
 from dpa.protocol.rules import Rule, State, on, on_each, when
 from dpa.protocol.task._load_reporter import LoadReporter
 from dpa.protocol.task._migration import Forwarding, Migration
@@ -275,6 +276,9 @@ class OperatorMachine(TaskMachine):
 
     def _report_load(self) -> None:
         self.send(BALANCER, LoadReport(self._reporter.report(self.queue, self.now)))
+
+    def unreported_latency(self) -> LatencySketch | None:
+        return self._reporter.unreported_latency(self.now)
 
     def _report_empty(self) -> None:
         if self._reporter.reports_when_idle:

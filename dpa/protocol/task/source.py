@@ -80,7 +80,7 @@ class SourceMachine(TaskMachine):
         return self._request()
 
     def _request(self) -> State:
-        self.send(COORDINATOR, SplitRequest(self.event_time))
+        self.send(COORDINATOR, SplitRequest(self.event_time, self.read))
         self.event_time = None
         return SourceState.REQUESTING
 

@@ -113,6 +113,23 @@ class EpochStats:
 
 
 @dataclass(frozen=True)
+class OpenEpoch:
+    """The epoch that is open, and the newest that was committed.
+
+    Attributes:
+        number: of the open one, from 1.
+        began: seconds from the start of the stream to its start.
+        committed: number of the newest epoch of this generation whose results readers see; None before the first.
+        commit_seconds: how long its commit took, in seconds.
+    """
+
+    number: int
+    began: float
+    committed: int | None = None
+    commit_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class StageEpoch:
     """A stage at the end of an epoch.
 

@@ -248,11 +248,14 @@ class CheckpointWritten(Event):
 @dataclass(frozen=True, eq=False)
 class PollDone(Event):
     """Coordinator: what a poll of a source's open input gave. `splits`: those that have come, in the order of their
-    rows. `position`: where the next poll continues; None: no more come."""
+    rows. `position`: where the next poll continues; None: no more come. `for_lag`: it was a poll for the lag alone;
+    `behind`: rows by channel that have come after the position, None: unknown."""
 
     stage: str
     splits: tuple[Split, ...]
     position: Position | None
+    for_lag: bool = False
+    behind: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -191,10 +191,11 @@ class LogEpoch(Instruction):
 @dataclass(frozen=True)
 class Poll(Instruction):
     """Coordinator: look for more splits of a source whose input is open. Answered by `PollDone`, a while later if there
-    are none yet."""
+    are none yet. `for_lag`: give none, and say how far the position lags."""
 
     stage: str
     position: Position
+    for_lag: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from itertools import zip_longest
 
 from dpa._util.words import plural
 from dpa.balance.decision import Decision
-from dpa.measure.latency import LatencySketch
+from dpa.measure.latency import LatencySketch, Percentiles
+from dpa.measure.load import MeasuredKey
 from dpa.measure.skew import Life
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.epochs import EpochStats
+from dpa.protocol.wire.epochs import EpochStats, OpenEpoch
 from dpa.protocol.wire.use import TaskUse
 from dpa.tolerance import ErrorCount
 
@@ -52,6 +53,7 @@ class TaskStats:
 
     Attributes:
         stage, index: which task.
+        at: when it reported this, in seconds since 1970; 0 if unknown.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
         credit_seconds: for how long these waited for credit, on each edge, summed over the records.
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
@@ -70,6 +72,7 @@ class TaskStats:
 
     stage: str
     index: int
+    at: float = field(default=0.0, compare=False, kw_only=True)
     read: int = 0
     mapped: int = 0
     emitted: tuple[int, ...] = ()
@@ -191,6 +194,19 @@ class EventTimeStats:
 
 
 @dataclass(frozen=True)
+class Lag:
+    """Rows of a channel of an open input that have come, and that no task has read.
+
+    Attributes:
+        records: how many there are.
+        seconds: for how long the first of them has been there, as far as this generation has seen.
+    """
+
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class CheckpointStats:
     """The checkpoints of one generation of a job, or of several.
 
@@ -213,6 +229,25 @@ class CheckpointStats:
     def __add__(self, later: CheckpointStats) -> CheckpointStats:
         summed = {name: getattr(self, name) + getattr(later, name) for name in ("written", "failed", "waited", "size")}
         return CheckpointStats(**summed, read=later.read, read_before=self.read_before)
+
+
+@dataclass(frozen=True)
+class CheckpointTry:
+    """One checkpoint of this generation.
+
+    Attributes:
+        number: its number in the store.
+        at: seconds from the start of the stream to the start of its cut.
+        seconds: seconds from then until it was written, or could not be.
+        size: bytes written.
+        error: why it could not be written; None if it was.
+    """
+
+    number: int
+    at: float
+    seconds: float
+    size: int = 0
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -286,9 +321,12 @@ class StageSnapshot:
         forgotten: the tasks that went before the oldest change that is kept; None: there are none.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
+        lag: of an open input, by channel, as of the last few seconds; empty if its feed does not know it.
+        hottest: its most frequent keys of late, the hottest first; None if its strategy does not look at keys.
         latency: seconds from source to processed of all records of the tasks that have finished; None if it was left
             out.
         stage_latency: the same from emitted to processed.
+        recent_latency: seconds from source to processed of the records of the last 10 to 20 seconds; None without any.
         initial_load: the number of the processed records that the plain ring would have given to each task; empty
             until the stage has finished.
     """
@@ -311,6 +349,9 @@ class StageSnapshot:
     scaling_counts: dict[str, int] = field(default_factory=dict)
     forgotten: Forgotten | None = None
     event_time: EventTimeStats | None = None
+    hottest: tuple[MeasuredKey, ...] | None = None
+    recent_latency: Percentiles | None = None
+    lag: Mapping[str, Lag] = field(default_factory=dict)
 
     @property
     def every_task(self) -> tuple[TaskStats, ...]:
@@ -348,7 +389,10 @@ class Snapshot:
         rows: input rows in all; 0 if that is not known, as more may come, or might have come.
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
-        use: the last reports of tasks on their use of machines; empty if it was left out.
+        use: the last reports of tasks on their use of machines; without history of those that are present, and not
+            what they sent.
+        checkpoint_tries: the last checkpoints, in order, with those that could not be written.
+        epoch: the one that is open; None before the stream.
         steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         generation: which life of the graph this is; all numbers begin again with it.
@@ -369,6 +413,8 @@ class Snapshot:
     errors: tuple[ErrorCount, ...] = ()
     epochs: EpochStats = field(default_factory=EpochStats)
     is_open: bool = False
+    checkpoint_tries: tuple[CheckpointTry, ...] = ()
+    epoch: OpenEpoch | None = None
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         return next(found for found in self.stages if found.name == stage)

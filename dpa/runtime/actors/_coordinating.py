@@ -232,8 +232,8 @@ class Coordinating(RelayedTask):
                 self.shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
             case WriteCheckpoint(cut):
                 self.shell.aside(lambda: self._write(cut))
-            case Poll(stage, position):
-                self.shell.aside(lambda: self._open_feeds.poll(stage, position))
+            case Poll(stage, position, for_lag):
+                self.shell.aside(lambda: self._open_feeds.poll(stage, position, for_lag=for_lag))
             case LogEpoch(ended):
                 if self._log.note(ended):
                     self.shell.aside(self._log.write)

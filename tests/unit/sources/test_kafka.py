@@ -76,6 +76,7 @@ def test_partitions_are_read_behind_a_position_the_one_farthest_behind_first(kaf
     ]
     numbered = NumberedFeed(feed)
     assert sum((numbered.lag((page.position, 3)) or {}).values()) == 1 and sum(feed.lag(None).values()) == 9
+    assert sum(replace(feed, start="latest").lag(None).values()) == 0
     produce(kafka, feed.topics[0], [b"new"], partition=0)
     again = pickle.loads(pickle.dumps(feed))
     assert values(again, pickle.loads(pickle.dumps(page.position))) == ["new", "3"]

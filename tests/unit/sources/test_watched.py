@@ -59,6 +59,19 @@ def test_files_come_in_the_order_of_their_times_and_each_once(tmp_path: Path) ->
     assert rows(feed.poll(100, page.position)) == []
 
 
+def test_files_that_were_not_looked_at_count_as_many_rows_as_those_before(tmp_path: Path) -> None:
+    feed = watching(tmp_path)
+    assert feed.lag(None) == {"": 0}
+    for number, lines_of_it in enumerate((2, 4)):
+        put(tmp_path / str(number), "x\n" * lines_of_it, 10 + number)
+    assert feed.lag(None) is None, "how many rows a file has is not known yet"
+    position = feed.poll(100).position
+    assert feed.lag(position) == {"": 0}
+    for number in range(5):
+        put(tmp_path / f"new {number}", "x\n", 20)
+    assert feed.lag(position) == {"": 5 * 3}
+
+
 def test_a_position_names_only_the_newest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched, "_REMEMBERED", 3)
     for number in range(6):

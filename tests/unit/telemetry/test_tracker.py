@@ -87,6 +87,19 @@ def test_the_load_of_a_stage_is_of_the_last_seconds() -> None:
     assert tracker.newest.bottleneck.kind == "none"
 
 
+def test_a_task_that_reports_seldom_is_as_busy_as_between_its_last_two_reports() -> None:
+    """As each task of a large job does: in a window of three seconds it has reported the work of six, or none."""
+    tracker, found = RunTracker(), []
+    for half in range(80):
+        at = half / 2
+        reported = 6.0 * (at // 6)
+        task = TaskStats(REDUCER, 0, at=1e9 + reported, busy_seconds=0.25 * reported, blocked_seconds=0.5 * reported)
+        tracker.update(samples.with_stage(samples.snapshot(at), REDUCER, tasks=(task,)))
+        stage = tracker.newest.stages[-1]
+        found.append((at, *stage.parts.get(0, ())[:2], stage.load.busy, stage.load.busiest))
+    assert {tuple(round(part, 6) for part in parts) for at, *parts in found if at > 7} == {(0.25, 0.5, 0.25, 0.25)}
+
+
 def test_a_run_that_is_followed_is_seen_as_its_driver_sees_it() -> None:
     said: list[str] = []
 

@@ -30,12 +30,14 @@ class RecordsFailed:
 class Progress(Message):
     """A task's statistics; `done` once it has emitted its last record and, where its stage has a sink, written its
     share. `use`: what the task has used so far, about once a second. `failed`: on what user code has just failed, said
-    before the end of a cut or of the stage that it belongs to."""
+    before the end of a cut or of the stage that it belongs to. `latency`: from source to processed, of the records
+    since it was last given, about once a second."""
 
     stats: TaskStats
     done: bool = False
     use: TaskUse | None = field(default=None, repr=False)
     failed: RecordsFailed | None = None
+    latency: LatencySketch | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

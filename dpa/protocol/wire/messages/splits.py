@@ -1,6 +1,6 @@
 """Reading the input: coordinator to source tasks, and back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpa.protocol.wire.messages import Message
 from dpa.sources.splits import Split
@@ -14,9 +14,10 @@ class Begin(Message):
 @dataclass(frozen=True)
 class SplitRequest(Message):
     """A source task has nothing left to read. `event_time`: the greatest of the rows that it has read of its last
-    split, in microseconds; None: there is none."""
+    split, in microseconds; None: there is none. `read`: rows that it has read in all."""
 
     event_time: int | None = None
+    read: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

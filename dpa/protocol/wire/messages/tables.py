@@ -4,7 +4,7 @@ coordinator."""
 from dataclasses import dataclass
 
 from dpa.balance.decision import Decision
-from dpa.measure.load import Load, Offered
+from dpa.measure.load import Load, MeasuredKey, Offered
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages import Message
 from dpa.routing.change import TableChange
@@ -50,7 +50,8 @@ class CurrentTable(Message):
 
 @dataclass(frozen=True)
 class DecisionReport(Message):
-    """The decisions about a stage since the last report, in order."""
+    """The decisions about a stage since the last report, in order, and its hottest keys now."""
 
     stage: str
     decisions: tuple[Decision, ...]
+    hottest: tuple[MeasuredKey, ...] | None = None
