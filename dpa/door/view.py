@@ -10,21 +10,27 @@ No clock and no output: times are those of the snapshots.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from dpa._util.as_yaml import as_yaml
 from dpa.balance.decision import Decision, Outcome
+from dpa.door._live import STATES, LiveTasks, figure, known, lag, open_epoch, present, rounded, tries
 from dpa.door.layout import Sizes, layout
 from dpa.measure.bottleneck import held_up
 from dpa.measure.skew import even_shares, skew
-from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.epochs import EpochStats
-from dpa.protocol.wire.metrics import EventTimeStats, TaskChange, TaskStats
-from dpa.protocol.wire.use import TaskUse
-from dpa.result import HotKey, LatencyReport, Report, StageReport, TaskReport, run_content, stage_content
+from dpa.protocol.wire.metrics import EventTimeStats, TaskChange
+from dpa.result import (
+    HotKey,
+    LatencyReport,
+    RecoveryReport,
+    Report,
+    StageReport,
+    run_content,
+    stage_content,
+)
 from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage
@@ -42,14 +48,8 @@ _MOST_QUEUES = 16
 """With more tasks, a point has quantiles of their queues."""
 _MOST_DECISIONS, _MOST_WARNINGS = 300, 50
 """The newest of a stage, and of a run."""
-
 _BOX = Sizes(width=0.0, height=1.0, gap=1.0, port=0.15, label_height=0.0, space=0.25)
 
-_OF_A_TASK = (
-    *("read", "mapped", "processed", "forwarded", "queue", "peak_queue", "keys", "states", "even_share"),
-    *("busy_seconds", "blocked_seconds", "waiting_seconds", "latency_p99"),
-    *("cpu_seconds", "peak_memory", "state_memory", "spilled", "node"),
-)
 _OUTCOMES = {
     Outcome.APPLIED: "Keys of task {} went to other tasks",
     Outcome.BELOW_THRESHOLD: "Task {} kept its keys: its load is below the threshold",
@@ -72,28 +72,26 @@ class RunView(Unobserved):
         self._phase = "load"
         self._newest = TrackedSnapshot("", 0.0, 0, ())
         self._series: dict[str, Series] = {}
+        self._tasks = LiveTasks()
         self._warnings: list[str] = []
-        self._restarts: View = {}
         self._layout: View = {}
 
     def phase(self, name: str, detail: str = "") -> None:
         self._phase = name
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.generation != self._newest.generation and self._newest.phase:
-            last = {"generation": self._newest.generation, "at": _figure(self._newest.at)}
-            self._restarts[str(self._newest.generation)] = last
-            self._series = {}  # all numbers begin again
+        if snapshot.generation != self._newest.generation:
+            self._series, self._tasks = {}, LiveTasks()  # all numbers begin again
         if snapshot.edges != self._newest.edges or not self._layout:
             self._layout = _layout([stage.name for stage in snapshot.stages], snapshot.edges)
         self._newest, self._phase = snapshot, snapshot.phase
         for stage in snapshot.stages:
-            present = _present(stage)
+            there = present(stage)
             self._series.setdefault(stage.name, Series()).add(
                 snapshot.at,
-                {task.index: task.queue for task in present},
-                {task.index: task.read if stage.is_source else task.processed for task in present},
-                {"busy": _figure(stage.load.busy), "blocked": _figure(stage.load.blocked)},
+                {task.index: task.queue for task in there},
+                {task.index: task.read if stage.is_source else task.processed for task in there},
+                {"busy": figure(stage.load.busy), "blocked": figure(stage.load.blocked)},
             )
 
     def warn(self, message: str) -> None:
@@ -102,25 +100,26 @@ class RunView(Unobserved):
     @property
     def document(self) -> View:
         now = self._newest
+        tasks = self._tasks.shown(now)
         return {
             "schema": SCHEMA,
             "job": {**self._job, "generation": now.generation, "status": "running"},
             "phase": self._phase,
-            "at": _figure(now.at),
+            "at": figure(now.at),
             "began": self._began,
             "rows": now.rows,
             "is_open": now.is_open,
             "records": asdict(now.records),
-            "rates": {"mapped": _figure(now.mapped_rate), "processed": _figure(now.processed_rate)},
+            "rates": {"mapped": figure(now.mapped_rate), "processed": figure(now.processed_rate)},
             "bottleneck": asdict(now.bottleneck),
-            "stages": {stage.name: _running(stage, now) for stage in now.stages},
+            "stages": {stage.name: _running(stage, tasks[stage.name]) for stage in now.stages},
             "edges": _edges(now),
             "layout": self._layout,
             "decisions": _decisions((stage.name, found) for stage in now.stages for found in stage.decisions),
             "changes": _changes(now.steps),
-            "recoveries": dict(self._restarts),
-            "checkpoints": None if now.checkpoints is None else asdict(now.checkpoints),
-            "epochs": _epochs(now.epochs),
+            "recoveries": _recoveries(now.recoveries),
+            "checkpoints": None if now.checkpoints is None else asdict(now.checkpoints) | tries(now),
+            "epochs": _epochs(now.epochs) | open_epoch(now),
             "errors": _errors(now.errors),
             "dead_letters": None,
             "placement": dict(now.placement_counts),
@@ -131,9 +130,6 @@ class RunView(Unobserved):
 
 def view_of_report(report: Report) -> View:
     spent = report.seconds.stream
-    recoveries = {
-        str(found.generation): {**asdict(found), "cause": one_line(found.cause)} for found in report.recoveries
-    }
     return {
         "schema": SCHEMA,
         "job": {
@@ -144,14 +140,14 @@ def view_of_report(report: Report) -> View:
             "error": None if report.error is None else "\n".join(lines(report.error)),
         },
         "phase": "failed" if report.status == "failed" else "done",
-        "at": _figure(spent),
+        "at": figure(spent),
         "began": None,
         "rows": report.records.read,
         "is_open": False,
         "records": asdict(report.records),
         "rates": {
-            "mapped": _figure(report.records_per_second),
-            "processed": _figure(report.records.processed / spent) if spent else 0.0,
+            "mapped": figure(report.records_per_second),
+            "processed": figure(report.records.processed / spent) if spent else 0.0,
         },
         "bottleneck": asdict(report.bottleneck),
         "stages": {stage.name: _finished(stage, report) for stage in report.stages},
@@ -161,7 +157,7 @@ def view_of_report(report: Report) -> View:
         ),
         "decisions": _decisions((stage.name, found) for stage in report.stages for found in _decided(stage)),
         "changes": _changes(change for stage in report.stages for change in stage.changes),
-        "recoveries": recoveries,
+        "recoveries": _recoveries(report.recoveries),
         "checkpoints": None if report.checkpoints is None else asdict(report.checkpoints),
         "epochs": _epochs(report.epochs),
         "errors": _errors(report.errors),
@@ -220,8 +216,8 @@ class Series:
         elapsed = at - (self._at or 0.0)
         new = [max(number - self._counted.get(task, 0), 0) for task, number in counted.items()]
         queue = sorted(queues.values())
-        point = {"rate": _figure(sum(new) / elapsed) if elapsed > 0 else 0.0, "queue": sum(queue), **(more or {})}
-        point["skew"] = _figure(skew(new))
+        point = {"rate": figure(sum(new) / elapsed) if elapsed > 0 else 0.0, "queue": sum(queue), **(more or {})}
+        point["skew"] = figure(skew(new))
         if len(queue) <= _MOST_QUEUES:
             point["queues"] = {str(task): length for task, length in queues.items()}
         else:
@@ -233,40 +229,29 @@ class Series:
             self._every *= 2
 
 
-def _running(stage: TrackedStage, now: TrackedSnapshot) -> View:
-    present = _present(stage)
+def _running(stage: TrackedStage, tasks: View) -> View:
     done = [task.processed for task in stage.tasks]
     even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
     return {
         "phase": stage.phase,
         "is_source": stage.is_source,
-        "began": _figure(stage.began),
-        "ended": _figure(stage.ended),
+        "began": figure(stage.began),
+        "ended": figure(stage.ended),
         "records": asdict(stage.records),
-        "rate": _figure(stage.rate),
-        "load": {name: _figure(getattr(stage.load, name)) for name in ("busy", "blocked", "waiting", "busiest")},
+        "rate": figure(stage.rate),
+        "load": {name: figure(getattr(stage.load, name)) for name in ("busy", "blocked", "waiting", "busiest")},
         "queue": stage.queue,
-        "queue_seconds": _figure(stage.queue / stage.rate) if stage.rate and not stage.is_source else None,
-        "skew": None if stage.is_source else _figure(skew(done, even)),
-        "tasks": {str(task.index): _task(task, stage, now) for task in present},
+        "queue_seconds": figure(stage.queue / stage.rate) if stage.rate and not stage.is_source else None,
+        "skew": None if stage.is_source else figure(skew(done, even)),
+        "tasks": tasks,
         "event_time": _event_time(stage.event_time),
         "decision_counts": dict(stage.decision_counts),
         "scaling_counts": dict(stage.scaling_counts),
         "redistributions": stage.redistributions,
-        "latency": {"p99": max((task.latency_p99 for task in present if task.latency_p99 is not None), default=None)},
+        "lag": lag(stage.lag),
+        "hot_keys": None if stage.hottest is None else [rounded(asdict(key)) for key in stage.hottest],
+        "latency": None if stage.recent_latency is None else rounded(stage.recent_latency._asdict()),
     }
-
-
-def _present(stage: TrackedStage) -> list[TaskStats]:
-    numbers = set(stage.present)
-    return [task for task in stage.tasks if task.index in numbers]
-
-
-def _task(task: TaskStats, stage: TrackedStage, now: TrackedSnapshot) -> View:
-    known = _known(task, now.use.get(Address(task.stage, task.index), TaskUse()))
-    busy, blocked, waiting = stage.parts.get(task.index, (0.0, 0.0, 0.0))
-    shares = {"busy": _figure(busy), "blocked": _figure(blocked), "waiting": _figure(waiting)}
-    return {**known, "emitted": sum(task.emitted), **shares}
 
 
 def _finished(stage: StageReport, report: Report) -> View:
@@ -278,19 +263,19 @@ def _finished(stage: StageReport, report: Report) -> View:
     return {
         "phase": "done",
         "is_source": is_source,
-        "began": _figure(stage.began),
-        "ended": _figure(stage.ended),
+        "began": figure(stage.began),
+        "ended": figure(stage.ended),
         "records": asdict(stage.records),
-        "rate": _figure(counted / lasted) if lasted > 0 else 0.0,
-        "load": {name: _figure(value) for name, value in asdict(stage.load).items()},
+        "rate": figure(counted / lasted) if lasted > 0 else 0.0,
+        "load": rounded(asdict(stage.load)),
         "queue": 0,
         "queue_seconds": None,
-        "skew": None if stage.skew is None else _figure(stage.skew.dpa),
+        "skew": None if stage.skew is None else figure(stage.skew.dpa),
         "tasks": {
             str(task.id): {
-                **_known(task),
+                **known(task),
                 "emitted": task.emitted,
-                **{name: _part(getattr(task, f"{name}_seconds"), task.lived_seconds) for name in _STATES},
+                **{name: _part(getattr(task, f"{name}_seconds"), task.lived_seconds) for name in STATES},
             }
             for task in stage.tasks
         },
@@ -306,33 +291,12 @@ def _finished(stage: StageReport, report: Report) -> View:
     }
 
 
-_STATES = ("busy", "blocked", "waiting")
-
-
-def _known(*records: Any) -> View:
-    """What a task's records know, by the names of `TaskReport`."""
-    return {name: _figure(getattr(record, name)) for record in records for name in _KNOWN[type(record)]}
-
-
-_KNOWN = {
-    kind: [field.name for field in fields(kind) if field.name in _OF_A_TASK]
-    for kind in (TaskStats, TaskUse, TaskReport)
-}
-
-
-def _figure(value: Any) -> Any:
-    """A float to four digits after the point, None for one that JSON lacks; anything else as it is."""
-    if not isinstance(value, float):
-        return value
-    return round(value, 4) if math.isfinite(value) else None
-
-
 def _listed(value: Any) -> Any:
-    return list(map(_figure, value)) if isinstance(value, tuple) else value
+    return list(map(figure, value)) if isinstance(value, tuple) else value
 
 
 def _part(spent: float, lived: float) -> Any:
-    return _figure(min(spent / lived, 1.0)) if lived > 0 else 0.0
+    return figure(min(spent / lived, 1.0)) if lived > 0 else 0.0
 
 
 def _layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> View:
@@ -374,7 +338,7 @@ def _decisions(found: Iterable[tuple[str, Decision]]) -> View:
     newest = sorted(found, key=lambda each: each[1].at)[-_MOST_DECISIONS:]
     return {
         f"{stage} {decision.at:.3f} {decision.reducer}": {
-            "at": _figure(decision.at),
+            "at": figure(decision.at),
             "stage": stage,
             "task": decision.reducer,
             "outcome": decision.outcome.value,
@@ -391,11 +355,11 @@ def _decisions(found: Iterable[tuple[str, Decision]]) -> View:
 def _changes(found: Iterable[TaskChange]) -> View:
     return {
         str(change.number): {
-            "at": _figure(change.at),
+            "at": figure(change.at),
             "stage": change.stage,
             "words": f"tasks: {change.who}",
             "reason": one_line(change.reason),
-            "seconds": _figure(change.seconds),
+            "seconds": figure(change.seconds),
         }
         for change in found
     }
@@ -407,17 +371,22 @@ def _newest(warnings: Sequence[str]) -> View:
     return {str(number): one_line(text) for number, text in enumerate(warnings[first:], first)}
 
 
+def _recoveries(found: Iterable[RecoveryReport]) -> View:
+    """By the number of the generation that ended."""
+    return {str(each.generation): rounded(asdict(each)) | {"cause": one_line(each.cause)} for each in found}
+
+
 def _event_time(reached: EventTimeStats | None) -> View | None:
     return None if reached is None else {**asdict(reached), "holder": one_line(reached.holder)}
 
 
 def _epochs(ended: EpochStats) -> View:
     return {
-        **{name: _figure(getattr(ended, name)) for name in ("number", "seconds", "longest", "rows", "visible_after")},
+        **{name: figure(getattr(ended, name)) for name in ("number", "seconds", "longest", "rows", "visible_after")},
         "waited_for": None if ended.waited_for is None else asdict(ended.waited_for),
         "phases": {
-            found.phase.value: {"row": _figure(ended.of_row(found)), "mean": _figure(found.mean)}
-            | {"longest": _figure(found.longest)}
+            found.phase.value: {"row": figure(ended.of_row(found)), "mean": figure(found.mean)}
+            | {"longest": figure(found.longest), "seconds": figure(found.seconds)}
             for found in ended.phases
         },
     }
@@ -428,11 +397,11 @@ def _errors(found: Iterable[ErrorCount]) -> View:
 
 
 def _latency(found: LatencyReport | None) -> View | None:
-    return None if found is None else {name: _figure(value) for name, value in asdict(found).items()}
+    return None if found is None else rounded(asdict(found))
 
 
 def _hot_key(found: HotKey, is_hot: bool) -> View:
-    known = {"share": _figure(found.share), "records": found.records, "lower": found.lower, "upper": found.upper}
+    known = {"share": figure(found.share), "records": found.records, "lower": found.lower, "upper": found.upper}
     return {"key": key_text(found.key), "is_hot": is_hot, **known}
 
 

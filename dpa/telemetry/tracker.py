@@ -263,9 +263,10 @@ def _spent(task: TaskStats, before: TaskStats | None, lived: float, last: tuple[
         return task
     between = task.at - before.at
     if task.at and between <= 0:
-        return replace(task, **{name: part * lived for name, part in zip(_SPENT, last, strict=True)})
-    factor = lived / between if task.at else 1.0
-    spent = {name: factor * max(getattr(task, name) - getattr(before, name), 0.0) for name in _SPENT}
+        spent: dict[str, Any] = {name: part * lived for name, part in zip(_SPENT, last, strict=True)}
+    else:
+        factor = lived / between if task.at else 1.0
+        spent = {name: factor * max(getattr(task, name) - getattr(before, name), 0.0) for name in _SPENT}
     return replace(task, **spent)
 
 

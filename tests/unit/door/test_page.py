@@ -81,10 +81,10 @@ REPORTS: dict[str, Callable[[], Report]] = {
 every_report = pytest.mark.parametrize("made", REPORTS.values(), ids=REPORTS)
 
 
-def running(*snapshots: Snapshot) -> View:
+def running(*snapshots: Snapshot, recoveries: tuple[RecoveryReport, ...] = ()) -> View:
     view, tracker = RunView({"name": "wordcount", "backend": "ray"}, began=1_700_000_000.0), RunTracker()
     for snapshot in snapshots:
-        view.update(tracker.update(snapshot))
+        view.update(replace(tracker.update(snapshot), recoveries=recoveries))
     made: View = json.loads(json.dumps(view.document))
     return made
 
@@ -428,7 +428,9 @@ def test_a_page_without_its_job_says_so(browser: Any) -> None:
 def test_a_restart_is_said_and_all_numbers_begin_again(browser: Any, job: Job) -> None:
     with opened(browser, job.url) as tab:
         tab.locator("figure path.c0").first.wait_for()
-        job.show(running(*samples.snapshots(steps=4), replace(samples.snapshot(0.0), generation=1)))
+        died = RecoveryReport(0, 5.0, "reducer 1", "", "killed", 7)
+        again = replace(samples.snapshot(0.0), generation=1)
+        job.show(running(*samples.snapshots(steps=4), again, recoveries=(died,)))
         tab.get_by_text("The job restarted: generation 1 has begun").wait_for()
         assert tab.locator("figure").count() == 0
         assert "generation 1" in tab.locator("header").inner_text()

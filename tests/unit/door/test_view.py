@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,13 @@ import report_samples as samples
 
 from dpa.balance.decision import Outcome
 from dpa.door.view import RunView, Series, view_of_report
+from dpa.measure.latency import Percentiles
+from dpa.measure.load import MeasuredKey
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.wire.metrics import EventTimeStats, Snapshot
+from dpa.protocol.wire.epochs import OpenEpoch
+from dpa.protocol.wire.metrics import CheckpointStats, CheckpointTry, EventTimeStats, Lag, Snapshot
+from dpa.result import RecoveryReport
+from dpa.result.text import one_line
 from dpa.telemetry.tracker import RunTracker
 from dpa.tolerance import ErrorCount
 
@@ -38,14 +43,14 @@ def paths(value: Any, path: str = "") -> Iterator[str]:
 STARS = {".stages", ".stages.*.tasks", ".edges", ".decisions", ".changes", ".recoveries", ".errors", ".warnings"} | {
     *(".layout.stages", ".layout.edges", ".versions"),
     *(".series", ".series.*", ".series.*.*.queues", ".epochs.phases", ".placement"),
-    *(".stages.*.decision_counts", ".stages.*.scaling_counts"),
+    *(".stages.*.decision_counts", ".stages.*.scaling_counts", ".checkpoints.tries", ".stages.*.lag"),
 }
 
 
 def test_a_running_job_and_a_finished_one_have_views_of_one_form() -> None:
     running = set(paths(seen(*samples.snapshots(steps=10))))
     finished = set(paths(view_of_report(samples.report())))
-    of_a_report = (".stages.*.hot_keys", ".stages.*.latency", ".stages.*.stage_latency", ".stages.*.load.")
+    of_a_report = (".stages.*.latency", ".stages.*.stage_latency", ".stages.*.load.")
     of_a_report += (
         ".facts",
         ".stages.*.facts",
@@ -57,7 +62,8 @@ def test_a_running_job_and_a_finished_one_have_views_of_one_form() -> None:
     )
     of_a_report += (".stages.*.tasks.*.keys", ".stages.*.tasks.*.states", ".stages.*.tasks.*.even_share", ".job.error")
     assert {path for path in finished - running if not path.startswith(of_a_report)} == set()
-    assert running - finished == {".stages.*.tasks.*.queue", ".series.*.*.busy", ".series.*.*.blocked"}
+    of_now = {".stages.*.tasks.*.queue", ".series.*.*.busy", ".series.*.*.blocked", ".epochs.open"}
+    assert running - finished == of_now
 
 
 @pytest.mark.parametrize(
@@ -136,11 +142,55 @@ def test_a_decision_keeps_its_name_while_others_come() -> None:
     assert early.items() <= late.items() and len(early) < len(late)
 
 
-def test_a_restart_begins_all_series_again_and_is_noted() -> None:
+def test_a_restart_begins_all_series_again() -> None:
     view = seen(*samples.snapshots(steps=10), replace(samples.snapshot(0.0), generation=1))
     assert view["job"]["generation"] == 1
-    assert view["recoveries"] == {"0": {"generation": 0, "at": 5.0}}
     assert list(view["series"][REDUCER]) == ["0.00"]
+
+
+def test_who_died_and_how_long_the_recovery_took_is_told_while_the_job_runs() -> None:
+    view, died = RunView({"name": "job"}, 0.0), RecoveryReport(0, 3.12345, "map 1", "n1", "killed\nhard", 7, 1.5)
+    view.update(replace(RunTracker().update(samples.snapshot(1.0)), recoveries=(died,)))
+    assert view.document["recoveries"] == {"0": {**asdict(died), "at": 3.1235, "cause": one_line("killed\nhard")}}
+    finished = view_of_report(replace(samples.report(), recoveries=(died,)))
+    assert finished["recoveries"] == view.document["recoveries"]
+
+
+def test_hot_keys_of_a_running_job_have_bounds_and_a_task() -> None:
+    keys = (MeasuredKey("'a'", 0.123456, 0.1, 0.15, task=3, split=True),)
+    view = seen(samples.with_stage(samples.snapshot(1.0), REDUCER, hottest=keys))
+    assert view["stages"][REDUCER]["hot_keys"] == [
+        {"key": "'a'", "share": 0.1235, "low": 0.1, "high": 0.15, "task": 3, "split": True}
+    ]
+    assert view["stages"][MAPPER]["hot_keys"] is None
+
+
+def test_the_newest_checkpoint_has_an_age_and_a_failed_one_its_reason() -> None:
+    tries = (CheckpointTry(4, 2.0, 0.5, size=700), CheckpointTry(5, 3.0, 0.1, error="disk\nfull"))
+    view = seen(replace(samples.snapshot(5.0), checkpoints=CheckpointStats(1, 1), checkpoint_tries=tries))
+    found = view["checkpoints"]
+    assert (found["written"], found["failed"], found["age"], found["duration"]) == (1, 1, 2.5, 0.5)
+    found_tries = [(each["number"], each["error"]) for each in found["tries"].values()]
+    assert found_tries == [(4, None), (5, one_line("disk\nfull"))]
+    assert seen(replace(samples.snapshot(5.0), checkpoints=CheckpointStats()))["checkpoints"]["age"] == 5.0
+
+
+def test_the_open_epoch_has_an_age_and_the_last_commit_its_seconds() -> None:
+    view = seen(replace(samples.snapshot(5.0), epoch=OpenEpoch(7, 4.25, committed=6, commit_seconds=0.125)))
+    epoch = {"number": 7, "began": 4.25, "age": 0.8, "committed": 6, "commit_seconds": 0.125}
+    assert view["epochs"]["open"] == epoch
+
+
+def test_the_lag_is_by_partition_the_greatest_first() -> None:
+    lag = {"": Lag(7, 0.5), "p0": Lag(3, 2.0)} | {f"q{number:03}": Lag(0, 0.0) for number in range(150)}
+    found = seen(samples.with_stage(samples.snapshot(1.0), MAPPER, lag=lag))["stages"][MAPPER]["lag"]
+    assert list(found.items())[:2] == [("p0", {"records": 3, "seconds": 2.0}), ("all", {"records": 7, "seconds": 0.5})]
+    assert len(found) == 100
+
+
+def test_percentiles_are_of_the_last_seconds() -> None:
+    view = seen(samples.with_stage(samples.snapshot(1.0), REDUCER, recent_latency=Percentiles(0.1, 0.2, 0.3)))
+    assert view["stages"][REDUCER]["latency"] == {"p50": 0.1, "p95": 0.2, "p99": 0.3}
 
 
 def test_the_event_time_says_what_holds_it() -> None:

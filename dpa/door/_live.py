@@ -1,0 +1,115 @@
+"""What a view has of tasks and of what changes by itself while a job runs: their figures, the lag, checkpoints and the
+open epoch. A finished job's tasks have the same figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, TypeAlias
+
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import Lag, TaskStats
+from dpa.protocol.wire.use import TaskUse
+from dpa.result import TaskReport
+from dpa.result.text import one_line
+from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage
+
+Part: TypeAlias = dict[str, Any]
+"""Of a view."""
+
+STATES = ("busy", "blocked", "waiting")
+_OF_A_TASK = (
+    *("read", "mapped", "processed", "forwarded", "queue", "peak_queue", "keys", "states", "even_share"),
+    *("busy_seconds", "blocked_seconds", "waiting_seconds", "latency_p99"),
+    *("cpu_seconds", "peak_memory", "state_memory", "spilled", "node"),
+)
+_TASKS_A_SECOND = 64
+"""How many tasks are shown anew."""
+_MOST_CHANNELS = 100
+"""Of an input: those that are read with the greatest lag."""
+
+
+class LiveTasks:
+    """The tasks of a generation. Of many, some are shown anew each time, in turn: so the difference of two views stays
+    small."""
+
+    def __init__(self) -> None:
+        self._shown: dict[Address, tuple[float, Part]] = {}
+
+    def shown(self, now: TrackedSnapshot) -> dict[str, Part]:
+        """By stage and number."""
+        number = sum(len(stage.present) for stage in now.stages)
+        every = number / _TASKS_A_SECOND if number > _TASKS_A_SECOND else 0.0
+        before, self._shown = self._shown, {}
+        found: dict[str, Part] = {stage.name: {} for stage in now.stages}
+        for stage in now.stages:
+            for task in present(stage):
+                address = Address(stage.name, task.index)
+                at, shown = before.get(address, (now.at - every * (0.618 * task.index % 1), None))
+                if shown is None or now.at - at >= every:
+                    at, shown = at if shown is None else now.at, _task(task, stage, now)
+                self._shown[address] = at, shown
+                found[stage.name][str(task.index)] = shown
+        return found
+
+
+def present(stage: TrackedStage) -> list[TaskStats]:
+    numbers = set(stage.present)
+    return [task for task in stage.tasks if task.index in numbers]
+
+
+def _task(task: TaskStats, stage: TrackedStage, now: TrackedSnapshot) -> Part:
+    found = known(task, now.use.get(Address(task.stage, task.index), TaskUse()))
+    found |= {name: round(found[name], 1) for name in found if name.endswith("_seconds")}
+    found |= {name: found[name] >> 20 << 20 for name in ("peak_memory", "state_memory")}
+    parts = zip(STATES, stage.parts.get(task.index, (0.0, 0.0, 0.0)), strict=True)
+    return {**found, "emitted": sum(task.emitted), **{name: round(part, 2) for name, part in parts}}
+
+
+def known(*records: Any) -> Part:
+    """What a task's records know, by the names of `TaskReport`."""
+    return {name: figure(getattr(record, name)) for record in records for name in _KNOWN[type(record)]}
+
+
+_KNOWN = {
+    kind: [field.name for field in fields(kind) if field.name in _OF_A_TASK]
+    for kind in (TaskStats, TaskUse, TaskReport)
+}
+
+
+def lag(found: Mapping[str, Lag]) -> Part:
+    """Of the channels that are the most seconds behind, at most `_MOST_CHANNELS`."""
+    greatest = sorted(found.items(), key=lambda each: (-each[1].seconds, -each[1].records, each[0]))
+    return {channel or "all": asdict(each) for channel, each in greatest[:_MOST_CHANNELS]}
+
+
+def tries(now: TrackedSnapshot) -> Part:
+    """The last checkpoints by the start of their cuts; seconds since the newest was written, or the stream began, and
+    how many it took."""
+    last = now.checkpoint_tries
+    written = next((each for each in reversed(last) if each.error is None), None)
+    shown = (each if each.error is None else replace(each, error=one_line(each.error)) for each in last)
+    return {
+        "age": round(now.at if written is None else now.at - written.at - written.seconds, 1),
+        "duration": None if written is None else figure(written.seconds),
+        "tries": {f"{each.at:.2f}": rounded(asdict(each)) for each in shown},
+    }
+
+
+def open_epoch(now: TrackedSnapshot) -> Part:
+    """Its number, and the seconds since it began; the number of the newest that was committed, and how long that
+    took."""
+    epoch = now.epoch
+    return {"open": None if epoch is None else rounded(asdict(epoch)) | {"age": round(now.at - epoch.began, 1)}}
+
+
+def rounded(record: Mapping[str, Any]) -> Part:
+    return {name: figure(value) for name, value in record.items()}
+
+
+def figure(value: Any) -> Any:
+    """A float to four digits after the point, None for one that JSON lacks; anything else as it is."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 4) if math.isfinite(value) else None
