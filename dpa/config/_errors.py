@@ -45,6 +45,7 @@ GONE = {
         "partial results are an output: add `{path: DIRECTORY, mode: overwrite, publish: {mode: table, every: 2}}` to "
         "the list in `write`, or without stages in `output`",
     ),
+    "testing.cpu_contention": GoneKey([], "no other process contends with a task: set `slow_factor`"),
     "sample.seed": GoneKey(None, "the sample is drawn with the `seed` of the job"),
 }
 """By key path, with the variant of a section and without the step."""

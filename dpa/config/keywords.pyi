@@ -255,7 +255,6 @@ class ElasticSection(TypedDict, total=False):
 
 class SlowTasksSection(TypedDict, total=False):
     slow_factor: list[float]
-    cpu_contention: list[int]
 
 class ReferenceSection(TypedDict, total=False):
     sql: str | None

@@ -77,8 +77,6 @@ class SlowTasks:
 
     slow_factor: list[Annotated[float, Ge(1), FINITE]] = field(default_factory=list)
     """Factor by which user code takes longer, for each task in order."""
-    cpu_contention: list[Annotated[int, Ge(0)]] = field(default_factory=list)
-    """Numbers of the tasks that share one processor with a busy process; Linux only."""
 
     def require_tasks(self, tasks: int) -> None:
         """Check that the section fits a stage of `tasks` tasks.
@@ -89,11 +87,6 @@ class SlowTasks:
         if self.slow_factor and len(self.slow_factor) != tasks:
             given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
             raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
-        for number in self.cpu_contention:
-            if number >= tasks:
-                raise ValueError(f"cpu_contention names task {number}, and the last one is {tasks - 1}")
-            if self.cpu_contention.count(number) > 1:
-                raise ValueError(f"cpu_contention names task {number} more than once")
 
 
 @dataclass(frozen=True)

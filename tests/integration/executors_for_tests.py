@@ -219,26 +219,6 @@ def children(of: int | None = None) -> list[int]:
     return found
 
 
-class Beside(Reducer[dict[str, Any], int]):
-    """Notes what runs beside the reducer, and how many processors it may use. At thirteen it writes down the former
-    and is killed."""
-
-    def __init__(self, notes: str = "") -> None:
-        self.notes = notes
-
-    def zero(self) -> dict[str, Any]:
-        return {}
-
-    def reduce(self, state: dict[str, Any], value: int) -> dict[str, Any]:
-        if value == 13:
-            Path(self.notes).write_text(" ".join(map(str, children())))
-            os.kill(os.getpid(), signal.SIGKILL)
-        return {"beside": children(), "processors": len(os.sched_getaffinity(0))}
-
-    def finish(self, state: dict[str, Any]) -> dict[str, Any]:
-        return state
-
-
 class SlowUntilThirteen(SlowSum):
     """Adds, and takes its time until a file is there, until there is a thirteen."""
 

@@ -4,8 +4,6 @@ and tests slow it down."""
 import ctypes
 import math
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +13,6 @@ from pathlib import Path
 import ray
 from ray import cloudpickle
 
-from dpa.errors import ConfigError
 from dpa.execution.spill.room import Room
 from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
@@ -35,15 +32,6 @@ that glibc takes."""
 _STATES_SHARE, _LEAST_MB = 0.5, 16
 """The part of a node's memory that states may take. The rest is for processes and for records on their way, so that
 Ray's memory monitor, which kills at 95 % of the machine, has no reason to."""
-
-
-_BUSY = """
-import os, sys
-while os.getppid() == int(sys.argv[1]):
-    for _ in range(50_000):
-        pass
-"""
-"""The busy process. It checks every few milliseconds that its parent lives, and ends with it."""
 
 
 class CoreWait:
@@ -110,39 +98,11 @@ class Slowness:
     """What makes one reducer slow; nothing, unless the plan says so."""
 
     def __init__(self, plan: RunPlan, task: Address, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Start the busy process, if the plan names this task; called in the task's process. ConfigError if processes
-        cannot be pinned here."""
         slow = plan.testing.get(task.stage, SlowTasks())
         self._factor = dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
         self._sleep = sleep
-        self._busy = _contend(task.index) if task.index in slow.cpu_contention else None
 
     def prolong(self, seconds: float) -> None:
         """Wait for the extra time that user code which took `seconds` takes in a slow task."""
         if self._factor > 1:
             self._sleep((self._factor - 1) * seconds)
-
-    def end(self) -> None:
-        if self._busy is not None:
-            self._busy.kill()
-            self._busy.wait()
-
-
-def _contend(reducer: int) -> subprocess.Popen[bytes]:
-    """Pin this process to a processor, chosen by the task's number, and start a busy process there."""
-    if not hasattr(os, "sched_setaffinity"):
-        raise ConfigError(f"testing.cpu_contention: {sys.platform} cannot pin reducer {reducer} to a processor")
-    usable = sorted(os.sched_getaffinity(0))
-    processor = usable[reducer % len(usable)]
-    for thread in _threads():
-        with suppress(ProcessLookupError):  # it has ended meanwhile
-            os.sched_setaffinity(thread, {processor})
-    command = [sys.executable, "-I", "-S", "-c", _BUSY, str(os.getpid())]
-    nothing = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)  # pinned as its parent is
-
-
-def _threads() -> list[int]:
-    """All threads of this process. Each is pinned by itself; a new one inherits it from the thread that starts it."""
-    tasks = Path("/proc/self/task")
-    return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]

@@ -28,7 +28,6 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
-    FinishDone,
     ProcessDone,
     PublishDone,
     SnapshotMarked,
@@ -177,7 +176,6 @@ class StageTask(Task):
     def end(self) -> bool:
         if not super().end():
             return False
-        self._slowness.end()
         if self._trials is not None:
             self._trials.close()
         del self._user_code  # its states go now, and not when Python finds the circle of task and shell
@@ -208,8 +206,6 @@ class StageTask(Task):
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, ProcessBlock):
             self._slowness.prolong(time.perf_counter() - began - self._tried)
-        if isinstance(event, FinishDone):
-            self._slowness.end()
         if isinstance(event, SnapshotMarked):
             self.shell.aside(self._user_code.write_snapshot)
         if isinstance(event, StepDone | ProcessDone | ExtractDone | PublishDone):

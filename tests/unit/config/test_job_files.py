@@ -301,10 +301,6 @@ ERRORS = [
         "job.yaml:3: testing.slow_factor.1: Input should be greater than or equal to 1, not 0.5",
     ),
     (
-        "testing:\n  cpu_contention: [-1]\n",
-        "job.yaml:2: testing.cpu_contention.0: Input should be greater than or equal to 0, not -1",
-    ),
-    (
         "parallelism:\n  mappers: 0\n",
         "job.yaml:2: parallelism.mappers: Input should be greater than or equal to 1, not 0",
     ),

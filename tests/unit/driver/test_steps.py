@@ -504,14 +504,6 @@ def test_a_directory_that_is_not_empty_is_refused_with_the_key_to_change(opened,
             "4: testing: slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks",
         ),
         (
-            "key: word\nreducer: count\ntesting: {cpu_contention: [0, 4]}",
-            "4: testing: cpu_contention names task 4, and the last one is 3",
-        ),
-        (
-            "key: word\nreducer: count\ntesting: {cpu_contention: [1, 1]}",
-            "4: testing: cpu_contention names task 1 more",
-        ),
-        (
             "key: word\nreducer: count\nelastic: {min_tasks: 5}",
             "4: elastic: the stage begins with 4 tasks, not between",
         ),

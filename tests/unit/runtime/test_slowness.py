@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from dpa.errors import ConfigError
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
@@ -34,13 +31,4 @@ def test_a_task_waits_for_as_long_as_it_would_take_longer(slow: dict[str, SlowTa
     for index in range(3):
         made = slowness(plan(slow), index, slept)
         made.prolong(0.25)
-        made.end()
     assert slept == waits
-
-
-def test_where_processes_cannot_be_pinned_a_reducer_that_is_to_be_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    contended = plan({REDUCER: SlowTasks(cpu_contention=[2])})
-    slowness(contended, 1)
-    with pytest.raises(ConfigError, match=r"testing.cpu_contention: \w+ cannot pin reducer 2 to a processor"):
-        slowness(contended, 2)
