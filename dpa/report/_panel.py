@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
-from threading import Event, Thread
+from threading import Timer
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -34,8 +34,8 @@ from dpa.result.text import Table, bar, clock, instant, latency, one_line, perce
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
-CELL_SECONDS, CELL_WIDTH, CELL_HEIGHT = 0.5, 92, 32
-"""How often the panel is drawn in a notebook, and its size in characters."""
+CELL_REFRESHES_PER_SECOND, CELL_WIDTH, CELL_HEIGHT = 2, 92, 32
+"""Of the panel in a notebook; the size is in characters."""
 REASON_LINES = 4
 """Lines for redistributions and changes of tasks, the newest at the bottom, and as many for open windows."""
 
@@ -86,36 +86,48 @@ class RichProgress:
         *,
         console: Console | None = None,
         refresh_thread: bool = True,
+        after: float = 0.0,
         is_cell: bool = False,
     ) -> None:
+        """`after`: seconds before the panel is there."""
         self._console = console or Console(
-            file=stream, stderr=stream is None, force_terminal=True, markup=False, highlight=False, emoji=False
+            file=stream,
+            stderr=stream is None,
+            force_terminal=True,
+            force_jupyter=False,
+            markup=False,
+            highlight=False,
+            emoji=False,
         )
         self._clock = clock
         self._failed = False
         self.state = PanelState(name=one_line(name, 40), began=clock(), phase_began=clock())
-        self._live: Live | Cell = Live(
-            get_renderable=self._panel,
-            console=self._console,
+        self._live = (Cell if is_cell else Live)(
+            get_renderable=lambda: Panel(self.state, self._clock()),
+            console=Console(file=StringIO(), force_jupyter=False) if is_cell else self._console,
             auto_refresh=refresh_thread,
-            refresh_per_second=REFRESHES_PER_SECOND,
+            refresh_per_second=CELL_REFRESHES_PER_SECOND if is_cell else REFRESHES_PER_SECOND,
             transient=True,
             vertical_overflow="crop",
             # Prints of the program go above the panel, unless stdout is a pipe and the panel is on stderr.
             redirect_stdout=is_terminal(sys.stdout),
+            redirect_stderr=not is_cell,
         )
-        if is_cell:
-            self._live = Cell(self._panel)
-
-    def _panel(self) -> Panel:
-        return Panel(self.state, self._clock())
+        self._timer = Timer(after, self._live.start, [True]) if after else None
 
     def __enter__(self) -> RichProgress:
         self.state.began = self.state.phase_began = self._clock()
-        self._live.start(refresh=True)
+        if self._timer is None:
+            self._live.start(refresh=True)
+        else:
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
         self._live.transient = kind is None and not self._failed
         self._live.stop()
 
@@ -124,7 +136,8 @@ class RichProgress:
         if state.phase:
             state.phases = (*state.phases, (state.phase, now - state.phase_began))
         state.phase, state.detail, state.phase_began = one_line(name, 40), one_line(detail, 200), now
-        self._live.refresh()
+        if self._live.is_started:
+            self._live.refresh()
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         state = self.state
@@ -143,42 +156,26 @@ class RichProgress:
         self._console.print(Text(f"warning: {one_line(message)}", NOTICE))
 
 
-class Cell:
-    """The output of a notebook's cell, drawn twice a second and without widgets."""
+class Cell(Live):
+    """The panel in the output of a notebook's cell, without widgets."""
 
-    def __init__(self, draw: Callable[[], RenderableType]) -> None:
-        self.transient = True
-        self._draw = draw
-        self._id, self._is_shown = uuid.uuid4().hex, False
-        self._has_ended = Event()
-        self._thread = Thread(target=self._repeat, name="dpa-cell", daemon=True)
-
-    def start(self, refresh: bool = False) -> None:
-        self._show(self._drawn())
-        self._thread.start()
+    _id = ""
 
     def refresh(self) -> None:
-        self._show(self._drawn())
+        console = Console(file=StringIO(), record=True, width=CELL_WIDTH, height=CELL_HEIGHT, force_jupyter=False)
+        console.print(self.get_renderable())
+        self._show(console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>'))
 
     def stop(self) -> None:
-        self._has_ended.set()
-        self._thread.join()
-        self._show("" if self.transient else self._drawn())
+        super().stop()
+        if self._id and self.transient:
+            self._show("")
 
     def _show(self, drawn: str) -> None:
         from IPython.display import HTML, display
 
-        display(HTML(drawn), display_id=self._id, update=self._is_shown)
-        self._is_shown = True
-
-    def _repeat(self) -> None:
-        while not self._has_ended.wait(CELL_SECONDS):
-            self.refresh()
-
-    def _drawn(self) -> str:
-        console = Console(file=StringIO(), record=True, width=CELL_WIDTH, height=CELL_HEIGHT, force_jupyter=False)
-        console.print(self._draw())
-        return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')
+        is_new, self._id = not self._id, self._id or uuid.uuid4().hex
+        display(HTML(drawn), display_id=self._id, update=not is_new)
 
 
 class Panel:

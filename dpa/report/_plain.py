@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from threading import RLock, Timer
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from dpa.result.text import one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer, Unobserved
@@ -56,61 +55,6 @@ class NoProgress(Unobserved):
         return None
 
 
-class Patient(Unobserved):
-    """Opens a view once the run has lasted some seconds, or has a warning. The view then catches up, with the times at
-    which things happened. A run that ends before shows nothing."""
-
-    def __init__(self, make: Callable[[Callable[[], float]], ProgressDisplay], seconds: float) -> None:
-        """`make`: makes the view, of a clock."""
-        self._make = make
-        self._view: ProgressDisplay | None = None
-        self._missed: list[tuple[float, str, tuple[Any, ...]]] = [(time.monotonic(), "__enter__", ())]
-        self._moment: float | None = None
-        self._lock = RLock()
-        self._timer = Timer(seconds, self._open)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Patient:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._timer.cancel()
-        with self._lock:
-            if self._view is not None:
-                self._view.__exit__(*raised)
-            self._view = NoProgress()
-
-    def phase(self, name: str, detail: str = "") -> None:
-        self._tell("phase", name, detail)
-
-    def update(self, snapshot: TrackedSnapshot) -> None:
-        self._tell("update", snapshot)
-
-    def warn(self, message: str) -> None:
-        self._open()
-        self._tell("warn", message)
-
-    def ended(self, status: str) -> None:
-        self._tell("ended", status)
-
-    def _tell(self, what: str, *said: Any) -> None:
-        with self._lock:
-            if self._view is None:
-                self._missed.append((time.monotonic(), what, said))
-            else:
-                getattr(self._view, what)(*said)
-
-    def _open(self) -> None:
-        with self._lock:
-            if self._view is None:
-                self._view = self._make(lambda: time.monotonic() if self._moment is None else self._moment)
-                for moment, what, said in self._missed:
-                    self._moment = moment
-                    getattr(self._view, what)(*said)
-                self._moment = None
-
-
 class PlainProgress:
     """Log lines: at each phase; at every tenth of the input, then of the records still to be processed, or every 30
     seconds; and for the first redistributions."""
@@ -120,11 +64,14 @@ class PlainProgress:
         stream: TextIO | None,
         name: str,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        after: float = 0.0,
         apart: float = MIN_LINE_SECONDS,
     ) -> None:
-        """`apart`: seconds between two lines of progress at least."""
+        """`after`: seconds before the first line, unless it is a warning; `apart`: between two lines of progress."""
         self._stream = stream
-        self._apart = apart
+        self._after, self._apart = after, apart
+        self._held_back: list[str] = []
         self._name = one_line(name)
         self._clock = clock
         self._began = self._last_line = clock()
@@ -177,6 +124,7 @@ class PlainProgress:
         self._status = status
 
     def warn(self, message: str) -> None:
+        self._after = 0.0
         self._write(f"warning: {one_line(message)}")
 
     def _end_phase(self) -> None:
@@ -193,11 +141,13 @@ class PlainProgress:
         self._phase = ""
 
     def _write(self, line: str) -> None:
-        if self._stream is None:
+        passed = self._clock() - self._began
+        self._held_back.append(f"[{passed:7.1f} s] {self._name}: {line}\n")
+        if self._stream is None or passed < self._after:
             return
+        text, self._held_back = "".join(self._held_back), []
         try:
             encoding = getattr(self._stream, "encoding", None) or "utf-8"
-            text = f"[{self._clock() - self._began:7.1f} s] {self._name}: {line}\n"
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._stream.flush()
         except (OSError, ValueError):  # without a reader the job continues

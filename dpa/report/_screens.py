@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
 from dpa.errors import ConfigError
-from dpa.report._plain import MIN_LINE_SECONDS, NoProgress, Patient, PlainProgress, ProgressDisplay, is_terminal
+from dpa.report._plain import MIN_LINE_SECONDS, NoProgress, PlainProgress, ProgressDisplay, is_terminal
 from dpa.report._rows import first_rows
 from dpa.result import Report
 from dpa.result.text import Table
@@ -33,37 +32,25 @@ _MAX_COLUMNS = 12
 
 MODES = ("auto", "rich", "plain", "none")
 
-PANEL_AFTER, LINES_AFTER = 2.0, 10.0
-"""Seconds after which a run in Python shows a panel, or lines where it cannot."""
-LINES_APART = 5.0
-"""Seconds between two lines of progress of such a run."""
+PANEL_AFTER, LINES_AFTER, LINES_APART = 2.0, 10.0, 5.0
+"""Seconds after which a run in Python shows a panel, or lines where it cannot; and seconds between two lines."""
 
 
 def progress_in_python(progress: bool | str, name: str, *, is_observed: bool) -> ProgressDisplay:
     """What `Job.run` shows. A job in another thread than the main one shows nothing by itself: several may run."""
     if progress != "auto":
-        mode = progress if isinstance(progress, str) else "auto" if progress else "none"
-        return make_progress(mode, None, name)
+        return make_progress(progress if isinstance(progress, str) else "auto" if progress else "none", None, name)
     if is_observed or threading.current_thread() is not threading.main_thread():
         return NoProgress()
     mode = os.environ.get("DPA_PROGRESS", "auto")
-    if mode != "auto":
-        return make_progress(mode, None, name)
-    draws = _in_notebook() or _can_draw(sys.stderr)
-    return Patient(
-        lambda clock: make_progress("auto", None, name, clock, LINES_APART), PANEL_AFTER if draws else LINES_AFTER
-    )
+    return make_progress(mode, None, name, is_patient=mode == "auto")
 
 
 def make_progress(
-    mode: str = "auto",
-    stream: TextIO | None = None,
-    name: str = "job",
-    clock: Callable[[], float] = time.monotonic,
-    apart: float = MIN_LINE_SECONDS,
+    mode: str = "auto", stream: TextIO | None = None, name: str = "job", *, is_patient: bool = False
 ) -> ProgressDisplay:
-    """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`. Lines are `apart`
-    seconds apart.
+    """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`. If it is patient, it
+    says nothing of short runs.
 
     `auto` is `rich` in a notebook, or if the stream is a UTF-8 terminal that can move its cursor, else `plain`. Another
     mode is a ConfigError.
@@ -76,8 +63,9 @@ def make_progress(
     if is_cell or mode == "rich" or (mode == "auto" and _can_draw(sys.stderr if stream is None else stream)):
         from dpa.report._panel import RichProgress  # it imports rich
 
-        return RichProgress(stream, name, clock, is_cell=is_cell)
-    return PlainProgress(sys.stderr if stream is None else stream, name, clock, apart)
+        return RichProgress(stream, name, after=PANEL_AFTER if is_patient else 0.0, is_cell=is_cell)
+    after, apart = (LINES_AFTER, LINES_APART) if is_patient else (0.0, MIN_LINE_SECONDS)
+    return PlainProgress(sys.stderr if stream is None else stream, name, after=after, apart=apart)
 
 
 def _in_notebook() -> bool:

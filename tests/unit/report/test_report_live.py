@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from threading import Event
 
 import pytest
 import report_samples as samples
 from progress_samples import Clock, Terminal, at_share, show, working_off
+from rich.console import Console
+from rich.live import Live
 
 from dpa.driver._progress import RunProgress
 from dpa.errors import ConfigError
@@ -19,7 +22,7 @@ from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.report import MODES, make_progress, progress_in_python
 from dpa.report._panel import RichProgress
-from dpa.report._plain import REDISTRIBUTION_LINES, NoProgress, Patient, PlainProgress
+from dpa.report._plain import REDISTRIBUTION_LINES, NoProgress, PlainProgress
 from dpa.telemetry.observers import Observers
 from dpa.telemetry.tracker import RunTracker
 
@@ -105,56 +108,70 @@ def test_none_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 # --- in Python
 
 
-def patient(stream: io.StringIO, seconds: float, opened: Event | None = None) -> Patient:
-    def make(clock: Callable[[], float]) -> PlainProgress:
-        view = PlainProgress(stream, "job", clock)
-        if opened is not None:
-            opened.set()
-        return view
-
-    return Patient(make, seconds)
+def patient(stream: io.StringIO, clock: Clock) -> PlainProgress:
+    return PlainProgress(stream, "job", clock, after=10.0, apart=5.0)
 
 
 def test_a_short_run_shows_nothing() -> None:
     stream = io.StringIO()
-    with patient(stream, 1_000) as progress:
+    with patient(stream, Clock()) as progress:
         progress.phase("stream")
         show(progress, *samples.snapshots())
         progress.ended("failed")
     assert stream.getvalue() == ""
 
 
-def test_a_run_that_has_something_to_say_shows_also_what_was_before() -> None:
-    stream = io.StringIO()
-    with patient(stream, 1_000) as progress:
+def test_a_run_that_warns_shows_also_what_was_before() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with patient(stream, clock) as progress:
         progress.phase("load")
+        clock.now += 3
         progress.warn("a record was skipped")
         progress.phase("merge")
         progress.ended("ok")
-    said = [line.split("job: ")[1] for line in stream.getvalue().splitlines()]
-    assert said == ["load", "warning: a record was skipped", "merge", "done"]
+    assert stream.getvalue().splitlines() == [
+        "[    0.0 s] job: load",
+        "[    3.0 s] job: warning: a record was skipped",
+        "[    3.0 s] job: merge",
+        "[    3.0 s] job: done",
+    ]
 
 
-def test_a_longer_run_is_shown_with_its_times() -> None:
-    stream, opened = io.StringIO(), Event()
-    with patient(stream, 0.0, opened) as progress:
-        assert opened.wait(10)
+def test_a_longer_run_has_few_lines() -> None:
+    stream, clock, tracker = io.StringIO(), Clock(), RunTracker()
+    with patient(stream, clock) as progress:
         progress.phase("stream")
-        show(progress, samples.snapshot(2.0))
-    assert re.match(r"\[ +0\.\d s\] job: stream\n", stream.getvalue())
+        for share in range(1, 101):
+            clock.now += 0.2
+            progress.update(tracker.update(at_share(share / 100)))
+    times = [float(line[1:9]) for line in stream.getvalue().splitlines() if " read, " in line and "ended" not in line]
+    assert len(times) == 4 and all(later - earlier >= 5 for earlier, later in pairwise(times))
 
 
-def test_an_exception_ends_the_view() -> None:
-    stream = io.StringIO()
-    with pytest.raises(ValueError), patient(stream, 1_000) as progress:
+def drawn_after(seconds: float, leave: Callable[[], object]) -> str:
+    terminal = Terminal()
+    console = Console(file=terminal, force_terminal=True, width=80, height=24, _environ={"TERM": "xterm"})
+    with RichProgress(None, "job", console=console, refresh_thread=False, after=seconds) as progress:
+        progress.phase("stream")
         progress.warn("soon")
-        raise ValueError
-    assert stream.getvalue().endswith("job: stopped in startup by ValueError\n")
+        leave()
+        progress.ended("failed")
+    return terminal.getvalue()
+
+
+def test_a_panel_comes_when_a_run_has_lasted_and_a_warning_at_once() -> None:
+    assert drawn_after(1_000.0, lambda: None).count("soon") == 1
+    assert "╭─" not in drawn_after(1_000.0, lambda: None)
+    opened = Event()
+    with pytest.MonkeyPatch.context() as patched:
+        real = Live.start
+        patched.setattr(Live, "start", lambda *given: (real(*given), opened.set()))
+        assert "╭─" in drawn_after(0.001, lambda: opened.wait(30))
 
 
 @pytest.mark.parametrize(
     ("progress", "view"),
-    [("auto", Patient), (True, PlainProgress), (False, NoProgress), ("none", NoProgress), ("plain", PlainProgress)],
+    [("auto", PlainProgress), (True, PlainProgress), (False, NoProgress), ("none", NoProgress), ("rich", RichProgress)],
 )
 def test_the_argument_of_run_chooses_the_view(
     progress: bool | str, view: type, monkeypatch: pytest.MonkeyPatch
@@ -162,8 +179,8 @@ def test_the_argument_of_run_chooses_the_view(
     monkeypatch.delenv("DPA_PROGRESS", raising=False)
     assert type(progress_in_python(progress, "job", is_observed=False)) is view
     assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=True)) is NoProgress
-    monkeypatch.setenv("DPA_PROGRESS", "plain")
-    assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=False)) is PlainProgress
+    monkeypatch.setenv("DPA_PROGRESS", "none")
+    assert progress != "auto" or type(progress_in_python(progress, "job", is_observed=False)) is NoProgress
 
 
 def test_of_several_jobs_in_threads_none_shows_itself() -> None:
