@@ -32,7 +32,7 @@ def show_all(
 ) -> None:
     """List runs, the newest first."""
     from dpa.report import earlier_runs, show_table
-    from dpa.result.text import Table, one_line, seconds, short, skew
+    from dpa.result.text import Table, one_line, seconds, short
 
     with exiting(), printing("the list"):
         runs = earlier_runs(directory)
@@ -42,25 +42,13 @@ def show_all(
         elif not runs:
             print("no run is kept" if directory is None else f"{directory} has no report of a run")
         else:
-            rows = [
-                (
-                    *(str(number), f"{run.ended:%Y-%m-%d %H:%M}", one_line(run.report.name, 40), run.report.status),
-                    *(short(found["rows"]), f"{short(found['records_per_second'])}/s", skew(found["skew"], "")),
-                    *(seconds(found["total_seconds"]), "" if directory is None else str(run.path.parent)),
-                )
-                for number, (run, found) in enumerate(zip(runs, about, strict=True), 1)
-            ]
-            head = (
-                "#",
-                "ended",
-                "job",
-                "status",
-                "#rows",
-                "#rate",
-                "#skew",
-                "#time",
-                "" if directory is None else "in",
-            )
+            where, rows = "" if directory is None else "directory", []
+            for number, (run, found) in enumerate(zip(runs, about, strict=True), 1):
+                named = [str(number), f"{run.ended:%Y-%m-%d %H:%M}", one_line(run.report.name, 40), run.report.status]
+                figures = (short(found["rows"]), short(found["records_per_second"]), _shown(found["skew"]))
+                time = seconds(found["total_seconds"])
+                rows.append([*named, *figures, time, str(run.path.parent) if where else ""])
+            head = ("#", "ended", "job", "status", "#rows", "#records/s", "#skew", "#time", where)
             show_table(Table("", head, rows))
 
 

@@ -119,8 +119,7 @@ def _verdict(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
 
 def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterator[RenderableType]:
     name = one_line(stage.name, 40)
-    detail = stage_content.BRIEF if report.is_graph else stage_content.FULL
-    for found in stage_content.tables(stage, detail):
+    for found in stage_content.tables(stage):
         yield from table(found, console, f"\n{name}: {found.title}")
     if report.is_graph:
         yield Text(f"\n{name}")
@@ -201,7 +200,7 @@ def table(found: Table, console: Console, title: str = "") -> Iterator[Renderabl
         if name.startswith("#"):
             grid.add_column(name[1:], justify="right", no_wrap=True)
         else:
-            grid.add_column(Text(name, no_wrap=True, overflow="ellipsis"))
+            grid.add_column(Text(name, no_wrap=True, overflow="ellipsis"), overflow="fold")
     for place, row in enumerate(found.rows[: found.most]):
         cells = enumerate(zip(row, head, strict=False), start=1)
         drawn = (_cell(*cell, found.wraps and column == len(head), ascii_only) for column, cell in cells)

@@ -36,8 +36,6 @@ _PHASES = {
     "merge": "merge of the states",
     "reference": "reference and baseline",
 }
-
-
 _LEAST_PART = 0.005
 """Of the time of a row: shorter phases are left out of the sentence."""
 

@@ -4,7 +4,6 @@ Long tables are cut; `report.json` has them in full.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from dpa.balance.decision import Decision
 from dpa.protocol.wire.metrics import RecordCounts
@@ -32,28 +31,16 @@ _MAX_LOADS = 8
 """A decision's loads are listed up to this number of tasks, and summed up beyond it."""
 
 
-class Detail(NamedTuple):
-    """How much of a stage is shown: all tasks up to a number, of more the busiest and the idlest; and rows of any other
-    table."""
-
-    tasks: int
-    busiest: int
-    idlest: int
-    rows: int
+_MAX_TASKS, _BUSIEST, _IDLEST, _MAX_ROWS = 64, 24, 8, 12
+"""All tasks are shown up to a number, of more the busiest and the idlest; and so many rows of any other table."""
 
 
-FULL = Detail(tasks=64, busiest=24, idlest=8, rows=12)
-"""Of the stage of the smallest graph."""
-BRIEF = Detail(tasks=8, busiest=4, idlest=2, rows=3)
-"""Of each stage of any other."""
-
-
-def tables(stage: StageReport, detail: Detail) -> Iterator[Table]:
+def tables(stage: StageReport) -> Iterator[Table]:
     """Of an operator stage."""
-    yield _tasks(stage, detail)
-    yield _redistributions(stage, detail.rows)
-    yield _changes(stage, detail.rows)
-    yield _hot_keys(stage, detail.rows)
+    yield _tasks(stage)
+    yield _redistributions(stage)
+    yield _changes(stage)
+    yield _hot_keys(stage)
 
 
 def facts(stage: StageReport, status: str) -> Iterator[Fact]:
@@ -130,7 +117,7 @@ def result(output: OutputReport, status: str) -> Iterator[Fact]:
         yield Fact("result", "nothing was published", f"{one_line(output.unpublished)} is as it was")
 
 
-def _tasks(stage: StageReport, detail: Detail) -> Table:
+def _tasks(stage: StageReport) -> Table:
     most = max((task.share for task in stage.tasks), default=0.0) or 1.0
 
     def row(task: TaskReport) -> Sequence[Cell]:
@@ -138,11 +125,11 @@ def _tasks(stage: StageReport, detail: Detail) -> Table:
         return [str(task.id), count(task.processed), percent(task.share), Bar(task.share / most), *work]
 
     rows = list(map(row, stage.tasks))
-    if len(stage.tasks) > detail.tasks:
+    if len(stage.tasks) > _MAX_TASKS:
         ordered = sorted(stage.tasks, key=lambda task: (-task.processed, task.id))
-        hidden = ordered[detail.busiest : -detail.idlest]
+        hidden = ordered[_BUSIEST:-_IDLEST]
         gap = ["...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", "", "", ""]
-        rows = [*map(row, ordered[: detail.busiest]), gap, *map(row, ordered[-detail.idlest :])]
+        rows = [*map(row, ordered[:_BUSIEST]), gap, *map(row, ordered[-_IDLEST:])]
     numbers = (stage.load.peak_queue, stage.records.forwarded, sum(task.keys for task in stage.tasks))
     return Table(
         plural(len(stage.tasks), "task"),
@@ -152,16 +139,16 @@ def _tasks(stage: StageReport, detail: Detail) -> Table:
     )
 
 
-def _redistributions(stage: StageReport, most: int) -> Table:
+def _redistributions(stage: StageReport) -> Table:
     found = stage.redistributions
     rows = [(f"{each.at:.2f}", str(each.reducer), one_line(each.reason)) for each in found]
-    return Table(plural(len(found), "redistribution"), ("#at (s)", "#task", "reason"), rows, most=most)
+    return Table(plural(len(found), "redistribution"), ("#at (s)", "#task", "reason"), rows, most=_MAX_ROWS)
 
 
-def _changes(stage: StageReport, most: int) -> Table:
+def _changes(stage: StageReport) -> Table:
     rows = [(f"{step.at:.2f}", step.who, f"{step.seconds:.2f}", one_line(step.reason)) for step in stage.changes]
     head = ("#at (s)", "change", "#took (s)", "reason")
-    return Table(f"{plural(len(rows), 'change')} of tasks", head, rows, most=most)
+    return Table(f"{plural(len(rows), 'change')} of tasks", head, rows, most=_MAX_ROWS)
 
 
 def loads(decision: Decision) -> str:
@@ -174,7 +161,7 @@ def loads(decision: Decision) -> str:
     return ", ".join(map(count, found))
 
 
-def _hot_keys(stage: StageReport, most: int) -> Table:
+def _hot_keys(stage: StageReport) -> Table:
     rows = [
         (
             key_text(hot.key),
@@ -184,4 +171,4 @@ def _hot_keys(stage: StageReport, most: int) -> Table:
         )
         for hot in stage.hot
     ]
-    return Table("hot keys", ("key", "#share", "#records", "#between"), rows, most=most)
+    return Table("hot keys", ("key", "#share", "#records", "#between"), rows, most=_MAX_ROWS)

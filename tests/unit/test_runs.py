@@ -44,7 +44,7 @@ def said(*words: str, status: int = 0) -> str:
     assert done.exit_code == status, done.output
     if "--json" not in words and not status:
         lines = [line for line in done.output.splitlines() if not line.startswith(("A: ", "B: "))]
-        assert max(map(cell_len, lines)) <= 80
+        assert max(map(cell_len, lines)) <= int(os.environ["COLUMNS"])
     return done.output
 
 
@@ -97,16 +97,17 @@ def test_runs_are_listed_with_the_newest_first() -> None:
     assert said("list") == "no run is kept\n"
     kept(samples.report(), samples.graph_report())
     lines = said("list").splitlines()
-    assert lines[0].split() == ["ended", "job", "status", "rows", "rate", "skew", "time"]
-    assert re.fullmatch(r"1  [\d-]+ [\d:]+  bargains +ok +6\.25M +1\.25M/s +0\.000 +15\.3 s", lines[1])
-    assert re.fullmatch(r"2  [\d-]+ [\d:]+  wordcount +ok +20\.0M +4\.80M/s +0\.034 +15\.3 s", lines[2])
+    assert lines[0].split() == ["ended", "job", "status", "rows", "records/s", "skew", "time"]
+    assert re.fullmatch(r"1  [\d-]+ [\d:]+  bargains +ok +6\.25M +1\.25M +0\.0003 +15\.3 s", lines[1])
+    assert re.fullmatch(r"2  [\d-]+ [\d:]+  wordcount +ok +20\.0M +4\.80M +0\.034 +15\.3 s", lines[2])
     first, second = json.loads(said("list", "--json"))
     assert (first["name"], second["rows"], second["skew"]) == ("bargains", 20_000_000, pytest.approx(0.034))
 
 
-def test_reports_of_a_directory_are_listed(tmp_path: Path) -> None:
+def test_reports_of_a_directory_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(samples.report(), tmp_path / "out" / "day" / "one")
     write(samples.report(), tmp_path / "out" / "two")
+    monkeypatch.setenv("COLUMNS", "100")
     assert {line.split()[-1] for line in said("list", "out").splitlines()[1:]} == {"out/day/one", "out/two"}
     assert said("list", "state") == "state has no report of a run\n"
 
