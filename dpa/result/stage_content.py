@@ -32,7 +32,7 @@ _MAX_LOADS = 8
 
 
 _MAX_TASKS, _BUSIEST, _IDLEST, _MAX_ROWS = 64, 24, 8, 12
-"""All tasks are shown up to a number, of more the busiest and the idlest; and so many rows of any other table."""
+"""Up to this many tasks are all shown, otherwise so many of the busiest and idlest; and rows of any other table."""
 
 
 def tables(stage: StageReport) -> Iterator[Table]:
