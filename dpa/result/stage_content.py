@@ -32,7 +32,7 @@ _MAX_LOADS = 8
 
 
 _MAX_TASKS, _BUSIEST, _IDLEST, _MAX_ROWS = 64, 24, 8, 12
-"""Up to this many tasks are all shown, otherwise so many of the busiest and idlest; and rows of any other table."""
+"""The table of tasks has all of them up to a number, otherwise the busiest and the idlest; rows of other tables."""
 
 
 def tables(stage: StageReport) -> Iterator[Table]:
