@@ -5,8 +5,6 @@ even every first move is worth nothing, which a threshold would take for the end
 looked for: the first is made now, and the second is worth more in the next cycle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -1,8 +1,6 @@
 """The load balancer's state machine: load reports in, numbered routing tables out, for every stage. The decisions are
 `dpa.balance`'s."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

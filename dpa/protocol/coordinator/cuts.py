@@ -9,8 +9,6 @@ Results that are published with checkpoints are committed once the checkpoint th
 begins with a checkpoint first commits what it names. What no checkpoint names is never committed.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """What an operator task measures of its own load, and when it reports that to the load balancer."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The state machine of an operator task: a bounded queue, forwarding of what the task no longer owns, the exchange of
 states, and the share of the stage's result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar

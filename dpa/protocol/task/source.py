@@ -1,7 +1,5 @@
 """The state machine of a source task: asks for splits, makes records of their rows, and emits them as credit allows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 
