@@ -52,6 +52,7 @@ CONTENTS = {
         "command",
         "report",
         "runs",
+        "metrics",
         "balancing",
         "groupings",
         "debugging",

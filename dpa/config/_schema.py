@@ -124,6 +124,8 @@ class DoorConfig(Section):
     """File of the TLS certificate, in PEM; null: no TLS."""
     key: str | None = None
     """File of its key, in PEM and without a password."""
+    token_file: str | None = None
+    """File with the token, if programs such as Prometheus must know it; null: a new token for each run."""
 
     @model_validator(mode="after")
     def _is_safe(self) -> DoorConfig:

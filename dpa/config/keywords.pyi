@@ -133,6 +133,7 @@ class DoorSection(TypedDict, total=False):
     port: int
     certificate: str | None
     key: str | None
+    token_file: str | None
 
 class WatchSection(TypedDict, total=False):
     columns: Mapping[str, str] | None

@@ -205,7 +205,7 @@ class Server:
                 await asyncio.wait_for(self._driver.ended.wait(), wait)
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        from dpa.door._metrics import exposition
+        from dpa.door.metrics import exposition
 
         await self._views.refresh()
         body, content_type = exposition(self._views.whole, request.headers.get("Accept", ""))

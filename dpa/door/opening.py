@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import re
 import secrets
 import socket
 import ssl
@@ -88,7 +89,7 @@ class Door(Unobserved):
     def __init__(self, job: str, config: DoorConfig) -> None:
         self.address: str | None = None
         self._job, self._config = job, config
-        self._token = secrets.token_urlsafe(24)
+        self._token = secrets.token_urlsafe(24) if config.token_file is None else _token_in(config.token_file)
         self._view, self._looking = RunView({"name": job, "backend": "ray"}, time.time()), threading.Lock()
         self._last: View | None = None
         self._reached: Reached | None = None
@@ -330,6 +331,16 @@ def _listening(host: str, port: int) -> socket.socket:
             raise
         say(f"warning: door.port: {host}:{port} cannot be used ({error.strerror}), so another port is")
         return socket.create_server((host, 0), family=family, backlog=_WAITING)
+
+
+def _token_in(path: str) -> str:
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"door.token_file: {path} cannot be read: {error}") from None
+    if not re.fullmatch(r"[\w.~-]{16,}", token):
+        raise ConfigError(f"door.token_file: {path} needs 16 letters or digits, or more: `openssl rand -hex 32`")
+    return token
 
 
 def _require_pair(certificate: str, key: str) -> None:

@@ -1,5 +1,5 @@
-"""The tables of docs/job-files.md and docs/report.md, printed from docstrings, and that of docs/command.md from the
-table of commands: `python -m experiments.report.tables`.
+"""The tables of docs/job-files.md and docs/report.md, printed from docstrings, and those of docs/command.md and
+docs/metrics.md from the tables of commands and of metrics: `python -m experiments.report.tables`.
 
 Keys, types, bounds and defaults are those of the schemas, meanings the docstrings of the keys. A table stands below the
 heading of its section or class; the text around it is written by hand. The fields of a class without a heading are
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from dpa.command import COMMANDS
 from dpa.config import json_schema
 from dpa.config.variants import VARIANTS, Variants
+from dpa.door.metrics import FAMILIES
 from dpa.driver.forecast import Estimate, Forecast
 from dpa.report import schema
 
@@ -161,6 +162,14 @@ def command() -> str:
     return page.printed({"COMMANDS": _table(("command", "what it does", "example"), rows)})
 
 
+def metrics() -> str:
+    """The page docs/metrics.md with its table of series made anew."""
+    labels = {each.name: ", ".join(f"`{label}`" for label in each.labels if label != "job") for each in FAMILIES}
+    rows = [(f"`{each.name}`", each.kind, labels[each.name], each.help) for each in FAMILIES]
+    page = Page("metrics.md", {}, {"FAMILIES": "Series"})
+    return page.printed({"FAMILIES": _table(("series", "type", "labels", "meaning"), rows)})
+
+
 def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[Row]:
     """The keys of a section of a job file, and below each those of a section that has no table.
 
@@ -270,7 +279,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
-PAGES = {"command.md": command, "job-files.md": job_files, "report.md": report}
+PAGES = {"command.md": command, "job-files.md": job_files, "metrics.md": metrics, "report.md": report}
 """What makes each page anew."""
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ from redis_server import program
 import dpa
 from dpa._init import init
 from dpa.aggregates import Count
-from dpa.door._metrics import FAMILIES, exposition
+from dpa.config import DoorConfig
+from dpa.door.metrics import FAMILIES, exposition
+from dpa.door.opening import Door
 from dpa.door.view import RunView, view_of_report
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER
@@ -201,6 +203,29 @@ def test_counters_never_go_down_in_a_run() -> None:
     found = list(growing(views.found))
     assert [each for each in found if each[1] > each[2]] == []
     assert ("dpa_rows_read_total", 20_000.0) in {(name, now) for name, _, now in found}
+
+
+# --- the token
+
+
+def test_a_door_has_the_token_of_a_file_so_that_prometheus_knows_it(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n", encoding="utf-8")
+    with Door("visits", DoorConfig(token_file=str(file))) as door:
+        assert door.address is not None and door.address.endswith("/?token=0123456789abcdef")
+    with Door("visits", DoorConfig()) as first, Door("visits", DoorConfig()) as second:
+        assert first.address is not None and second.address is not None
+        assert first.address.partition("?")[2] != second.address.partition("?")[2]
+
+
+@pytest.mark.parametrize("content", ["", "short", "sixteen characters", "schlüsselschlüssel", "0123456789abcdef\nmore"])
+def test_a_file_without_a_long_token_is_refused(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"door\.token_file: .*/token (needs 16 letters or digits|cannot be read)"):
+        Door("visits", DoorConfig(token_file=str(file)))
+    with pytest.raises(ConfigError, match=r"door\.token_file: .*/absent cannot be read"):
+        Door("visits", DoorConfig(token_file=str(tmp_path / "absent")))
 
 
 # --- rules and dashboard
