@@ -177,8 +177,7 @@ def data_files(
         if root.kind == fs.FileType.File:
             files.append(root)
         else:
-            inside = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=recursive))
-            named = _named_by_manifests([info.path for info in inside if info.is_file], root)
+            named = _named_by_manifests(_files_in(root, recursive, exclude), root)
             shown = (inner for inner in named if not is_hidden(inner[len(root.path) :]))
             files.extend(root.at(inner) for inner in shown if not is_below(inner[len(root.path) :], exclude))
     kept = [file for file in files if glob is None or fnmatchcase(PurePosixPath(file.path).name, glob)]
@@ -187,6 +186,17 @@ def data_files(
         deeper = "" if recursive else "; sub-directories are read with `recursive: true`"
         raise TableError(f"{path}: holds no file{which}{deeper}")
     return sorted(kept, key=lambda file: file.path)
+
+
+def _files_in(root: Location, recursive: bool, exclude: Sequence[str]) -> list[str]:
+    found, folders = [], [root.path]
+    for folder in folders:
+        # One listing of a tree is quicker than one for each directory, unless most of the tree is excluded.
+        inside = root.filesystem.get_file_info(fs.FileSelector(folder, recursive=recursive and not exclude))
+        found += [info.path for info in inside if info.is_file]
+        searched = [info for info in inside if info.type == fs.FileType.Directory] if recursive and exclude else []
+        folders += [each.path for each in searched if not _is_one_of(each.base_name, exclude)]
+    return found
 
 
 def _named_by_manifests(paths: list[str], root: Location) -> list[str]:
@@ -201,6 +211,8 @@ def _named_by_manifests(paths: list[str], root: Location) -> list[str]:
             if found.files is None:
                 raise TableError(f"{place} names no files: no job that was to write a result there has ended well yet")
             results[folder] = found.files
+    if not results:
+        return paths
     others = [path for path in paths if not any(str(folder) in results for folder in PurePosixPath(path).parents)]
     return others + [posixpath.join(folder, name) for folder, names in results.items() for name in names]
 
@@ -235,7 +247,7 @@ def _without(folder: Location, exclude: Sequence[str], glob: str | None) -> list
         if info.type != fs.FileType.Directory:
             kept += [place] if glob is None or fnmatchcase(info.base_name, glob) else []
             continue
-        below = [] if any(fnmatchcase(info.base_name, name) for name in exclude) else _without(place, exclude, glob)
+        below = [] if _is_one_of(info.base_name, exclude) else _without(place, exclude, glob)
         whole = whole and below == [place]
         kept += below
     return [folder] if whole else kept
@@ -273,7 +285,11 @@ def without_file_scheme(path: str) -> str:
 
 def is_below(path: str, names: Sequence[str]) -> bool:
     """Whether a directory of a relative path has one of the names."""
-    return any(fnmatchcase(part, name) for part in path.split("/")[:-1] for name in names)
+    return any(_is_one_of(part, names) for part in path.split("/")[:-1])
+
+
+def _is_one_of(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, each) for each in globs)
 
 
 def is_hidden(path: str) -> bool:
