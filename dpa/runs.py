@@ -6,14 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from dpa import report as reports
 from dpa._util.streams import exiting, printing
-
-if TYPE_CHECKING:
-    from dpa.report import EarlierRun
+from dpa.report import EarlierRun, ReportError, earlier_runs, show_table
+from dpa.result.text import Table, one_line, seconds, short
+from dpa.sinks.epoch_log import epochs
 
 app = typer.Typer(add_completion=False)
 
@@ -31,9 +32,6 @@ def show_all(
     as_json: _Json = False,
 ) -> None:
     """List runs, the newest first."""
-    from dpa.report import earlier_runs, show_table
-    from dpa.result.text import Table, one_line, seconds, short
-
     with exiting(), printing("the list"):
         runs = earlier_runs(directory)
         about = [_about(run) for run in runs]
@@ -59,10 +57,6 @@ def show(
     as_json: _Json = False,
 ) -> None:
     """Show the end of a run again, or the newest epochs of a log."""
-    from dpa.report import show as show_report
-    from dpa.report import show_rows, to_json
-    from dpa.sinks.epoch_log import epochs
-
     with exiting(), printing("the run"):
         if "://" in run or (Path(run).is_dir() and not (Path(run) / "report.json").exists()):
             found = epochs(run)
@@ -70,11 +64,11 @@ def show(
             if as_json:
                 print(json.dumps(newest.to_pylist(), default=str))
             else:
-                show_rows(newest, f"last {newest.num_rows} of {found.num_rows:,} epochs", _EPOCHS)
+                reports.show_rows(newest, f"last {newest.num_rows} of {found.num_rows:,} epochs", _EPOCHS)
         elif as_json:
-            print(to_json(_found(run).report))
+            print(reports.to_json(_found(run).report))
         else:
-            show_report(_found(run).report, verbose=verbose)
+            reports.show(_found(run).report, verbose=verbose)
 
 
 @app.command()
@@ -86,9 +80,6 @@ def compare(
     as_json: _Json = False,
 ) -> None:
     """Show two runs beside each other: rate, skew, latency, cost, decisions, and what is configured differently."""
-    from dpa.report import show_table
-    from dpa.result.text import Table, one_line
-
     with exiting(), printing("the comparison"):
         later = _found(second or first)
         before = _found(first) if second else _before(later)
@@ -109,8 +100,6 @@ def compare(
 
 
 def _found(run: str) -> EarlierRun:
-    from dpa.report import EarlierRun, ReportError, earlier_runs
-
     path = Path(run)
     if path.exists():
         return EarlierRun.read(path / "report.json" if path.is_dir() else path)
@@ -121,8 +110,6 @@ def _found(run: str) -> EarlierRun:
 
 
 def _before(run: EarlierRun) -> EarlierRun:
-    from dpa.report import ReportError, earlier_runs
-
     for found in earlier_runs():
         if found.report.name == run.report.name and found.ended < run.ended:
             return found
