@@ -6,6 +6,8 @@ when the stage ends, over all its tasks: until then it may still come, since fun
 columns.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -4,6 +4,8 @@ Its stages may have other numbers of tasks, groupings and policies than before: 
 of its key go to now. Counters, versions and task numbers begin again. What was learned about the keys is in the tables.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TypeVar

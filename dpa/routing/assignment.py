@@ -1,5 +1,7 @@
 """What a routing table makes of an arc of the hash circle: it belongs to one reducer, or its keys are split."""
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,5 +1,7 @@
 """Feeds: what a source gives a job to read."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """Feeds of users' classes. Their splits travel pickled, and error messages name the feed. A `Poller` is the simple
 kind: it fetches rows, batch by batch."""
 
+from __future__ import annotations
+
 import pickle
 import time
 import traceback

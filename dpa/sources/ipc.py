@@ -1,5 +1,7 @@
 """Files of Arrow IPC, which Feather of version 2 is too, as splits: record batches, read in place without Spark."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -5,6 +5,8 @@ each line gives ("Lines that are read"). Large text files are a table, whose spl
 to count lines.
 """
 
+from __future__ import annotations
+
 import csv
 import threading
 from collections.abc import Callable, Iterator, Sequence

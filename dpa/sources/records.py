@@ -5,6 +5,8 @@ Arrow's parsers take a block at once, and find objects in it by their braces: tw
 block is checked first, and halved where a record is no plain one or the block does not parse.
 """
 
+from __future__ import annotations
+
 import csv
 from bisect import bisect_right
 from collections import Counter, deque

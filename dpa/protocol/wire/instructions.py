@@ -1,5 +1,7 @@
 """What machines have their drivers do: send a message, start or end a task, run user code, or answer somebody."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
