@@ -21,11 +21,9 @@ from dpa.door.layout import Sizes, layout
 from dpa.measure.bottleneck import held_up
 from dpa.measure.skew import even_shares, skew
 from dpa.protocol.wire.epochs import EpochStats
-from dpa.protocol.wire.metrics import EventTimeStats, TaskChange
+from dpa.protocol.wire.metrics import TaskChange
 from dpa.result import (
-    HotKey,
     LatencyReport,
-    RecoveryReport,
     Report,
     StageReport,
     run_content,
@@ -33,8 +31,7 @@ from dpa.result import (
 )
 from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
 from dpa.telemetry.observers import Unobserved
-from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage
-from dpa.tolerance import ErrorCount
+from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, records_of_edges
 
 View: TypeAlias = dict[str, Any]
 
@@ -102,36 +99,32 @@ class RunView(Unobserved):
         now = self._newest
         tasks = self._tasks.shown(now)
         return {
-            "schema": SCHEMA,
+            **_of_both(now),
             "job": {**self._job, "generation": now.generation, "status": "running"},
             "phase": self._phase,
             "at": figure(now.at),
             "began": self._began,
             "rows": now.rows,
             "is_open": now.is_open,
-            "records": asdict(now.records),
             "rates": {"mapped": figure(now.mapped_rate), "processed": figure(now.processed_rate)},
-            "bottleneck": asdict(now.bottleneck),
             "stages": {stage.name: _running(stage, tasks[stage.name]) for stage in now.stages},
             "edges": _edges(now),
             "layout": self._layout,
             "decisions": _decisions((stage.name, found) for stage in now.stages for found in stage.decisions),
             "changes": _changes(now.steps),
-            "recoveries": _recoveries(now.recoveries),
             "checkpoints": None if now.checkpoints is None else asdict(now.checkpoints) | tries(now),
             "epochs": _epochs(now.epochs) | open_epoch(now),
-            "errors": _errors(now.errors),
             "dead_letters": None,
-            "placement": dict(now.placement_counts),
             "warnings": _newest(self._warnings),
             "series": {name: series.points for name, series in self._series.items()},
         }
 
 
 def view_of_report(report: Report) -> View:
-    spent = report.seconds.stream
+    spent, names = report.seconds.stream, [stage.name for stage in report.stages]
+    decisions = [(stage.name, found) for stage in report.stages for found in {*stage.redistributions, *stage.decisions}]
     return {
-        "schema": SCHEMA,
+        **_of_both(report),
         "job": {
             "name": one_line(report.name),
             "generation": max((found.generation + 1 for found in report.recoveries), default=0),
@@ -144,25 +137,18 @@ def view_of_report(report: Report) -> View:
         "began": None,
         "rows": report.records.read,
         "is_open": False,
-        "records": asdict(report.records),
         "rates": {
             "mapped": figure(report.records_per_second),
             "processed": figure(report.records.processed / spent) if spent else 0.0,
         },
-        "bottleneck": asdict(report.bottleneck),
         "stages": {stage.name: _finished(stage, report) for stage in report.stages},
         "edges": {str(number): asdict(edge) for number, edge in enumerate(report.edges)},
-        "layout": _layout(
-            [stage.name for stage in report.stages], [(edge.source, edge.target) for edge in report.edges]
-        ),
-        "decisions": _decisions((stage.name, found) for stage in report.stages for found in _decided(stage)),
+        "layout": _layout(names, [(edge.source, edge.target) for edge in report.edges]),
+        "decisions": _decisions(decisions),
         "changes": _changes(change for stage in report.stages for change in stage.changes),
-        "recoveries": _recoveries(report.recoveries),
         "checkpoints": None if report.checkpoints is None else asdict(report.checkpoints),
         "epochs": _epochs(report.epochs),
-        "errors": _errors(report.errors),
         "dead_letters": None if report.dead_letters is None else one_line(report.dead_letters),
-        "placement": dict(report.placement_counts),
         "warnings": _newest(report.warnings),
         "series": {stage.name: _series_of(stage).points for stage in report.stages if stage.samples},
         "facts": _facts(run_content.facts(report)),
@@ -170,6 +156,22 @@ def view_of_report(report: Report) -> View:
         "differences": [one_line(found) for found in report.reference.differences],
         "config": as_yaml(report.config, width=120),
         "versions": {one_line(name): one_line(version) for name, version in report.versions.items()},
+    }
+
+
+def _of_both(found: TrackedSnapshot | Report) -> View:
+    """What a run and its report know in the same way."""
+    return {
+        "schema": SCHEMA,
+        "records": asdict(found.records),
+        "bottleneck": asdict(found.bottleneck),
+        "recoveries": {
+            str(each.generation): rounded(asdict(each)) | {"cause": one_line(each.cause)} for each in found.recoveries
+        },
+        "errors": {
+            f"{each.step} {each.error}": {**asdict(each), "example": one_line(each.example)} for each in found.errors
+        },
+        "placement": dict(found.placement_counts),
     }
 
 
@@ -229,24 +231,32 @@ class Series:
             self._every *= 2
 
 
+def _of_stage(stage: TrackedStage | StageReport) -> View:
+    """What a running stage and a finished one know in the same way."""
+    reached = stage.event_time
+    return {
+        "began": figure(stage.began),
+        "ended": figure(stage.ended),
+        "records": asdict(stage.records),
+        "event_time": None if reached is None else {**asdict(reached), "holder": one_line(reached.holder)},
+        "decision_counts": dict(stage.decision_counts),
+        "scaling_counts": dict(stage.scaling_counts),
+    }
+
+
 def _running(stage: TrackedStage, tasks: View) -> View:
     done = [task.processed for task in stage.tasks]
     even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
     return {
+        **_of_stage(stage),
         "phase": stage.phase,
         "is_source": stage.is_source,
-        "began": figure(stage.began),
-        "ended": figure(stage.ended),
-        "records": asdict(stage.records),
         "rate": figure(stage.rate),
         "load": {name: figure(getattr(stage.load, name)) for name in ("busy", "blocked", "waiting", "busiest")},
         "queue": stage.queue,
         "queue_seconds": figure(stage.queue / stage.rate) if stage.rate and not stage.is_source else None,
         "skew": None if stage.is_source else figure(skew(done, even)),
         "tasks": tasks,
-        "event_time": _event_time(stage.event_time),
-        "decision_counts": dict(stage.decision_counts),
-        "scaling_counts": dict(stage.scaling_counts),
         "redistributions": stage.redistributions,
         "lag": lag(stage.lag),
         "hot_keys": None if stage.hottest is None else [rounded(asdict(key)) for key in stage.hottest],
@@ -261,11 +271,9 @@ def _finished(stage: StageReport, report: Report) -> View:
     counted = stage.records.read if is_source else stage.records.handled
     hot = stage.hot
     return {
+        **_of_stage(stage),
         "phase": "done",
         "is_source": is_source,
-        "began": figure(stage.began),
-        "ended": figure(stage.ended),
-        "records": asdict(stage.records),
         "rate": figure(counted / lasted) if lasted > 0 else 0.0,
         "load": rounded(asdict(stage.load)),
         "queue": 0,
@@ -279,20 +287,19 @@ def _finished(stage: StageReport, report: Report) -> View:
             }
             for task in stage.tasks
         },
-        "event_time": _event_time(stage.event_time),
-        "hot_keys": [_hot_key(found, found in hot) for found in stage.hot_keys],
-        "decision_counts": dict(stage.decision_counts),
-        "scaling_counts": dict(stage.scaling_counts),
+        "hot_keys": [
+            rounded(asdict(found)) | {"key": key_text(found.key), "is_hot": found in hot} for found in stage.hot_keys
+        ],
         "redistributions": stage.decision_counts.get(Outcome.APPLIED.value, len(stage.redistributions)),
         "latency": _latency(stage.latency),
         "stage_latency": _latency(stage.stage_latency),
-        "key_distribution": {name: _listed(value) for name, value in asdict(stage.key_distribution).items()},
+        "key_distribution": {
+            "distinct": stage.key_distribution.distinct,
+            "ranks": list(stage.key_distribution.ranks),
+            "cumulative_share": list(map(figure, stage.key_distribution.cumulative_share)),
+        },
         "facts": _facts(facts),
     }
-
-
-def _listed(value: Any) -> Any:
-    return list(map(figure, value)) if isinstance(value, tuple) else value
 
 
 def _part(spent: float, lived: float) -> Any:
@@ -317,25 +324,18 @@ def _layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> View:
 
 
 def _edges(now: TrackedSnapshot) -> View:
-    made: View = {}
-    places: dict[str, int] = {}
-    for number, (source, target) in enumerate(now.edges):
-        place = places[source] = (
-            places.get(source, -1) + 1
-        )  # senders count by the place among the edges that leave them
-        records = sum(task.emitted[place] for task in now[source].every_task if task.emitted)
-        made[str(number)] = {"source": source, "target": target, "records": records}
     blocked = held_up([stage.load for stage in now.stages], now.edges)
-    return {number: {**edge, "blocked": held} for (number, edge), held in zip(made.items(), blocked, strict=True)}
-
-
-def _decided(stage: StageReport) -> Iterable[Decision]:
-    return sorted({*stage.redistributions, *stage.decisions}, key=lambda found: found.at)
+    return {
+        str(number): {"source": source, "target": target, "records": records, "blocked": held}
+        for number, ((source, target), records, held) in enumerate(
+            zip(now.edges, records_of_edges(now), blocked, strict=True)
+        )
+    }
 
 
 def _decisions(found: Iterable[tuple[str, Decision]]) -> View:
     """The newest, by stage, moment and task."""
-    newest = sorted(found, key=lambda each: each[1].at)[-_MOST_DECISIONS:]
+    newest = sorted(found, key=lambda each: (each[1].at, each[0], each[1].reducer))[-_MOST_DECISIONS:]
     return {
         f"{stage} {decision.at:.3f} {decision.reducer}": {
             "at": figure(decision.at),
@@ -371,15 +371,6 @@ def _newest(warnings: Sequence[str]) -> View:
     return {str(number): one_line(text) for number, text in enumerate(warnings[first:], first)}
 
 
-def _recoveries(found: Iterable[RecoveryReport]) -> View:
-    """By the number of the generation that ended."""
-    return {str(each.generation): rounded(asdict(each)) | {"cause": one_line(each.cause)} for each in found}
-
-
-def _event_time(reached: EventTimeStats | None) -> View | None:
-    return None if reached is None else {**asdict(reached), "holder": one_line(reached.holder)}
-
-
 def _epochs(ended: EpochStats) -> View:
     return {
         **{name: figure(getattr(ended, name)) for name in ("number", "seconds", "longest", "rows", "visible_after")},
@@ -392,17 +383,8 @@ def _epochs(ended: EpochStats) -> View:
     }
 
 
-def _errors(found: Iterable[ErrorCount]) -> View:
-    return {f"{each.step} {each.error}": {**asdict(each), "example": one_line(each.example)} for each in found}
-
-
 def _latency(found: LatencyReport | None) -> View | None:
     return None if found is None else rounded(asdict(found))
-
-
-def _hot_key(found: HotKey, is_hot: bool) -> View:
-    known = {"share": figure(found.share), "records": found.records, "lower": found.lower, "upper": found.upper}
-    return {"key": key_text(found.key), "is_hot": is_hot, **known}
 
 
 def _series_of(stage: StageReport) -> Series:

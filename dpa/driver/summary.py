@@ -43,7 +43,7 @@ from dpa.result import (
     TrafficReport,
 )
 from dpa.routing.groupings.options import RING
-from dpa.telemetry.tracker import load_of
+from dpa.telemetry.tracker import load_of, records_of_edges
 
 _HOT_KEYS = 10
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
@@ -117,7 +117,12 @@ def _of_all_stages(snapshot: Snapshot, seconds: float, use: Mapping[Address, Tas
         **_shared(Report, snapshot, but=("stages", "checkpoints")),  # its checkpoints are of the last generation alone
         "records_per_second": snapshot.records.mapped / seconds if seconds else 0.0,
         "bottleneck": bottleneck(loads, snapshot.edges),
-        "edges": _edges(snapshot, held_up(loads, snapshot.edges)),
+        "edges": tuple(
+            EdgeReport(*edge, records, is_blocked)
+            for edge, records, is_blocked in zip(
+                snapshot.edges, records_of_edges(snapshot), held_up(loads, snapshot.edges), strict=True
+            )
+        ),
         "traffic": traffic_between(use, snapshot),
     }
 
@@ -283,16 +288,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def _edges(snapshot: Snapshot, blocked: Sequence[bool]) -> tuple[EdgeReport, ...]:
-    # Senders count records by the position of an edge among those that leave them.
-    made: list[EdgeReport] = []
-    for (source, target), is_blocked in zip(snapshot.edges, blocked, strict=True):
-        position = sum(edge.source == source for edge in made)
-        records = sum(task.emitted[position] for task in snapshot[source].every_task if task.emitted)
-        made.append(EdgeReport(source, target, records, is_blocked))
-    return tuple(made)
 
 
 def _verdict(stages: Sequence[StageReport]) -> ReferenceReport:

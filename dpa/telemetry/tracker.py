@@ -222,6 +222,17 @@ def _rate(more: int, elapsed: float, last: float) -> float:
     return max(more, 0) / elapsed if elapsed > 0 else last
 
 
+def records_of_edges(snapshot: Snapshot) -> list[int]:
+    """How many each edge has had, in the order of the edges."""
+    places: Counter[str] = Counter()
+    found = []
+    for source, _ in snapshot.edges:
+        # Senders count by the position of an edge among those that leave them.
+        found.append(sum(task.emitted[places[source]] for task in snapshot[source].every_task if task.emitted))
+        places[source] += 1
+    return found
+
+
 def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
     """The load in a stream of `seconds` seconds, of present and former tasks. Forgotten tasks count as one, which is
     never named as the busiest."""

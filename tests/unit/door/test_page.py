@@ -293,6 +293,7 @@ def test_long_tables_are_folded_and_cut(browser: Any, tmp_path: Path) -> None:
         table = tab.locator("details", has_text="Tasks of reducer: 600 rows")
         assert not table.locator("table").is_visible()
         table.locator("summary").click()
+        table.locator("table").wait_for()
         assert table.locator("tbody tr").count() == 500
         assert table.locator("caption").inner_text() == "Tasks of reducer: the first 500 of 600"
 
@@ -305,10 +306,10 @@ def test_the_address_has_the_chosen_stage_and_section(browser: Any, tmp_path: Pa
     with opened(browser, url) as tab:
         assert tab.locator("#h-stage").inner_text() == "Stage priced"  # it limits the run
         tab.locator("#stages a", has_text="quotes").click()
+        tab.get_by_role("heading", name="Stage quotes").wait_for()
         assert tab.url.endswith("#stage=quotes&section=stage")
-        assert tab.locator("#h-stage").inner_text() == "Stage quotes"
         tab.go_back()
-        assert tab.locator("#h-stage").inner_text() == "Stage priced"
+        tab.get_by_role("heading", name="Stage priced").wait_for()
     with opened(browser, f"{url}#stage=small&section=decisions") as tab:
         assert tab.locator("#h-stage").inner_text() == "Stage small"
         assert tab.evaluate("document.activeElement.id") == "h-decisions"
@@ -324,7 +325,7 @@ def test_every_part_is_reached_by_the_keyboard(browser: Any, tmp_path: Path) -> 
         assert {"Graph of the stages", "The whole run", "Tasks of priced"} <= reached
         tab.locator(".graph a").nth(1).focus()
         tab.keyboard.press("Enter")
-        assert tab.locator("#h-stage").inner_text() == "Stage quotes"
+        tab.get_by_role("heading", name="Stage quotes").wait_for()
 
 
 def test_a_screen_reader_finds_landmarks_headings_and_tables(browser: Any, tmp_path: Path) -> None:
