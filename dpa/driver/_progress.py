@@ -1,5 +1,4 @@
-"""What becomes known of a run while it runs, for its observers and for the report: phases, statistics, warnings, and
-deaths that the job survives."""
+"""The phases, statistics, warnings and survived deaths of a run, for its observers and for the report."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -73,11 +72,11 @@ class RunProgress:
         self._observers.warn(message)
 
     def show(self, message: str) -> None:
-        """Show what the report says in another place."""
+        """Show what another part of the report says."""
         self._observers.warn(message)
 
     def begin(self, job: SavedJob, *, resumes: bool) -> None:
-        """Begin a job with checkpoints. In the report of one that is resumed, its driver has died."""
+        """Begin a job with checkpoints. A resumed job reports the death of its last driver."""
         self._no_checkpoint = CheckpointStats(read=job.read, read_before=job.read)
         if resumes:
             behind = f"resumed after {plural(job.read, 'row')} of the input, with the checkpoints of {job.job}"
@@ -108,8 +107,7 @@ class RunProgress:
         self._snapshot = outcome.snapshot
 
     def reported(self, outcome: RunOutcome | None, first_generation: int | None) -> Mapping[str, Any]:
-        """Its part of the arguments of `build_report`. `first_generation`: with which this driver began; None: the job
-        makes no checkpoints."""
+        """Arguments for `build_report`. `first_generation`: this driver's first; None: the job makes no checkpoints."""
         snapshot = self._snapshot
         return {
             "seconds": self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
@@ -136,7 +134,7 @@ class RunProgress:
                 self.show(f"{found.example}; the record is {what}, as are other such records of {found.step}")
 
     def _note_flow(self, snapshot: Snapshot) -> None:
-        """Note how far a generation is that follows a death, and when records flow again."""
+        """Note how far the generation after a death has come, and when records flow again."""
         last = self._deaths[-1] if self._deaths else None
         if last is None or last.seconds is not None:
             return

@@ -53,8 +53,8 @@ N = TypeVar("N", int, Fraction)
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What is known of a stage besides its statistics: its kind of `grouping`, and `shares` of the result, one a task,
-    which are empty if the job failed before it had them. The rest is as in `dpa.result.StageReport`."""
+    """What a stage has besides statistics: its kind of `grouping`, and `shares` of the result, one for each task; empty
+    if the job failed earlier. The rest is as in `dpa.result.StageReport`."""
 
     grouping: str = RING
     shares: Sequence[TaskOutput] = ()
@@ -171,8 +171,7 @@ def _shared(kind: type, *records: Any, but: Sequence[str] = ()) -> dict[str, Any
 
 
 def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequence[N]) -> list[N]:
-    """A number of each task, such as its records. Where a task moved, its number and that of the task that took over
-    are added up."""
+    """A number of each task, such as its records. The numbers of a task that moved and of its successor are added."""
     found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
     for step in steps:
         if step.stage == stage.name:
@@ -233,7 +232,6 @@ def latency(sketch: LatencySketch | None) -> LatencyReport | None:
 
 
 def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:
-    """`credit_seconds`: for how long its records waited at their senders, summed over the records."""
     whole, own = stage.latency, stage.stage_latency
     if whole is None or own is None or not whole.records:
         return None

@@ -327,8 +327,7 @@ def _windows(now: TrackedSnapshot, console: Console, width: int) -> list[Text]:
 
 @dataclass(frozen=True)
 class Queues:
-    """Draws tasks in at most `height` lines below a heading that begins with `name`; `rounds` are redistributions by
-    task."""
+    """Draws tasks in at most `height` lines, headed by `name`; `rounds` are redistributions by task."""
 
     tasks: Sequence[TaskStats]
     rounds: Mapping[int, int]

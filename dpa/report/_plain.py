@@ -1,5 +1,4 @@
-"""Views of a running job that need no terminal: none at all, and log lines, few, so that logs of a batch system stay
-short."""
+"""Views of a running job that need no terminal: none, and a few log lines, which keep logs of batch systems short."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from dpa.telemetry.observers import Observer, Unobserved
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 MIN_LINE_SECONDS = 1.0
-"""Progress lines of the plain view are at least this far apart."""
+"""Progress lines are at least this far apart."""
 MAX_LINE_SECONDS = 30.0
 """While records are read or processed, a progress line comes at least this often."""
 REDISTRIBUTION_LINES = 20
