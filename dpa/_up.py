@@ -79,7 +79,8 @@ def _described(standing: Standing) -> str:
         if users
         else f"ends in {left:.0f} min if unused"
     )
-    return f"{use}, process {standing.pid}, Ray at {standing.address}"
+    spark = "" if standing.jvm is None else f", Spark in process {standing.jvm}"
+    return f"{use}, process {standing.pid}, Ray at {standing.address}{spark}"
 
 
 def _say(line: str) -> None:

@@ -20,6 +20,7 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
+from dpa.runtime.standing import lent_jvm
 from dpa.sources.feed import Feed, NumberedFeed, Until, all_splits, never, table_of
 from dpa.sources.files import FileTable
 from dpa.sources.first_records import first_records
@@ -358,7 +359,7 @@ def lazy_session(
     def start() -> SparkSession:
         if first is not None:
             first()
-        return stack.enter_context(spark_session(config.name, config.spark.master, config.spark.conf))
+        return stack.enter_context(spark_session(config.name, config.spark.master, config.spark.conf, lend=lent_jvm))
 
     return cache(start)
 

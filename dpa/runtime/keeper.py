@@ -1,5 +1,5 @@
-"""The process that `dpa up` starts: it keeps a Ray until nobody has used it for a while, or it receives SIGTERM.
-`standing.py` says how others find it.
+"""The process that `dpa up` starts: it keeps a Ray, and Spark's JVM once a job has used Spark, until nobody has used it
+for a while, or it receives SIGTERM. `standing.py` says how others find it.
 
 What it leaves is nothing: Ray ends with it, and the logs and sockets of Ray go. If it is killed, Ray's processes end,
 too, and the next one that looks for it removes its directory.
@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from dpa._util.lending import Lender
 from dpa._util.owned import OwnedDirectory, held, users_directory
 from dpa._util.signals import ENDING
 from dpa.errors import ConfigError, JobFailedError
@@ -114,16 +115,18 @@ def main() -> None:
 
 def _keep(standing: Standing) -> None:
     """Offer Ray until a signal comes, or no process has used it for that time. JobFailedError if Ray has died."""
-    is_over = threading.Event()
+    is_over, lender = threading.Event(), Lender(Path(standing.directory))
     for number in ENDING:
         signal.signal(number, lambda *_: is_over.set())
-    standing.offer()
-    if not standing.lives:
-        raise ConfigError(f"a session needs a file system with locks, unlike {standing.directory}; set TMPDIR")
-    while not is_over.wait(_LOOK_SECONDS):
-        require_alive()
-        if standing.unused_seconds() >= standing.lasts_seconds and standing.withdraw():
-            return
+    with lender.lending():
+        standing.offer()
+        if not standing.lives:
+            raise ConfigError(f"a session needs a file system with locks, unlike {standing.directory}; set TMPDIR")
+        while not is_over.wait(_LOOK_SECONDS):
+            require_alive()
+            lender.end_unused(standing.lasts_seconds)
+            if standing.unused_seconds() >= standing.lasts_seconds and standing.withdraw():
+                return
     standing.withdraw(is_used_too=True)
     until = time.monotonic() + _NOTICE_SECONDS
     while standing.users() and time.monotonic() < until:

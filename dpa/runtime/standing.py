@@ -12,10 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dpa._util.lending import Loan, borrowed, lent
 from dpa._util.owned import OwnedDirectory, UntrustedError, read_trusted, sweep, users_directory
 from dpa._util.streams import chosen_level, say
 from dpa._util.version import code_version
@@ -113,6 +114,11 @@ class Standing:
                 mine.remove_directory()
             mine.release()
 
+    @property
+    def jvm(self) -> int | None:
+        """The number of the process that Spark runs in; None: no job has used it."""
+        return lent(Path(self.directory))
+
     def unfit(self, object_store_mb: int = 0) -> str | None:
         """Why this process cannot use it; None: it can."""
         for name, own in made_with().items():
@@ -169,6 +175,17 @@ def usable(object_store_mb: int) -> Iterator[Standing | None]:
         if is_there:
             say("using the session that `dpa up` started")
         yield standing if is_there else None
+
+
+@contextmanager
+def lent_jvm(key: str) -> Iterator[Loan | None]:
+    """A block in which this process has the JVM of a keeper that fits, as `borrowed` gives it."""
+    standing = _found()
+    if standing is None or standing.unfit() is not None:
+        yield None
+        return
+    with standing.used() as is_there, borrowed(Path(standing.directory), key) if is_there else nullcontext() as loan:
+        yield loan
 
 
 def _found() -> Standing | None:

@@ -12,29 +12,27 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import signal
-import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dpa._secrets import has_secret
+from dpa._util.lending import Loan
 from dpa._util.owned import OwnedDirectory, temporary_directory
-from dpa._util.sharing import Shared, environment
+from dpa._util.sharing import Shared
 from dpa._util.signals import interrupts_held
 from dpa._util.streams import root_left_alone
 from dpa.errors import TableError
 from dpa.sources.paths import Location
-from dpa.spark._errors import as_table_error, brief, logging_only, quoted, tidying_up
-from dpa.spark._java import archive_file, java_home, jvm_options
+from dpa.spark._errors import as_table_error, logging_only, quoted, tidying_up
+from dpa.spark._java import archive_file, jvm_options
+from dpa.spark._jvm import complaint, give_back, has_jvm, is_idle, is_news, jvm, key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,16 +43,11 @@ _log = logging.getLogger(__name__)
 _STOP_SECONDS = 30
 """How long Spark's JVM may take to end before it is killed."""
 
-_CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
-"""Lines of a JVM's log that do not explain why it failed to start."""
-
 _OPEN_COST_BYTES = 256 * 1024
 """The cost of opening a file, in bytes read instead. On a local disk it is small. With Spark's 4 MiB a task would get
 only 32 files, however small, and each task writes a file of its own."""
 
 _SCRATCH = "dpa-spark-"
-
-_PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 
 _PYTHON = "PYSPARK_PYTHON"
 """Names the Python for Spark's Python UDFs."""
@@ -63,10 +56,17 @@ _PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
 
 _SHARED: Shared[SparkSession] = Shared()
 
+Lend: TypeAlias = Callable[[str], AbstractContextManager[Loan | None]]
+"""Lends a JVM by `key_of` what it serves, or nothing."""
+
 
 @contextmanager
 def spark_session(
-    name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None, stop_seconds: float = _STOP_SECONDS
+    name: str,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    stop_seconds: float = _STOP_SECONDS,
+    lend: Lend = lambda key: nullcontext(),
 ) -> Iterator[SparkSession]:
     """Yield the active Spark session, or start one and end it, with its JVM, however the block is left.
 
@@ -79,14 +79,15 @@ def spark_session(
         master: Spark master URL. With a `local` one Spark only listens on the loopback interface.
         conf: further Spark configuration; overrides every default here.
         stop_seconds: how long the JVM may take to end before it is killed.
+        lend: lends a JVM that stays when the session ends. Everything of the session itself ends with it.
 
-    A session that is active already ignores all four.
+    A session that is active already ignores all five.
 
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
     """
     key = (master, tuple(sorted((conf or {}).items())), os.environ.get(_PYTHON), users_path())
-    with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds), key, _lives) as session:
+    with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds, lend), key, _lives) as session:
         yield session
 
 
@@ -111,7 +112,7 @@ def _lives(session: SparkSession) -> bool:
 
 
 @contextmanager
-def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float) -> Iterator[SparkSession]:
+def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float, lend: Lend) -> Iterator[SparkSession]:
     active = _active()
     if active is not None:
         _log.debug("using the Spark session of this process")
@@ -122,12 +123,15 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float)
         stack.callback(_log.info, "Spark has ended")
         scratch = stack.enter_context(temporary_directory(_SCRATCH))
         stack.enter_context(root_left_alone())
-        stack.enter_context(logging_only(map(logging.getLogger, _PY4J_LOGGERS), _is_news))
+        stack.enter_context(logging_only(map(logging.getLogger, _PY4J_LOGGERS), is_news))
         stack.callback(remove_places)
-        settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
-        variables = _variables(scratch, local=local)
-        gateway = stack.enter_context(_jvm(settings, variables, scratch / "jvm.log", stop_seconds))
-        session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
+        loan = None if has_jvm() else stack.enter_context(lend(key_of(master, conf)))
+        home = scratch if loan is None else loan.directory
+        defaults = _defaults(home, local=local) | {"spark.sql.warehouse.dir": (scratch / "warehouse").as_uri()}
+        settings = {**defaults, **conf, "spark.app.name": name, "spark.master": master}
+        variables, log = _variables() if local else {}, home / "jvm.log"
+        gateway = stack.enter_context(jvm(settings, variables, log, stop_seconds, loan))
+        session = stack.enter_context(_session(settings, gateway, log))
         if _PYTHON in variables:
             session.sparkContext.pythonExec = variables[_PYTHON]
         _log.info("Spark is ready with master %s after %.1f s", settings["spark.master"], time.monotonic() - began)
@@ -153,7 +157,6 @@ def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.driver.defaultJavaOptions": f"{places} {jvm_options(archive_file())}",
     }
     if local:
@@ -168,78 +171,12 @@ def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
     return settings
 
 
-def _variables(scratch: Path, *, local: bool) -> dict[str, str]:
-    variables = {"JAVA_HOME": str(java_home(scratch))}
-    if local:
-        variables[_PYTHON] = os.environ.get(_PYTHON, sys.executable)
+def _variables() -> dict[str, str]:
+    return {
+        _PYTHON: os.environ.get(_PYTHON, sys.executable),
         # A machine whose own name does not resolve must not keep Spark from starting.
-        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    return variables
-
-
-@contextmanager
-def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path, stop_seconds: float) -> Iterator[Any]:
-    """Start a JVM that logs to `log`, yield pyspark's gateway to it, and end it.
-
-    Yields None if the process has a JVM that a stopped session of the user's has left: that one stays.
-    """
-    from pyspark import SparkContext
-
-    if SparkContext._gateway is not None:
-        yield None
-        return
-    gateway = None
-    try:
-        with environment(variables), _processes_noted() as started, interrupts_held(hurry=partial(_kill, started)):
-            gateway = _launched(settings, log)
-        yield gateway
-    finally:
-        if gateway is not None:
-            with interrupts_held():
-                _end(gateway, stop_seconds)
-
-
-@contextmanager
-def _processes_noted() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes that pyspark starts in this block: it returns none before its JVM is up, seconds later."""
-    from pyspark import java_gateway
-
-    started: list[subprocess.Popen[bytes]] = []
-
-    def noted(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*command, **options))
-        return started[-1]
-
-    module: Any = java_gateway
-    before, module.Popen = module.Popen, noted
-    try:
-        yield started
-    finally:
-        module.Popen = before
-
-
-def _kill(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Kill processes that lead sessions, with their children."""
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _launched(settings: Mapping[str, str], log: Path) -> Any:
-    from pyspark import SparkConf
-    from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
-
-    launch: Any = launch_gateway
-    with log.open("wb") as output:
-        try:
-            # What is given here everybody can read in the command line of the JVM; its context gets the rest too.
-            conf = SparkConf().setAll([setting for setting in settings.items() if not has_secret(*setting)])
-            # In a session of its own, so that a terminal cannot end it: that is for this process to do.
-            quiet = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
-            return launch(conf, popen_kwargs=quiet)
-        except PySparkException:
-            raise TableError(f"Spark's JVM did not start: {_complaint(log)}") from None
+        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+    }
 
 
 @contextmanager
@@ -254,14 +191,16 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
                 context = SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
                 session = SparkSession(context)
         except TableError as error:
-            raise TableError(f"{error}; its log says: {_complaint(log)}") from None
+            raise TableError(f"{error}; its log says: {complaint(log)}") from None
         finally:
             # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
             _restore_interrupts(handler)
         yield session
     finally:
         with interrupts_held():
-            _stop()
+            is_clean = _stop()
+            if is_clean and isinstance(getattr(gateway, "proc", None), Loan):
+                give_back(gateway)
         sys.path[:] = [path for path in sys.path if path in search_path or not path.startswith(str(log.parent))]
 
 
@@ -270,47 +209,23 @@ def _restore_interrupts(handler: Any) -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """False for what py4j logs, partly on the root logger: it also raises that, or the connection is over anyway."""
-    return record.module not in ("java_gateway", "clientserver")
-
-
-def _complaint(log: Path) -> str:
-    """The end of a JVM's log, without stack traces and the usual warnings."""
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    kept = [_PREFIX.sub("", line) for line in lines if line.strip() and not _CHATTER.search(line)]
-    return brief("; ".join(kept[-3:]) or "nothing")
-
-
-def _stop() -> None:
-    """Stop the process's Spark session and context, even if half started or without their JVM."""
+def _stop() -> bool:
+    """Stop the process's Spark session and context, even if half started or without their JVM. Returns whether they
+    have stopped well, and no task may still run."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    running = SparkSession._instantiatedSession or SparkContext._active_spark_context
+    context, is_clean = SparkContext._active_spark_context, False
+    running = SparkSession._instantiatedSession or context
     with warnings.catch_warnings(), tidying_up():
         warnings.simplefilter("ignore", RuntimeWarning)
         if running is not None:
+            was_idle = context is not None and is_idle(context)
             running.stop()
+            is_clean = was_idle
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
-
-
-def _end(gateway: Any, stop_seconds: float) -> None:
-    """End a gateway's JVM, and forget it, so that the next session starts a new one."""
-    from pyspark import SparkContext
-
-    with tidying_up():
-        gateway.shutdown()
-    process = gateway.proc
-    if process is not None:  # None: spark-submit started the JVM, and this process is its child.
-        process.stdin.close()
-        try:
-            process.wait(stop_seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    SparkContext._gateway = SparkContext._jvm = None
+    return is_clean
 
 
 _TURN = threading.RLock()

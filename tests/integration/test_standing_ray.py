@@ -60,6 +60,15 @@ except JobFailedError as error:
     sys.exit(f"failed: {error}")
 """
 
+SPARK = """
+import dpa
+
+source = {"format": "csv", "path": "words.csv", "options": {"header": "true"}}
+few = {"mappers": 1, "reducers": 1}
+job = dpa.Job(input=source, key="word", reducer="count", parallelism=few, spark={"master": "local[2]"})
+print(job.run(backend="ray").table().num_rows)
+"""
+
 USING = "using the session that `dpa up` started\n"
 
 
@@ -152,6 +161,22 @@ def test_jobs_of_two_directories_share_a_session_and_see_their_own_modules_and_v
     assert not logs.exists()
     assert shell.dpa("down") == (0, "there is no session\n", "")
     assert shell.dpa("status") == (1, "there is no session; to start one: dpa up\n", "")
+
+
+def test_jobs_of_two_processes_have_spark_in_one_jvm_which_ends_with_the_session(shell: Shell) -> None:
+    assert shell.dpa("up")[0] == 0
+    [keeper] = shell.keepers()
+    (shell.place / "words.csv").write_text("word\na\nb\na\n")
+    (shell.place / "uses_spark.py").write_text(SPARK)
+    found = []
+    for _ in range(2):
+        assert shell.run("uses_spark.py") == (0, "2\n", USING)
+        found.append(int(shell.dpa("status")[1].rpartition(", Spark in process ")[2]))
+    jvm = psutil.Process(found[0])
+    assert found == [jvm.pid] * 2 and jvm.ppid() == keeper.pid
+    assert shell.dpa("down") == (0, "the session has ended\n", "")
+    wait_until(lambda: all_ended([jvm, keeper]))
+    assert [*shell.sessions.iterdir()] == []
 
 
 def test_a_session_that_is_not_used_ends(shell: Shell) -> None:

@@ -1,0 +1,186 @@
+"""The JVM of Spark that the session of `dpa up` keeps: programs that borrow it one after another from this process,
+which plays the keeper. No Ray runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpa._util.lending import Lender, lent
+
+PRELUDE = """
+import json, os, sys
+from functools import partial
+from pathlib import Path
+from dpa._util.lending import borrowed
+from dpa.spark import spark_session
+
+def session(conf={}):
+    return spark_session("job", "local[2]", conf, lend=partial(borrowed, Path(sys.argv[1])))
+
+def jvm(spark):
+    return spark.sparkContext._gateway.proc.pid
+"""
+
+JOB = """
+from pyspark.sql import functions as f
+
+with session(*map(json.loads, sys.argv[2:])) as spark:
+    found = {
+        "jvm": jvm(spark),
+        "rows": spark.range(100).groupBy((f.col("id") % 7).alias("k")).count().count(),
+        "views": [table.name for table in spark.catalog.listTables()],
+        "conf": [spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.sql.ansi.enabled")],
+        "udf": spark.catalog.functionExists("told"),
+        "cached": spark.sparkContext._jsc.sc().getPersistentRDDs().size(),
+        "at": spark.sparkContext._jvm.java.lang.System.getProperty("user.dir"),
+        "told": os.environ.get("TOLD"),
+    }
+    def told(number):
+        import telling
+        return telling.WORD
+    spark.udf.register("told", told)
+    [[found["word"]]] = spark.sql("SELECT told(1)").collect()
+    spark.range(9).createOrReplaceTempView("left_view")
+    spark.range(9).createOrReplaceGlobalTempView("left_global_view")
+    spark.sql("CREATE TABLE left_table USING parquet AS SELECT 1 AS one")
+    spark.range(9).cache().count()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+print(json.dumps(found))
+"""
+
+
+class Borrowers:
+    """Programs that borrow from one lender."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.home = place, place / "keeper"
+        self.home.mkdir()
+        self.lender = Lender(self.home)
+        (place / "telling.py").write_text("WORD = 'first'")
+
+    def begin(self, text: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(self.place), *(path for path in sys.path if path)])
+        return subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + text, str(self.home), *words],
+            cwd=self.place,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, text: str, *words: str, **variables: str) -> Any:
+        program = self.begin(text, *words, **variables)
+        output, errors = program.communicate(timeout=240)
+        assert (program.returncode, errors) == (0, ""), errors
+        return json.loads(output)
+
+    @property
+    def kept(self) -> int | None:
+        return lent(self.home)
+
+
+@pytest.fixture
+def borrowers(tmp_path: Path) -> Iterator[Borrowers]:
+    made = Borrowers(tmp_path)
+    with made.lender.lending():
+        yield made
+    assert [entry.name for entry in made.home.iterdir()] == ["lender"], "nothing else is left"
+
+
+def ended(pid: int) -> bool:
+    """Whether a process ends within a minute."""
+    until = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_second_job_has_the_jvm_of_the_first_and_nothing_that_the_first_left_in_spark(borrowers: Borrowers) -> None:
+    conf = json.dumps({"spark.sql.shuffle.partitions": "3"})
+    first = borrowers.run(JOB, conf)
+    (borrowers.place / "telling.py").write_text("WORD = 'second'")
+    second = borrowers.run(JOB, conf)
+    fresh = {"rows": 7, "views": [], "conf": ["3", "true"], "udf": False, "cached": 0, "at": str(borrowers.place)}
+    assert first == {**fresh, "jvm": borrowers.kept, "told": None, "word": "first"}
+    assert second == {**first, "word": "second"}, "UDFs import modules as they are on disk now"
+    third = borrowers.run(JOB, "{}", TOLD="something")
+    assert third == {**second, "jvm": borrowers.kept, "conf": ["200", "true"], "told": "something"}
+    assert third["jvm"] != second["jvm"] and ended(second["jvm"]), "other settings, another JVM in its place"
+
+
+BUSY = """
+import threading, time
+with session() as spark:
+    slow = spark.range(0, 1 << 50, 1, 8).selectExpr("hash(id) AS h")
+    threading.Thread(target=lambda: slow.groupBy("h").count().count(), daemon=True).start()
+    tracker = spark.sparkContext.statusTracker()
+    while not tracker.getActiveStageIds():
+        time.sleep(0.01)
+    print(json.dumps(jvm(spark)), flush=True)
+    if sys.argv[2] == "waits":
+        sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["is killed", "leaves a job running"])
+def test_a_jvm_in_which_a_job_may_still_run_is_not_lent_again(borrowers: Borrowers, how: str) -> None:
+    busy = borrowers.begin(BUSY, "waits" if how == "is killed" else "leaves")
+    assert busy.stdout is not None
+    pid = int(busy.stdout.readline())
+    if how == "is killed":
+        busy.kill()
+    busy.communicate(timeout=120)
+    assert ended(pid)
+    assert borrowers.run(JOB)["jvm"] not in (pid, None)
+
+
+def test_a_jvm_that_has_died_is_replaced_and_one_that_nobody_uses_ends(borrowers: Borrowers) -> None:
+    pid = borrowers.run(JOB)["jvm"]
+    os.kill(pid, signal.SIGKILL)
+    assert ended(pid)
+    another = borrowers.run(JOB)["jvm"]
+    assert another not in (pid, None)
+    borrowers.lender.end_unused(600.0)
+    assert borrowers.kept == another
+    borrowers.lender.end_unused(0.0)
+    assert borrowers.kept is None and ended(another)
+
+
+TWO = """
+import subprocess
+with session() as spark:
+    other = subprocess.run([sys.executable, "-c", os.environ["OTHER"], sys.argv[1]], capture_output=True, text=True)
+    print(json.dumps([jvm(spark), json.loads(other.stdout)["jvm"], spark.range(5).count()]))
+"""
+
+
+def test_two_jobs_at_once_have_a_jvm_each_and_the_second_ends_with_its_job(borrowers: Borrowers) -> None:
+    one, other, rows = borrowers.run(TWO, OTHER=PRELUDE + JOB)
+    assert one == borrowers.kept != other
+    assert rows == 5 and ended(other)
+
+
+FAILS = """
+with session() as spark:
+    print(json.dumps(jvm(spark)), flush=True)
+    spark.sql("nonsense")
+"""
+
+
+def test_a_job_that_fails_leaves_the_jvm_to_the_next(borrowers: Borrowers) -> None:
+    output, errors = borrowers.begin(FAILS).communicate(timeout=120)
+    assert "ParseException" in errors
+    assert borrowers.run(JOB)["jvm"] == int(output) == borrowers.kept
