@@ -10,7 +10,6 @@ process has staged on this machine is removed by the next one that stages in the
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import re
 import threading
@@ -31,16 +30,16 @@ from dpa._util.declared import schema_named
 from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
-from dpa.sources.feed import PAGE_SPLITS
 from dpa.sources.files import FileTable, file_table
 from dpa.sources.ipc import ipc_file
 from dpa.sources.lines import TextTable, text_table
-from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
+from dpa.sources.micro_batches import COMPLETE, MicroBatches, put
 from dpa.sources.parquet import ParquetFile, parquet_file, parquet_table
-from dpa.sources.paths import Location, for_hadoop, is_hidden, locate, resolved
+from dpa.sources.paths import Location, for_hadoop, locate, resolved
 from dpa.sources.scans import ScanFormat, scan_file, scanned
 from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
+from dpa.spark._lists import StagedLists, committed, marking
 from dpa.spark._session import SharedSetting
 from dpa.spark._source import RowSample, Source, load, reads_in_place, require_paths, text_in_place
 
@@ -71,9 +70,6 @@ _LOOK_SECONDS = 0.2
 
 _SCANS_AT_A_TIME = 2
 """Files of lines to look through at once; a block of each is in memory."""
-
-_LISTS = "_batches"
-"""The lists' directory, beside the files."""
 
 
 @contextmanager
@@ -356,7 +352,7 @@ def _is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> 
     everything."""
     until = time.monotonic() + WHOLE_SECONDS
     while not wait([writing], timeout=_LOOK_SECONDS).done:  # not one long wait: some libraries resume it after a signal
-        if not wait_for_all and time.monotonic() >= until and _committed(place):
+        if not wait_for_all and time.monotonic() >= until and committed(place):
             return False
     writing.result()
     return True
@@ -366,7 +362,7 @@ def _is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> 
 def _handed_over(writing: Future[None], place: Location, what: str) -> Iterator[MicroBatches]:
     """Yield a feed of the files that Spark stages at a place during this block; some are there. `writing` is done when
     Spark is; `what` starts the message if it fails."""
-    lists = _Lists(place)
+    lists = StagedLists(place)
     lists.extend()
 
     def list_all(left: threading.Event) -> None:
@@ -382,38 +378,10 @@ def _handed_over(writing: Future[None], place: Location, what: str) -> Iterator[
         yield lists.feed()
 
 
-@contextmanager
-def marking(work: Callable[[threading.Event], None], mark: Location) -> Iterator[None]:
-    """Have a thread work beside this block, and write a mark when the work has ended, with its failure: an exception in
-    a thread would be lost. The work gets an event that is set when the block is left, and then no mark is written."""
-    left = threading.Event()
-
-    def run() -> None:
-        why = ""
-        try:
-            work(left)
-        except Exception as error:
-            why = str(error) or type(error).__name__
-        while not left.is_set():
-            try:
-                return put(mark, why)
-            except OSError as error:  # such as a full disk, which the end of the job mends
-                _log.warning("the end of what is staged cannot be said at %s: %s", mark.name, error)
-                left.wait(1.0)
-
-    thread = threading.Thread(target=run, name="dpa-staged", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        left.set()
-        thread.join()
-
-
 def _again(place: Location) -> MicroBatches | None:
     """The feed of what was staged for another process; None if it was handed over as a whole. Raises TableError if
     Spark had not staged everything."""
-    lists = _Lists(place)
+    lists = StagedLists(place)
     if not lists.listed:
         return None
     if not place.below(COMPLETE).exists:
@@ -421,34 +389,3 @@ def _again(place: Location) -> MicroBatches | None:
     lists.extend()
     put(lists.ended, "")
     return lists.feed()
-
-
-class _Lists:
-    """The lists of the files at a place: first those of another process, if it has made some."""
-
-    def __init__(self, files: Location) -> None:
-        self._files, self._place = files, files.below(_LISTS)
-        self.ended = self._place.below(ENDED)
-        self.listed: list[str] = []
-        self._number = 0
-        while batch := MicroBatches(self._place.name, pa.schema([])).batch(self._number):
-            self.listed += batch
-            self._number += 1
-
-    def extend(self) -> None:
-        found = [name for name in _committed(self._files) if name not in self.listed]
-        if found:
-            self._place.filesystem.create_dir(self._place.path)
-        for start in range(0, len(found), PAGE_SPLITS):  # their footers are read whenever a page begins among them
-            some = found[start : start + PAGE_SPLITS]
-            put(self._place.at(place_of_batch(self._place.path, self._number)), json.dumps(some))
-            self.listed += some
-            self._number += 1
-
-    def feed(self) -> MicroBatches:
-        return MicroBatches(self._place.name, parquet_table(self.listed[:1]).schema)
-
-
-def _committed(place: Location) -> list[str]:
-    infos = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
-    return sorted(place.at(info.path).name for info in infos if info.is_file and not is_hidden(info.base_name))

@@ -14,8 +14,9 @@ from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_ba
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, locate
 from dpa.spark._errors import as_table_error, brief, tidying_up
+from dpa.spark._lists import marking
 from dpa.spark._source import csv_dialect, narrowed
-from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, marking, new_stage, uri_of
+from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, new_stage, uri_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -97,7 +97,7 @@ class Shell:
 
     def run(self, *words: str, cwd: Path | None = None, **variables: str) -> tuple[int, str, str]:
         process = self.begin(*words, cwd=cwd, **variables)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
         return process.returncode, out, err
 
     def dpa(self, *words: str, **variables: str) -> tuple[int, str, str]:
