@@ -363,7 +363,7 @@ def _started(program: str, directory: Path, *words: str) -> subprocess.Popen[str
     return subprocess.Popen(
         [sys.executable, "-c", program, *words],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "DPA_PROGRESS": "none"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -80,7 +80,8 @@ class Shell:
         self.begun: list[subprocess.Popen[str]] = []
         self.sessions = place / f"dpa-{os.getuid()}"
         paths = [str(ROOT), *(path for path in sys.path if path)]
-        self.environment = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": os.pathsep.join(paths)}
+        self.environment = {**os.environ, "TMPDIR": str(place), "DPA_PROGRESS": "none"}
+        self.environment["PYTHONPATH"] = os.pathsep.join(paths)
         self.environment.pop(SWITCH, None)
 
     def begin(self, *words: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:

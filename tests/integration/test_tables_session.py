@@ -38,7 +38,7 @@ class Program:
     def __init__(self, directory: Path, text: str, **environment: str | None) -> None:
         self.temporary = directory / "temporary"
         self.temporary.mkdir()
-        variables = {**os.environ, "TMPDIR": str(self.temporary), **environment}
+        variables = {**os.environ, "TMPDIR": str(self.temporary), "DPA_PROGRESS": "none", **environment}
         variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self.process = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + text],
