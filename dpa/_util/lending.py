@@ -51,7 +51,6 @@ class Lender:
             yield
 
     def end_unused(self, seconds: float) -> None:
-        """End the process if it has not been lent for so long."""
         if self._kept is not None and self._turn.acquire(blocking=False):
             try:
                 if time.monotonic() - self._kept.since >= seconds:
@@ -179,8 +178,7 @@ class Loan:
 
 @contextmanager
 def borrowed(parent: Path, key: str) -> Iterator[Loan | None]:
-    """Borrow the process of an owner for this block. It was started with the same key, or is yet to be. None: there is
-    none, or another has it."""
+    """Borrow the process that has this key, or is yet to be started; None: there is no lender, or another has it."""
     with ExitStack() as stack:
         loan = None
         with suppress(OSError, ValueError):

@@ -23,15 +23,13 @@ SOURCES, SINKS = "dpa.sources", "dpa.sinks"
 
 
 def search_path(file: JobFile) -> tuple[str, ...]:
-    """The directories in which a job's modules are looked up: `python_path`, the job file's own, and the working
-    one."""
+    """Where a job's modules are looked up: in `python_path`, beside the job file, and in the working directory."""
     directories = [file.directory / extra for extra in file.config.python_path]
     return tuple(dict.fromkeys(str(path.resolve()) for path in (*directories, file.directory, Path.cwd())))
 
 
 def actors_path(file: JobFile) -> tuple[str, ...]:
-    """The directories in which actors look modules up: those of `search_path`, and all of this process, as executors
-    given as objects may come from anywhere."""
+    """Where actors look modules up: as `search_path`, and where this process does, for executors given as objects."""
     return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
 
 

@@ -138,8 +138,7 @@ class Inputs:
         return opened
 
     def look(self) -> dict[str, OpenedInput]:
-        """Open all inputs without Spark, for `source` alone: they have no splits. ConfigError if an input cannot be
-        read, is loaded by Spark, or lacks a column."""
+        """Open all inputs without Spark and without splits. ConfigError if that cannot be, or a column is missing."""
         opened = {}
         for source in self._spec.sources:
             with ExitStack() as stack:
@@ -166,8 +165,7 @@ def _no_spark() -> NoReturn:
 
 
 def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
-    """The input of a step, if it is in memory. TableError if it is no table; ConfigError if it has not the declared
-    columns."""
+    """The input of a step, if it is in memory. TableError if it is no table, ConfigError if it lacks a column."""
     key, given, _ = spec.input_of(source)
     if key in spec.objects:
         table = as_table(spec.objects[key])
@@ -353,8 +351,7 @@ class _Input:
 def lazy_session(
     config: JobConfig, stack: ExitStack, first: Callable[[], object] | None = None
 ) -> Callable[[], SparkSession]:
-    """A function that returns the one Spark session of `stack`; its first call calls `first`, then starts the
-    session."""
+    """A function that returns the one Spark session of `stack`. Its first call starts that, after `first`."""
 
     def start() -> SparkSession:
         if first is not None:
@@ -366,8 +363,7 @@ def lazy_session(
 
 @contextmanager
 def blaming(file: JobFile, key: str) -> Iterator[None]:
-    """A block in which a table that cannot be read is an error of the key `key`: ConfigError instead of TableError, but
-    JobFailedError if Spark has died."""
+    """Blame the key `key` for a table that cannot be read: ConfigError, or JobFailedError if Spark has died."""
     try:
         yield
     except SparkLostError as error:

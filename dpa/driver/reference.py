@@ -64,8 +64,7 @@ class Reference:
                 check_reference(self._spark(), self._frames(), self._query[0], self.step.key)
 
     def begin(self, stack: ExitStack) -> None:
-        """Start to compute it while the job runs, for as long as `stack` is open, where that may be: a query, over
-        inputs of which every row is there already."""
+        """Start to compute a query while the job runs, if every row of the inputs is there. `stack` ends it."""
         if self._asked is not None and self._asked.sql and all(found.feed is None for found in self._opened.values()):
             frames = self._frames()
             self._begun = stack.enter_context(beside(self._spark(), lambda: self._computed(frames), QUERY))
@@ -91,8 +90,7 @@ class Reference:
             return replace(self._compared(own, expected), left_out=left_out.records)
 
     def verify(self, own: pa.Table, keep: Callable[[pa.Table], pa.Table]) -> ReferenceReport:
-        """Compute it from the inputs as opened, and compare the rows of it that `keep` keeps; TableError if that cannot
-        be."""
+        """Compute it from the inputs as opened, and compare the rows that `keep` keeps of it. Raises TableError."""
         return self._compared(own, keep(self._computed(self._frames())))
 
     def _computed(self, frames: Mapping[str, DataFrame | pa.Table]) -> pa.Table:

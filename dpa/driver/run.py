@@ -115,8 +115,7 @@ class Run:
             self._publish(outcome)
 
     def _claim(self, stack: ExitStack) -> None:
-        """Have the places of checkpoints, results and dead letters belong to this run for as long as `stack` is
-        open."""
+        """Have the places of checkpoints, results and dead letters belong to this run while `stack` is open."""
         if self._saved is not None:
             saved = stack.enter_context(self._saved)
             self._know_job(saved.saved.job)
@@ -143,8 +142,7 @@ class Run:
         return opened, references, tasks
 
     def _tasks(self, stack: ExitStack, placer: Placer | None = None) -> Callable[[], Runner]:
-        """A function whose first call has the backend prepare tasks for as long as `stack` is open. `placer`: where
-        tasks start, if that matters."""
+        """A function that prepares tasks when it is first called, until `stack` closes. `placer`: where they start."""
         tasks = sum(step.tasks or 0 for step in self._spec.steps)
         return cache(lambda: stack.enter_context(self._backend.prepared(tasks, placer)))
 

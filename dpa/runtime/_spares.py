@@ -130,7 +130,6 @@ class Spares:
 
 
 def _bounded(wanted: Counter[tuple[type[TaskActor], str | None]]) -> Iterator[tuple[type[TaskActor], str | None]]:
-    """Those for whose processes there is room."""
     room = max(_FEWEST, _BY_PROCESSOR * (os.cpu_count() or 1))
     for kind, node in wanted.elements():
         room -= kind is StageActor
@@ -144,7 +143,6 @@ def greeted(handle: ActorHandle) -> ObjectRef:
 
 
 def has_failed(call: ObjectRef) -> bool:
-    """Whether a call has ended with an error of Ray."""
     try:
         if ray.wait([call], timeout=0)[0]:
             ray.get(call)

@@ -46,8 +46,7 @@ _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from dpa.runtime.ke
 
 
 def start(lasts_seconds: float, object_store_mb: int) -> Standing:
-    """Start a keeper, and wait for its Ray. ConfigError if another one is being started; JobFailedError if Ray does not
-    start."""
+    """Start a keeper, and wait for its Ray. ConfigError if another one is starting, JobFailedError if Ray fails."""
     words = [str(Path(__file__).parents[2]), str(lasts_seconds), str(object_store_mb)]
     try:
         with held(users_directory() / "session.lock"), TemporaryFile() as output:
@@ -87,7 +86,6 @@ def end(standing: Standing) -> None:
 
 
 def main() -> None:
-    """Keep a Ray, as the process that `start` starts."""
     lasts_seconds, object_store_mb = sys.argv[1:]
     os.environ |= {SWITCH: "none", "RAY_AUTH_MODE": "token", TOKEN: secrets.token_hex(32)}
     directory, logs = OwnedDirectory.make(users_directory(), PREFIX, mode=0o700), None

@@ -73,7 +73,6 @@ class Standing:
         return None
 
     def offer(self) -> None:
-        """Have processes find this Ray."""
         written = Path(self.directory, f"{_OFFER}.written")
         with os.fdopen(os.open(written, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
             json.dump(asdict(self), file)
@@ -92,7 +91,6 @@ class Standing:
         return Path(self.directory, _OFFER)
 
     def users(self) -> int:
-        """How many processes use it."""
         return len(sweep(Path(self.directory), _USE))
 
     def unused_seconds(self) -> float:
@@ -151,8 +149,7 @@ class Standing:
 
 
 def let_in(object_store_mb: int) -> bool:
-    """Set the token of a keeper's Ray that fits for this process, which must not have imported Ray; whether there is
-    one."""
+    """Set the token of a keeper's Ray that fits, before this process imports Ray; whether there is one."""
     standing = _found()
     if standing is None or standing.unfit(object_store_mb) is not None:
         return False
@@ -162,8 +159,7 @@ def let_in(object_store_mb: int) -> bool:
 
 @contextmanager
 def usable(object_store_mb: int) -> Iterator[Standing | None]:
-    """A block in which this process may use the Ray of a keeper; None: there is none, or it does not fit, and the user
-    reads why."""
+    """A block in which this process may use a keeper's Ray; None: there is none, or the user reads why it is unfit."""
     standing = _found()
     if standing is not None and (why := standing.unfit(object_store_mb)) is not None:
         say(f"the session that `dpa up` started is not used: {why}")

@@ -179,7 +179,6 @@ def divergence(name: str, left: pl.Series, right: pl.Series, tolerance: float) -
 
 
 def _parts(left: pl.Series, right: pl.Series) -> dict[str, tuple[pl.Series, pl.Series]]:
-    """The elements or fields of two values by the step to them."""
     if left[0] is None or right[0] is None:
         return {}
     if isinstance(left.dtype, pl.Struct):

@@ -100,8 +100,7 @@ def fetched(frame: DataFrame, stage_dir: str | None, what: str) -> pa.Table:
 
 
 def _shares_files(spark: SparkSession, stage_dir: str | None) -> bool:
-    """Whether Spark's executors see the files that this process writes to `stage_dir`, or to the temporary
-    directory."""
+    """Whether Spark's executors see what this process writes to `stage_dir`, or to the temporary directory."""
     return stage_dir is not None or str(spark.sparkContext.master).startswith("local")
 
 
@@ -157,8 +156,7 @@ def as_table(data: Any) -> pa.Table:
 
 
 def as_spark_has_it(table: pa.Table) -> pa.Table:
-    """A table with the types that Spark reads from Parquet: wider integers for unsigned ones, text for UUIDs, days for
-    dates."""
+    """A table with the types that Spark reads from Parquet: wider integers, text for UUIDs, days for dates."""
     return pa.table([_column(column) for column in table.columns], names=table.column_names)
 
 

@@ -56,7 +56,6 @@ def text(value: str) -> str:
 
 
 def literal(value: Any, kind: pl.DataType) -> str:
-    """A constant of a type."""
     name = name_of_type(kind)
     if value is None:
         return "NULL" if kind == pl.Null else f"CAST(NULL AS {name})"

@@ -210,8 +210,7 @@ def _restore_interrupts(handler: Any) -> None:
 
 
 def _stop() -> bool:
-    """Stop the process's Spark session and context, even if half started or without their JVM. Returns whether they
-    have stopped well, and no task may still run."""
+    """Stop Spark, even if half started or without its JVM. Whether it has stopped well and no task may still run."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -283,8 +282,7 @@ def add_place(place: Place) -> None:
 
 
 def remove_place(place: Place, *, for_good: bool) -> None:
-    """Remove a directory. It stays noted if that fails, or if it is not `for_good` because tasks may still write
-    there."""
+    """Remove a directory. It stays noted if that fails, or unless `for_good`: tasks may still write there."""
     if _removed(place) and for_good:
         _PLACES.remove(place)
 

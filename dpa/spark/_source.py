@@ -82,7 +82,6 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What the input is and where, for messages."""
         if self.format in FILE_FORMATS:
             return f"{self.format} files at {listed(self.paths)}"
         names = {"sql": "the query", "jdbc": f"JDBC {self.options.get('url', '(no option `url`)')}"}
@@ -119,8 +118,7 @@ def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
 
 
 def text_in_place(source: Source, sample: RowSample | None = None) -> list[Location]:
-    """The files of a text input, if it is wanted as it is and `dpa.sources.lines.large_text` finds reading in place
-    worthwhile; else none."""
+    """The files of a text input that is wanted as it is and large enough to be read in place; else none."""
     try:
         if source.format != "text" or not _is_wanted_as_it_is(source, sample):
             return []
@@ -197,8 +195,7 @@ def csv_dialect(format: str, *, is_one: bool = False) -> dict[str, str]:
 
 
 def _roots(source: Source) -> list[str]:
-    """The paths as Spark takes them: without what is excluded, and with existing names escaped so that none is a
-    glob."""
+    """The paths as Spark takes them, without what is excluded. Names that exist are escaped: none is a glob."""
     if not (source.exclude and source.paths):
         return [for_hadoop(path) if is_surely_local(path) and is_literal(path) else path for path in source.paths]
     if not all(map(is_readable_by_arrow, source.paths)):
@@ -242,8 +239,7 @@ def sampled(frame: DataFrame, sample: RowSample) -> DataFrame:
 
 
 def sample_rows(frame: DataFrame, max_rows: int, seed: int = 0) -> tuple[int, pa.Table]:
-    """The number of rows, and about `max_rows` of them drawn at random. Raises TableError if Spark cannot compute
-    them."""
+    """The number of rows, and about `max_rows` of them drawn at random. Raises TableError."""
     with as_table_error("drawing a sample of the input"):
         rows = frame.count()
         return rows, (frame if rows <= max_rows else frame.sample(False, max_rows / rows, seed)).toArrow()

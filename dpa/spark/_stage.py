@@ -141,8 +141,7 @@ class Kept:
 def _in_place(
     source: Source, sample: RowSample | None = None, stage_dir: str | None = None
 ) -> FileTable | TextTable | None:
-    """The input if it is read in place. Text is not if there is a `stage_dir`: machines that see that may not see the
-    text."""
+    """The input if it is read in place. Text is not with a `stage_dir`: machines that see it may not see the text."""
     require_paths(source)
     if reads_in_place(source, sample):
         return _files(source)
@@ -348,8 +347,7 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
 
 
 def _is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> bool:
-    """Wait until Spark has staged everything, or for `WHOLE_SECONDS` and a first file; returns whether it is
-    everything."""
+    """Wait for the whole, or for `WHOLE_SECONDS` and a first file; returns whether it is the whole."""
     until = time.monotonic() + WHOLE_SECONDS
     while not wait([writing], timeout=_LOOK_SECONDS).done:  # not one long wait: some libraries resume it after a signal
         if not wait_for_all and time.monotonic() >= until and committed(place):

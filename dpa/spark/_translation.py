@@ -73,7 +73,6 @@ class Translation:
         return rule(self, node, content)
 
     def kind(self, node: Node) -> pl.DataType:
-        """The type that polars gives an expression."""
         text = json.dumps(node)
         if text not in self._kinds:
             self._kinds[text] = self._rows.select(expression_of(node).alias("of")).collect_schema()["of"]
@@ -87,7 +86,6 @@ class Translation:
         return self.kind(both)
 
     def as_kind(self, node: Node, kind: pl.DataType) -> str:
-        """An expression cast to a type that holds its values."""
         if is_literal(node):
             return literal(self.value(node), kind)
         return self.sql(node) if self.kind(node) == kind else f"CAST({self.sql(node)} AS {name_of_type(kind)})"
@@ -173,7 +171,6 @@ def _named(node: Node) -> Node:
 
 
 def shown(node: Node) -> str:
-    """An expression as polars shows it."""
     try:
         return f"`{expression_of(node)}`"
     except pl.exceptions.PolarsError:
@@ -275,7 +272,6 @@ _ADDED = {"Plus": "+", "Minus": "-", "Multiply": "*", "Mul": "*"}
 
 
 def operation(made: Translation, node: Node, op: str, left: Node, right: Node) -> str:
-    """What an operator of polars makes of two expressions."""
     if op in _COMPARED:
         kind = made.common(left, right)
         return f"({made.as_kind(left, kind)} {_COMPARED[op]} {made.as_kind(right, kind)})"
@@ -367,7 +363,6 @@ def _exact(made: Translation, node: Node) -> tuple[str, int, int]:
 
 
 def _moved(made: Translation, node: Node, op: str, left: Node, right: Node) -> str:
-    """Times and durations, added up or subtracted."""
     both = [made.kind(left), made.kind(right)]
     if op not in ("Plus", "Minus") or any(not kind.is_temporal() for kind in both):
         raise refusal(node)

@@ -84,7 +84,6 @@ def _use_spark(directory: Path) -> None:
 
 
 def main() -> int:
-    """Make the archive, and print where it is, or why there is none. Returns the exit status."""
     try:
         file = archive_file()
         make_archive(file)

@@ -32,8 +32,7 @@ _READ_BYTES = 2**16
 
 
 def requested(listener: socket.socket, raylet: int) -> dict[str, Any] | None:
-    """Fork for each request until the raylet, given by its descriptor, ends. Returns the request in a fork, and None in
-    the server."""
+    """Fork for each request until the raylet, a descriptor, ends. The request in a fork; None in the server."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(raylet, selectors.EVENT_READ)
