@@ -85,9 +85,9 @@ class Lender:
             _tell(words, {})
 
     def _replace(self, kept: _Kept | None) -> None:
-        before, self._kept = self._kept, kept
-        if before is not None:
-            before.end()
+        if (before := self._kept) is not None:
+            before.end()  # twice does no harm: the end of lending waits for one that has begun
+        self._kept = kept
 
 
 class _Kept:
