@@ -182,7 +182,7 @@ class CoordinatorMachine(Machine):
 
     @property
     def _use_without_traffic(self) -> dict[Address, TaskUse]:
-        return {task: replace(self._use[task], sent={}) for task in self.present if task in self._use}
+        return {task: self._use[task].without_traffic for task in self.present if task in self._use}
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:

@@ -1,8 +1,11 @@
 """What tasks use of the machines that they are on: what placements are made by."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from dpa.measure.load import Traffic, TrafficMeter
 from dpa.protocol.wire.addresses import Address, Present
@@ -25,6 +28,10 @@ class TaskUse:
     sent: Mapping[Address, Traffic] = field(default_factory=dict)
     state_memory: int = 0
     spilled: int = 0
+
+    @cached_property
+    def without_traffic(self) -> TaskUse:
+        return replace(self, sent={})
 
 
 def with_sums(use: Mapping[Address, TaskUse], known: Container[Address]) -> dict[Address, TaskUse]:
