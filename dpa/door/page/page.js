@@ -299,7 +299,7 @@ function facts() {
     ["input", view.rows ? percent(Math.min(records.read / view.rows, 1)) : `${short(records.read ?? 0)} rows`,
       view.rows ? `${count(records.read)} of ${plural(view.rows, "row")} read` : "read; how many will come is not known"],
     ["queue", waits.length ? seconds(Math.max(...waits)) : "", "of work waits for the slowest stage"],
-    ["latency p99", late.length ? seconds(Math.max(...late)) : "", "from source to processed, slowest task"],
+    ["latency p99", late.length ? seconds(Math.max(...late)) : "", "from source to processed, slowest stage"],
     ["checkpoints", made ? count(made.written) : "", made && `written, ${count(made.failed)} failed, ${bytes(made.size)}`],
     ["restarts", entries(view.recoveries).length ? count(entries(view.recoveries).length) : "", "after deaths of processes"],
     ["left out", left ? count(left) : "", "records on which user code raised"],
