@@ -144,7 +144,7 @@ class SplitQueue:
         for _, split in (*self._splits, *self._rests.values()):
             found[channel_of(split)] += split.rows
         for task, (_, split) in self._read.items():
-            found[channel_of(split)] += max(0, split.rows - max(0, read[task] - self._read_by[task]))
+            found[channel_of(split)] += max(0, split.rows - max(0, read.get(task, 0) - self._read_by[task]))
         return found
 
     def reaches(self, task: int, time: int | None) -> None:
