@@ -208,7 +208,7 @@ class Job:
         from dpa.driver.forecast import forecast
 
         ray = self._on_ray(address)
-        has_nodes = self.config.placement is not None and ray.address is not None
+        has_nodes = self.config.is_allocated and ray.address is not None
         return forecast(self.spec, ray.nodes() if has_nodes else None)
 
     def __repr__(self) -> str:

@@ -192,12 +192,18 @@ _AT_TOP = {"from": "input", **{name: key for key, name in IN_STAGES.items()}}
 def as_steps(job: JobConfig) -> dict[str, StepConfig]:
     assert job.reducer is not None
     same = {field.alias or name: getattr(job, name) for name, field in StageConfig.model_fields.items()}
-    read = {"read": job.input, "sample": same.pop("sample"), "parallelism": job.parallelism.mappers}
+    read = {
+        "read": job.input,
+        "sample": same.pop("sample"),
+        "parallelism": job.parallelism.mappers,
+        "resources": job.resources.mappers,
+    }
     reduced = {
         **job.reducer.as_step,
         "from": [MAPPER],
         "key_by": job.key,
         "parallelism": job.parallelism.reducers,
+        "resources": job.resources.reducers,
         "grouping": job.grouping,
         "balance": job.balance,
         "write": None if all(output.is_memory for output in job.output) else job.output,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import MaxErrors, OneOf, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig, Outputs
-from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, Reducing, StageConfig, Tasks
+from dpa.config._stage import Balance, Executor, Grouping, JobResourcesConfig, KeyColumns, Reducing, StageConfig, Tasks
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
@@ -51,6 +51,9 @@ class NodeConfig(Section):
 class PlacementConfig(Section):
     """Which node runs which task."""
 
+    group: Literal["pack", "spread", "strict_pack", "strict_spread"] | None = None
+    """Leave it to Ray, in a placement group with this strategy: near each other, apart, all on one node, or each on a
+    node of its own. The other keys have no use then."""
     allocator: Annotated[str, OneOf(ALLOCATORS)] = "top_down_search"
     """The algorithm that chooses the nodes."""
     profile: str | None = None
@@ -72,6 +75,9 @@ class PlacementConfig(Section):
 
     @model_validator(mode="after")
     def _goes_together(self) -> PlacementConfig:
+        if self.group is not None and len(self.model_fields_set) > 1:
+            others = ", ".join(f"`{key}`" for key in sorted(self.model_fields_set - {"group"}))
+            raise ValueError(f"in a placement group Ray places the tasks: leave out `group`, or {others}")
         if self.online is not None and self.allocator == "exact":
             raise ValueError("`online` asks the allocator while records flow, for which `exact` takes too long")
         if self.profile is not None and self.costs:
@@ -149,6 +155,8 @@ class _AnyJob(Section):
     """Bounds on memory, and on how much a task does at a time."""
     placement: PlacementConfig | None = None
     """Which node runs which task; null: Ray spreads them."""
+    resources: JobResourcesConfig = JobResourcesConfig()
+    """What each task requests of its node on a cluster."""
     recovery: Annotated[RecoveryOptions, Plain(RecoveryOptions)] = RecoveryOptions()
     """What to do when a process of the job dies."""
     checkpoint: Annotated[CheckpointOptions, Plain(CheckpointOptions)] | None = None
@@ -173,6 +181,11 @@ class _AnyJob(Section):
     """Where the running job can be looked at and asked."""
     stages: dict[StepName, StepConfig] = {}
     """A graph of steps, instead of one mapper and one reducer."""
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether an allocator chooses the nodes of tasks."""
+        return self.placement is not None and self.placement.group is None
 
 
 class _MapReduce(Section):
@@ -204,6 +217,12 @@ class JobConfig(StageConfig, _MapReduce, _AnyJob):
     @classmethod
     def _strategy_is_named(cls, document: Any) -> Any:
         return with_strategy(document)
+
+    @model_validator(mode="after")
+    def _knows_its_stages(self) -> JobConfig:
+        if self.stages and (self.resources.mappers or self.resources.reducers):
+            raise ValueError("`resources.mappers` and `resources.reducers` go without `stages`: give steps `resources`")
+        return self
 
     def most_errors(self, rows: int) -> int | None:
         """The number of records that `max_errors` allows of this many rows; None: any."""

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import reduce
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
 from dpa.aggregates import READY_MADE
 from dpa.balance.elastic import ElasticOptions
@@ -24,6 +24,7 @@ from dpa.executors import FunctionExecutor, name_of
 from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.wire.nodes import Resources
 from dpa.routing import MOST_TASKS
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
@@ -131,6 +132,41 @@ def as_key(value: Any) -> KeyName:
 Executor: TypeAlias = Annotated[ExecutorConfig, text_for("use", ExecutorConfig)]
 Reducing: TypeAlias = Annotated[ReducerConfig, BeforeValidator(_as_reducer), text_for("use", ReducerConfig)]
 KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
+
+
+def _as_custom(value: Any) -> Any:
+    taken = [name for name in ("CPU", "memory", "object_store_memory") if isinstance(value, dict) and name in value]
+    if taken:
+        raise ValueError(f"{taken[0]!r} is no resource of your own: use the keys `cpus` and `memory`")
+    return value
+
+
+class ResourcesConfig(Section):
+    """What each task requests of its node on a cluster. A Ray that the job or `dpa up` has started is not asked."""
+
+    cpus: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Processors; null: 1 on a cluster of node groups, which autoscalers make, and in a placement group; else 0, and
+    tasks share the processors."""
+    memory: Annotated[ByteSize, Field(ge=0)] = ByteSize(0)
+    """Bytes, or a text such as `512MiB` or `4GiB`. Ray counts them, and does not enforce them."""
+    custom: Annotated[
+        dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
+        BeforeValidator(_as_custom, json_schema_input_type=dict[str, float]),
+    ] = {}
+    """Amounts of other resources, by the names that Ray has for them, such as `GPU`."""
+
+    @property
+    def requested(self) -> Resources:
+        return Resources(self.cpus, int(self.memory), self.custom)
+
+
+class JobResourcesConfig(ResourcesConfig):
+    """What each task of a job requests."""
+
+    mappers: ResourcesConfig | None = None
+    """What each mapper requests; null: as other tasks."""
+    reducers: ResourcesConfig | None = None
+    """What each reducer requests; null: as other tasks."""
 
 
 StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]

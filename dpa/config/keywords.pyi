@@ -69,6 +69,7 @@ class OnlineSection(TypedDict, total=False):
     seconds: float
 
 class PlacementSection(TypedDict, total=False):
+    group: Literal["pack", "spread", "strict_pack", "strict_spread"] | None
     allocator: Literal[
         "even",
         "random",
@@ -88,6 +89,18 @@ class PlacementSection(TypedDict, total=False):
     tolerance: float
     divide: bool
     online: OnlineSection | None
+
+class ResourcesSection(TypedDict, total=False):
+    cpus: float | None
+    memory: str | int
+    custom: Mapping[str, float]
+
+class JobResourcesSection(TypedDict, total=False):
+    cpus: float | None
+    memory: str | int
+    custom: Mapping[str, float]
+    mappers: ResourcesSection | None
+    reducers: ResourcesSection | None
 
 class RecoverySection(TypedDict, total=False):
     attempts: int
@@ -405,6 +418,7 @@ StepSection = TypedDict(
         "parallelism": int | None,
         "grouping": Grouping | None,
         "balance": Balance | None,
+        "resources": ResourcesSection | None,
         "limits": FlowControlSection | None,
         "on_error": Literal["fail", "dead_letter", "skip"] | None,
         "write": str | OutputSection | list[str | OutputSection] | None,
@@ -456,6 +470,7 @@ class Job(TypedDict, total=False):
     python_path: list[str]
     limits: JobLimitsSection
     placement: PlacementSection | None
+    resources: JobResourcesSection
     recovery: RecoverySection
     checkpoint: CheckpointSection | None
     epoch_log: str | None
@@ -486,6 +501,7 @@ class Flow(TypedDict, total=False):
     python_path: list[str]
     limits: JobLimitsSection
     placement: PlacementSection | None
+    resources: JobResourcesSection
     recovery: RecoverySection
     checkpoint: CheckpointSection | None
     epoch_log: str | None
@@ -553,6 +569,7 @@ class Union(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     write: str | OutputSection | list[str | OutputSection] | None
 
@@ -564,6 +581,7 @@ class Map(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     on_error: Literal["fail", "dead_letter", "skip"] | None
     write: str | OutputSection | list[str | OutputSection] | None
@@ -575,6 +593,7 @@ class Filter(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     on_error: Literal["fail", "dead_letter", "skip"] | None
     write: str | OutputSection | list[str | OutputSection] | None
@@ -589,6 +608,7 @@ class Reduce(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     on_error: Literal["fail", "dead_letter", "skip"] | None
     write: str | OutputSection | list[str | OutputSection] | None
@@ -602,6 +622,7 @@ class Process(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     on_error: Literal["fail", "dead_letter", "skip"] | None
     write: str | OutputSection | list[str | OutputSection] | None
@@ -614,6 +635,7 @@ class Join(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     write: str | OutputSection | list[str | OutputSection] | None
 
@@ -626,6 +648,7 @@ class TopK(TypedDict, total=False):
     parallelism: int | None
     grouping: Grouping | None
     balance: Balance | None
+    resources: ResourcesSection | None
     limits: FlowControlSection | None
     on_error: Literal["fail", "dead_letter", "skip"] | None
     write: str | OutputSection | list[str | OutputSection] | None
@@ -644,6 +667,7 @@ class AggCall(Protocol):
         parallelism: int | None = ...,
         grouping: Grouping | None = ...,
         balance: Balance | None = ...,
+        resources: ResourcesSection | None = ...,
         limits: FlowControlSection | None = ...,
         on_error: Literal["fail", "dead_letter", "skip"] | None = ...,
         write: str | OutputSection | list[str | OutputSection] | None = ...,

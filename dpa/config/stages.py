@@ -23,6 +23,7 @@ from dpa.config._stage import (
     ExecutorConfig,
     Grouping,
     KeyColumns,
+    ResourcesConfig,
     StageConfig,
     StageLimits,
     Tasks,
@@ -229,6 +230,8 @@ class StepConfig(StageConfig, _Operation):
     balance: Balance | None = None
     """When and how keys are redistributed; null: `adaptive` if states can be merged or migrate and the grouping is
     `ring`, else `none`."""
+    resources: ResourcesConfig | None = None
+    """What each of its tasks requests of its node on a cluster; null: the job's."""
     limits: StageLimits | None = None
     """Bounds on the records that wait for the step; null: the job's. A missing key has its default, not the job's
     value."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _ROWS = 65_536
 
-_OF_TASKS = ("parallelism", "grouping", "balance", "limits", "elastic", "testing")
+_OF_TASKS = ("parallelism", "grouping", "balance", "limits", "elastic", "testing", "resources")
 """Keys that say something of the tasks to which the rows of both sides go."""
 
 _KEY = "\ue000side"
@@ -167,7 +167,7 @@ class _Choice:
             "its `broadcast_mb` is 0": not config.join.broadcast_mb,
             "its rows are in windows": self.join.receiver.windowing is not None,
             f"it has `{', '.join(given)}`": given,
-            "the job has `placement`": self.spec.config.placement is not None,
+            "the job has `placement`": self.spec.config.is_allocated,
         }
         for why, holds in whys.items():
             if holds:

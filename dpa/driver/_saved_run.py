@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 _FREE = {
     *("parallelism", "grouping", "balance", "limits", "write", "combiner", "elastic", "testing"),
-    "reference",
+    *("reference", "resources"),
 }
 """Keys of a step that may be others when a job is resumed."""
 

@@ -35,7 +35,7 @@ READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
 _EXECUTOR = re.compile(rf"{MADE_IN_PYTHON}|\s*[\w.]+:[\w.]+\s*$")
 """What names a function; any other text of a filter is a condition."""
 
-_OF_TASKS = ("grouping", "balance", "limits", "testing")
+_OF_TASKS = ("grouping", "balance", "limits", "resources", "testing")
 """Keys of a step that say something of its tasks."""
 
 _FUNCTION_KEY = "key"

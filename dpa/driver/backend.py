@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
 
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.nodes import Placer
+from dpa.protocol.wire.nodes import JobDemand, Placer
 
 
 class Runner(Protocol):
@@ -35,7 +35,9 @@ class Backend(Protocol):
     name: ClassVar[str]
     samples: ClassVar[bool]
 
-    def prepared(self, tasks: int, placer: Placer | None = None) -> AbstractContextManager[Runner]:
+    def prepared(
+        self, tasks: int, placer: Placer | None = None, demand: JobDemand | None = None
+    ) -> AbstractContextManager[Runner]:
         """A block in which one plan can be run. What takes time to start is started with the block, without waiting
         until the plan is there: `run` raises what went wrong meanwhile. However the block ends, no task is left.
 
@@ -43,5 +45,6 @@ class Backend(Protocol):
             tasks: how many the plan's stages will have.
             placer: chooses their nodes, once the backend knows them; `run` raises its errors. A backend without nodes
                 does not ask.
+            demand: what tasks request, of a backend that others use too.
         """
         ...

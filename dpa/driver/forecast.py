@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -33,7 +33,7 @@ from dpa.execution.keys import by_position, cast, encode
 from dpa.logical.columns import Columns
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
-from dpa.protocol.wire.nodes import BackendNode
+from dpa.protocol.wire.nodes import BackendNode, Resources
 from dpa.result import HotKey, JoinReport, hot
 from dpa.routing.keys import one_type
 
@@ -93,6 +93,7 @@ class StageForecast:
         mergeable: whether two states of one key can be merged, so that a hot key can be split over tasks.
         combinable: whether senders can fold records of one key.
         widened: for a source: columns that are read as another type than some files have, such as `n to int64`.
+        resources: what each task requests of its node on a cluster.
     """
 
     name: str
@@ -113,6 +114,7 @@ class StageForecast:
     mergeable: bool = True
     combinable: bool = True
     widened: tuple[str, ...] = ()
+    resources: Resources = field(default_factory=Resources)
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
@@ -197,7 +199,7 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
     with ExitStack() as stack:
         opened = inputs.open(stack, lazy_session(spec.config, stack), stage=False)
         samples = {name: found.sample(SAMPLE_ROWS) for name, found in opened.items()}
-        placing = None if spec.config.placement is None else Placing.of(spec, opened)
+        placing = Placing.of(spec, opened) if spec.config.is_allocated else None
     placement = None if placing is None else placing.forecast(nodes)
     return forecast_of(spec, opened, samples, placement)
 
@@ -224,6 +226,8 @@ def forecast_of(
             stages.append(replace(source, widened=opened[step.name].widened))
         elif step.is_stage:
             stages.append(_operator(step, walk.operate(step.name)))
+    requested = spec.demand.each
+    stages = [replace(stage, resources=requested.get(stage.name, Resources())) for stage in stages]
     operators = (done for stage in stages for done in compilation.operators_from(stage.name))
     edges = tuple(
         EdgeForecast(edge.source, edge.target, done, records)

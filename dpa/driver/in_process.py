@@ -12,7 +12,9 @@ from dpa.driver.spec import JobSpec
 _FEW_ROWS = 10_000
 """Starting processes for fewer takes longer than to process them, unless a record takes milliseconds."""
 
-_OF_PROCESSES = frozenset({"balance", "checkpoint", "epoch_log", "grouping", "placement", "ray", "recovery", "testing"})
+_OF_PROCESSES = frozenset(
+    ("balance", "checkpoint", "epoch_log", "grouping", "placement", "ray", "recovery", "resources", "testing")
+)
 """Keys of job files that say how tasks in processes are to behave."""
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +121,10 @@ class Placing:
                 profile, origin = _declared(spec, config), "declared"
             else:
                 profile, origin = piloted(spec, opened), "of user code on a sample"
+            cpus = {stage: each.cpus or 0.0 for stage, each in spec.demand.each.items() if stage in tasks}
+            if tasks and all(cpus.get(stage) for stage in tasks):
+                costs = {stage: (cpus[stage],) * count for stage, count in tasks.items()}
+                profile, origin = replace(profile, costs=costs), "the processors that tasks request"
             return cls(spec, config, profile.graph(tasks, divide=config.divide), origin)
 
     def placed(self, available: Sequence[BackendNode]) -> Placed:
@@ -166,8 +170,12 @@ class Placing:
         graph."""
         dearest = max(group.task_cost for group in self._division.graph.groups)
         largest = max(node.room for node in cluster.nodes)
-        # Below this the dearest task fits nowhere.
-        tolerance = max(self._config.tolerance, dearest * cluster.room / (self._division.graph.cost * largest))
+        # Above the first, a node may get more tasks than it has processors for; below the last, the dearest task fits
+        # nowhere.
+        demand, wanted = self._spec.demand, self._config.tolerance
+        if requested := sum((demand.each[stage].cpus or 0.0) * count for stage, count in demand.tasks.items()):
+            wanted = min(wanted, cluster.room / requested)
+        tolerance = max(wanted, dearest * cluster.room / (self._division.graph.cost * largest))
         return least_tolerance(
             lambda tried: self._placed_with(name, cluster, tried), self._division.graph, cluster, tolerance
         )

@@ -124,7 +124,7 @@ class Run:
 
     def _load(self, stack: ExitStack) -> tuple[Mapping[str, OpenedInput], list[Reference], Callable[[], Runner]]:
         """Open the inputs, and have Spark resolve references. Tasks are prepared at the latest when they are called."""
-        is_placed = self._spec.config.placement is not None
+        is_placed = self._spec.config.is_allocated
         # Ray starts together with Spark. Where tasks are placed, their nodes depend on what the inputs cost, so it
         # cannot start before these are open.
         early = None if is_placed else self._tasks(stack)
@@ -144,7 +144,8 @@ class Run:
     def _tasks(self, stack: ExitStack, placer: Placer | None = None) -> Callable[[], Runner]:
         """A function that prepares tasks when it is first called, until `stack` closes. `placer`: where they start."""
         tasks = sum(step.tasks or 0 for step in self._spec.steps)
-        return cache(lambda: stack.enter_context(self._backend.prepared(tasks, placer)))
+        demand = self._spec.demand
+        return cache(lambda: stack.enter_context(self._backend.prepared(tasks, placer, demand)))
 
     def _stream(self, opened: Mapping[str, OpenedInput], tasks: Runner) -> RunOutcome:
         plan = self._plan(opened, tasks)

@@ -27,6 +27,7 @@ from dpa.logical.step import Step
 from dpa.protocol.graph import Stage, StageInput, Tolerated, why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
+from dpa.protocol.wire.nodes import JobDemand
 from dpa.routing.keys import names_of
 from dpa.runtime.packed_plan import require_picklable
 from dpa.sinks.formats import FORMATS
@@ -74,6 +75,14 @@ class JobSpec:
     @property
     def results(self) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.is_result)
+
+    @property
+    def demand(self) -> JobDemand:
+        """What the tasks of its stages request."""
+        tasks = {step.name: step.tasks for step in self.steps if step.tasks is not None}
+        each = {step.name: (step.config.resources or self.config.resources).requested for step in self.steps}
+        group = None if self.config.placement is None else self.config.placement.group
+        return JobDemand(tasks, {name: each[name] for name in tasks}, group)
 
     @property
     def tolerates(self) -> bool:

@@ -46,7 +46,7 @@ from dpa.protocol.wire.events import (
 )
 from dpa.protocol.wire.instructions import Commit, Instruction, NextStep, Poll, ProcessBlock
 from dpa.protocol.wire.messages.data import Push
-from dpa.protocol.wire.nodes import Placer
+from dpa.protocol.wire.nodes import JobDemand, Placer
 from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.assignment import KeySplit
@@ -95,7 +95,9 @@ class LocalBackend:
         self._redistributes = redistributes
         self._row_seconds = row_seconds
 
-    def prepared(self, tasks: int, placer: Placer | None = None) -> AbstractContextManager[LocalBackend]:
+    def prepared(
+        self, tasks: int, placer: Placer | None = None, demand: JobDemand | None = None
+    ) -> AbstractContextManager[LocalBackend]:
         return nullcontext(self)
 
     def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:

@@ -138,6 +138,7 @@ class Stage:
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task.
         elastic: how the number of its tasks follows its work; None: not at all.
+        has_processors: whether Ray keeps processors for each of its tasks.
         can_merge: whether two states of a key can be merged.
         ordered_for: the stage that needs the records of a key in the order in which the one task of this emits them;
             None: there is none, or there are several tasks.
@@ -162,6 +163,7 @@ class Stage:
     piece_keys: int = 8_192
     can_merge: bool = True
     elastic: ElasticOptions | None = None
+    has_processors: bool = False
     ordered_for: str | None = None
     first: FirstTable | None = None
     scattered: bool = False

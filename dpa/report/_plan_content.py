@@ -68,7 +68,8 @@ def advice(stage: StageForecast) -> str:
 
 
 def facts(stage: StageForecast, forecast: Forecast) -> Iterator[str]:
-    yield plural(stage.tasks, "task")
+    each = f" x {stage.resources}" if stage.resources.amounts() else ""
+    yield plural(stage.tasks, "task") + each
     if stage.kind != "source":
         yield volume(forecast.estimates[stage.name])
         return

@@ -12,7 +12,7 @@ from ray.exceptions import RayError
 
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime._spares import Actor, Spares
-from dpa.runtime.actors.actor import TaskActor
+from dpa.runtime.actors.actor import NO_SHARE, Share, TaskActor
 
 _RESET_SECONDS = 1.0
 """How long they may take together to be free; the others are ended."""
@@ -59,19 +59,24 @@ class KeptProcesses:
             else:
                 self._starting.append(actor)
 
-    def actor(self, kind: type[TaskActor], node: str | None = None) -> Actor:
-        """One of a kind on this node, or on any: a free one, preferably one that is up, or else a new one."""
+    def actor(self, kind: type[TaskActor], node: str | None = None, share: Share = NO_SHARE) -> Actor:
+        """One of a kind on this node, or on any, that has what it requests, no less and no more: a free one, preferably
+        one that is up, or else a new one."""
+
+        def fits(actor: Actor) -> bool:
+            return actor.kind is kind and node in (None, actor.node) and actor.share == share
+
         for place, (actor, process) in enumerate(self._free):
-            if actor.kind is kind and node in (None, actor.node):
+            if fits(actor):
                 del self._free[place]
                 self.taken.add(process)
                 return actor
-        if (spare := self.spares.take(kind, node)) is not None:
+        if share == NO_SHARE and (spare := self.spares.take(kind, node)) is not None:
             return spare
         for place, actor in enumerate(self._starting):
-            if actor.kind is kind and node in (None, actor.node):
+            if fits(actor):
                 return self._starting.pop(place)
-        return Actor.create(kind, node, self._avoided)
+        return Actor.create(kind, node, self._avoided, share)
 
     def end_others(self) -> None:
         for actor in [*(actor for actor, _ in self._free), *self._starting]:

@@ -16,16 +16,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import ray
 
 from dpa.errors import JobFailedError
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import Request, RunPlan
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import MoveTasks, moves_by_stage
+from dpa.protocol.wire.events import MoveTasks, Rescale, moves_by_stage
+from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import BackendNode, Placed
 from dpa.runtime.actors.answers import Polled
 from dpa.runtime.cluster import alive_nodes, is_of_this_process
@@ -195,6 +196,18 @@ class Machines:
             return usable
         ids = {node for nodes in placed.nodes.values() for node in nodes}
         return [node for node in usable if node.id in ids] or usable
+
+
+def with_node_ids(request: Request) -> Request | Answer:
+    """A request with the `id`s of nodes in place of their names; or the refusal, if there is no such node."""
+    if not isinstance(request, Rescale | MoveTasks) or not request.nodes:
+        return request
+    ids = {node.name: node.id for node in alive_nodes()}
+    unknown = [node for node in request.nodes if node not in ids]
+    if unknown:
+        text = f"there is no node {unknown[0]!r}; the nodes are {', '.join(sorted(ids))}"
+        return Answer(request.request, text, refused=True)
+    return replace(request, nodes=tuple(ids[node] for node in request.nodes))
 
 
 def _name(node: str) -> str:

@@ -14,7 +14,7 @@ from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from dpa.runtime.actors.actor import StageActor, TaskActor, create, polars_threads
+from dpa.runtime.actors.actor import NO_SHARE, Share, StageActor, TaskActor, create, polars_threads
 
 _GREET_SECONDS = 0.1
 """How long spare actors may take together to show that they live; the others are taken last."""
@@ -38,12 +38,15 @@ class Actor:
     node: str | None
     avoided: frozenset[str]
     greeted: ObjectRef
+    share: Share = NO_SHARE
 
     @classmethod
-    def create(cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = ()) -> Actor:
+    def create(
+        cls, kind: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), share: Share = NO_SHARE
+    ) -> Actor:
         """A new one, made as by `dpa.runtime.actors.actor.create`; does not wait for it."""
-        handle = create(kind, node, avoided)
-        return cls(kind, handle, node, frozenset(avoided), greeted(handle))
+        handle = create(kind, node, avoided, share)
+        return cls(kind, handle, node, frozenset(avoided), greeted(handle), share)
 
     @property
     def is_up(self) -> bool:

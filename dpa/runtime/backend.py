@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.nodes import BackendNode, Placer
+from dpa.protocol.wire.nodes import BackendNode, JobDemand, Placer
 from dpa.runtime.cluster import alive_nodes, ray_session, set_token
 
 if TYPE_CHECKING:
@@ -46,20 +46,24 @@ class RayBackend:
             return alive_nodes()
 
     @contextmanager
-    def prepared(self, tasks: int, placer: Placer | None = None) -> Iterator[RayRunner]:
+    def prepared(
+        self, tasks: int, placer: Placer | None = None, demand: JobDemand | None = None
+    ) -> Iterator[RayRunner]:
         """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray
         ends in the background too, once the plan has been run, if it was started for the job."""
         is_over = threading.Event()
         if self.address is None:
             set_token(self.object_store_mb)  # here, as the plan is pickled by Ray, perhaps before the thread has begun
-        with Background(self._started(tasks, placer, is_over)) as started:
+        with Background(self._started(tasks, placer, demand, is_over)) as started:
             try:
                 yield RayRunner(started)
             finally:
                 is_over.set()
 
     @contextmanager
-    def _started(self, tasks: int, placer: Placer | None, is_over: threading.Event) -> Iterator[Generations]:
+    def _started(
+        self, tasks: int, placer: Placer | None, demand: JobDemand | None, is_over: threading.Event
+    ) -> Iterator[Generations]:
         ready = ray_session(
             self.address,
             actors=tasks + _OWN_ACTORS,
@@ -74,7 +78,7 @@ class RayBackend:
             from dpa.runtime.launch import Generations
 
             spares, changes = connection.spares(), connection.changes()
-            with Generations(tasks, placer, spares, changes) as generations, self.reached(generations):
+            with Generations(tasks, placer, spares, changes, demand) as generations, self.reached(generations):
                 yield generations
 
 

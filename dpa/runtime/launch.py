@@ -23,16 +23,17 @@ from dpa.errors import CheckpointError, ConfigError, JobCancelledError, JobFaile
 from dpa.protocol.plan import Bear, Request, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, Address
-from dpa.protocol.wire.events import CloseFeeds, MoveTasks, Rescale
+from dpa.protocol.wire.events import CloseFeeds
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.protocol.wire.nodes import Placed, Placer, TaskProcess
+from dpa.protocol.wire.nodes import JobDemand, Placed, Placer, TaskProcess
 from dpa.protocol.wire.relays import relays_for
 from dpa.runtime._kept_processes import KeptProcesses
-from dpa.runtime._machines import ENDED, Machines, Running
+from dpa.runtime._machines import ENDED, Machines, Running, with_node_ids
+from dpa.runtime._requests import Requests
 from dpa.runtime._spares import Spares
 from dpa.runtime._surroundings import Surroundings
-from dpa.runtime.actors.actor import LoadBalancerActor, StageActor
+from dpa.runtime.actors.actor import NO_SHARE, LoadBalancerActor, StageActor
 from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, Polled
 from dpa.runtime.actors.coordinator import CoordinatorActor
 from dpa.runtime.actors.failures import failure, is_death
@@ -75,29 +76,34 @@ class Launched:
         placed: Placed | None = None,
         kept: KeptProcesses | None = None,
         changes: Surroundings | None = None,
+        requests: Requests | None = None,
+        avoided: Collection[str] = (),
     ) -> None:
         """Start actors for this number of tasks of stages. `kept`: processes of the generation before, and spares,
-        which are taken rather than new ones. `changes`: what the driver has changed since Ray started."""
+        which are taken rather than new ones. `changes`: what the driver has changed since Ray started. `requests`: what
+        tasks request; a placement group of theirs is on no node that is `avoided`."""
         # The coordinator, the load balancer and relays are on the driver's node: if another node dies, a task dies that
         # the user knows, and the coordinator lives to report it.
         here = ray.get_runtime_context().get_node_id()
         self._processes: dict[Address, TaskProcess] = {}
         self._is_ended = False
         self.placed = placed
-        kept = kept or KeptProcesses()
+        kept, self._requests = kept or KeptProcesses(), requests or Requests()
         self._coordinator = kept.actor(CoordinatorActor, here)
         waiting = {BALANCER: kept.actor(LoadBalancerActor, here)}
         for index in range(relays_for(tasks)):
             waiting[Address(RELAY, index)] = kept.actor(RelayActor, here)
-        for stage, nodes in ({} if placed is None else placed.nodes).items():
-            for index, node in enumerate(nodes):
-                waiting[Address(stage, index)] = kept.actor(StageActor, node)
-        idle = [kept.actor(StageActor) for _ in range(tasks if placed is None else 0)]
+        self._group = self._requests.group(avoided)
+        for task, node in self._requests.homes(placed).items():
+            waiting[task] = kept.actor(StageActor, node, self._requests.share(task, self._group))
+        self._waiting = waiting
+        idle = [kept.actor(StageActor) for _ in range(0 if placed or self._requests.each else tasks)]
         self._others, self._spares = [*waiting.values(), *idle], kept.spares
-        self.used = Counter((actor.kind, actor.node) for actor in (self._coordinator, *self._others))
+        unasked = (actor for actor in (self._coordinator, *self._others) if actor.share == NO_SHARE)
+        self.used = Counter((actor.kind, actor.node) for actor in unasked)
         handles = {address: actor.handle for address, actor in waiting.items()}
         self._changes = changes
-        self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed, changes)
+        self.coordinator.prepare.remote(handles, [actor.handle for actor in idle], placed, changes, self._requests.each)
 
     @property
     def coordinator(self) -> ActorHandle:
@@ -137,11 +143,14 @@ class Launched:
                 is_closed = True
                 self.coordinator.ask.remote(CloseFeeds())
             machines.look(polled, running)
+            for words in () if polled.processes else self._requests.waits(self._waiting):
+                hooks.warn(words)
 
     def begin(self, plan: RunPlan, store: CheckpointStore | None, bear: Bear) -> None:
         """Let the actors be the tasks of a plan. They begin with the newest checkpoint in the store, or at the start of
         the input if there is none; `bear` bears outages of the store. JobFailedError if the coordinator failed, a
         TaskDiedError if it has died."""
+        plan = self._requests.noted(plan)
         packed = PackedPlan.pack(plan, self._changes)
         self._queue_fed = [stage.name for stage in plan.graph.queue_fed()]
         bare = plan.without_user_code()
@@ -174,6 +183,8 @@ class Launched:
 
     def keep_spares(self) -> None:
         """Start a spare process on each node with tasks. It takes the place of one that dies there."""
+        if self._requests.each:
+            return  # it would keep from others what it requests
         nodes = {process.node for task, process in self._processes.items() if task.stage not in RESERVED}
         self._spares.start({(StageActor, node): 1 for node in nodes})
 
@@ -206,6 +217,8 @@ class Launched:
             ray.kill(self.coordinator)
             # If a handle is garbage-collected while another thread shuts Ray down, Ray ends this process.
             self._others.clear()
+            self._waiting.clear()
+            self._requests.end(self._group)
             del self._coordinator
 
     def wait_for_end(self, kept: Collection[TaskProcess] = ()) -> None:
@@ -222,13 +235,15 @@ class Launched:
         of the `lost` ones among these nodes."""
         given = [self._coordinator]
         for actor in self._others:
-            if actor.node in lost:
+            if actor.node in lost or actor.share.bundle:
                 ray.kill(actor.handle)
             else:
                 given.append(actor)
         kept = KeptProcesses(given, generation, avoided, self._spares)
         self._is_ended = True
         self._others.clear()
+        self._waiting.clear()
+        self._requests.end(self._group)
         return kept
 
     @staticmethod
@@ -247,18 +262,6 @@ def _asked(coordinator: ActorHandle, request: Request) -> Answer:
     coordinator.forget.remote((request.request,))
     found: Answer = answers[0]
     return found
-
-
-def _with_node_ids(request: Request) -> Request | Answer:
-    """A request with the `id`s of nodes in place of their names; or the refusal, if there is no such node."""
-    if not isinstance(request, Rescale | MoveTasks) or not request.nodes:
-        return request
-    ids = {node.name: node.id for node in alive_nodes()}
-    unknown = [node for node in request.nodes if node not in ids]
-    if unknown:
-        text = f"there is no node {unknown[0]!r}; the nodes are {', '.join(sorted(ids))}"
-        return Answer(request.request, text, refused=True)
-    return replace(request, nodes=tuple(ids[node] for node in request.nodes))
 
 
 def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
@@ -288,15 +291,24 @@ def _answer(call: ObjectRef) -> Any:
 class Generations:
     """A context with the actors of a job. Its end ends them."""
 
-    def __init__(self, tasks: int, placer: Placer | None, spares: Spares, changes: Surroundings | None = None) -> None:
+    def __init__(
+        self,
+        tasks: int,
+        placer: Placer | None,
+        spares: Spares,
+        changes: Surroundings | None = None,
+        demand: JobDemand | None = None,
+    ) -> None:
         """Start the actors of the first generation, for this number of tasks of stages. `placer` chooses their nodes;
-        None: Ray spreads them. `spares` are taken rather than new actors; `changes` as for `Launched`."""
+        None: Ray spreads them. `spares` are taken rather than new actors; `changes` as for `Launched`. ConfigError if
+        Ray will never have what tasks `demand`."""
         self._tasks, self._placer = tasks, placer
         self._spares, self._changes = spares, changes
         self._writes = self._is_over = False
         self._callers, self._turn = 0, threading.Condition()
         self._machines = Machines()
         self._machines.check()
+        self._requests = Requests(demand, is_placed=placer is not None)
         spares.fit(tasks)
         self._launched = self._launch(KeptProcesses(spares=spares))
         self._used = self._launched.used
@@ -323,7 +335,7 @@ class Generations:
             launched = self._launched
             if coordinator is not None:
                 with suppress(RayError):
-                    asked = _with_node_ids(request)
+                    asked = with_node_ids(request)
                     return asked if isinstance(asked, Answer) else _asked(coordinator, asked)
                 # The coordinator has died: another one follows, or the job ends.
                 while launched is self._launched and not self._is_over:
@@ -407,8 +419,10 @@ class Generations:
         dying.wait_for_end(kept.taken)
 
     def _launch(self, kept: KeptProcesses) -> Launched:
+        avoided = self._machines.avoided()
         placed = None if self._placer is None else self._placer(self._machines.usable())
-        return Launched(self._tasks, placed, kept, self._changes)
+        self._requests.require_room(avoided, placed)
+        return Launched(self._tasks, placed, kept, self._changes, self._requests, avoided)
 
 
 def _tried(begin: Callable[[], object], waits: Iterator[float]) -> None:

@@ -14,7 +14,7 @@ from dpa.protocol.graph import Publishing
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.nodes import Placer
+from dpa.protocol.wire.nodes import JobDemand, Placer
 from dpa.sources.feed import all_splits
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import NETWORK, Network, SimulatedJob
@@ -42,7 +42,9 @@ class SimulatedBackend:
     service_seconds: Callable[[str, int], float] = lambda stage, index: 0.001
     network: Network = NETWORK
 
-    def prepared(self, tasks: int, placer: Placer | None = None) -> AbstractContextManager[SimulatedBackend]:
+    def prepared(
+        self, tasks: int, placer: Placer | None = None, demand: JobDemand | None = None
+    ) -> AbstractContextManager[SimulatedBackend]:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 

@@ -19,7 +19,7 @@ from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.runtime._kept_processes import KeptProcesses
 from dpa.runtime._spares import Actor
-from dpa.runtime.actors.actor import LoadBalancerActor, StageActor, TaskActor
+from dpa.runtime.actors.actor import LoadBalancerActor, Share, StageActor, TaskActor
 from dpa.runtime.actors.relay import RelayActor
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -95,6 +95,17 @@ def test_where_a_node_is_avoided_nothing_is_kept_that_may_be_starting_there(tmp_
         elsewhere = replace(starting, avoided=frozenset({"another"}))
         assert not elsewhere.may_be_on({"another"}) and elsewhere.may_be_on({"another", "a third"})
         assert not replace(starting, node="one").may_be_on({"another"})
+
+
+def test_a_process_is_taken_only_for_what_it_was_started_with(tmp_path: Path) -> None:
+    with two_of_a_kind(tmp_path / "gate") as (_, up):
+        small, large = Share({"CPU": 0.25}), Share({"CPU": 0.5})
+        kept = KeptProcesses([replace(up, share=small)], generation=1)
+        others = [kept.actor(up.kind, share=large), kept.actor(up.kind)]
+        assert up.handle not in [other.handle for other in others]
+        assert kept.actor(up.kind, share=small).handle == up.handle
+        for other in others:
+            ray.kill(other.handle)
 
 
 def test_a_process_that_an_earlier_generation_has_made_a_task_meanwhile_leaves_it(

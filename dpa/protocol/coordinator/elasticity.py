@@ -91,7 +91,7 @@ class Elasticity:
             processed=rates.processed,
             behind_seconds=self._behind_seconds(name, rates.rate or 0.0, now),
             running=rates.running,
-            cores_busy=cores_busy,
+            cores_busy=0.0 if stage.spec.has_processors else cores_busy,
             seconds_left=seconds_left,
         )
         decision = self._policies[name].look(work, now)

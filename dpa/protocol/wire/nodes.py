@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # no task needs what plans where tasks are
@@ -22,6 +22,55 @@ class BackendNode:
     id: str
     name: str
     processors: float
+
+
+Amounts = Mapping[str, float]
+"""Amounts of resources by the names that Ray has for them, such as `CPU`; none is 0."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a task requests of its node.
+
+    Attributes:
+        cpus: processors; None: the cluster's default.
+        memory: bytes.
+        custom: amounts of other resources, by the names that Ray has for them.
+    """
+
+    cpus: float | None = None
+    memory: int = 0
+    custom: Mapping[str, float] = field(default_factory=dict)
+
+    def amounts(self, cpus: float = 0.0) -> Amounts:
+        """`cpus`: the default."""
+        found = {"CPU": cpus if self.cpus is None else self.cpus, "memory": self.memory, **self.custom}
+        return {name: amount for name, amount in found.items() if amount}
+
+    def __str__(self) -> str:
+        return in_words(self.amounts())
+
+
+def in_words(amounts: Amounts) -> str:
+    """As `2 CPUs, 4 GiB of memory, 1 license`."""
+    words = {"CPU": "CPU" if amounts.get("CPU") == 1 else "CPUs", "memory": "GiB of memory"}
+    each = {name: amount / 2**30 if name == "memory" else amount for name, amount in amounts.items()}
+    return ", ".join(f"{amount:g} {words.get(name, name)}" for name, amount in each.items()) or "nothing"
+
+
+@dataclass(frozen=True)
+class JobDemand:
+    """What the tasks of a job request.
+
+    Attributes:
+        tasks: how many each stage has at first.
+        each: what each of them requests, by stage.
+        group: the strategy of the placement group that they are in; None: they are in none.
+    """
+
+    tasks: Mapping[str, int]
+    each: Mapping[str, Resources]
+    group: str | None = None
 
 
 @dataclass(frozen=True)

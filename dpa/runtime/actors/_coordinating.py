@@ -228,7 +228,8 @@ class Coordinating(RelayedTask):
             case Answer():
                 self._answers.keep(instruction)
             case StartTasks(addresses, nodes) if BALANCER in self.handles:  # the worker may have results to commit
-                start = self._late_start = LateStart(self._plan.limits.start_seconds)
+                share = self._actors.share(addresses[0].stage)
+                start = self._late_start = LateStart(self._plan.limits.start_seconds, share)
                 self.shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
             case WriteCheckpoint(cut):
                 self.shell.aside(lambda: self._write(cut))
@@ -309,6 +310,7 @@ class Coordinating(RelayedTask):
         relays = require_all(served)
         watch(self._relays, self.generation, self._ended, self._stopped, self.fail)
         self._connect(made, relays)
+        self._actors.end_unused()
         return None
 
     def _start_late(self, wanted: Mapping[Address, str | None], start: LateStart) -> StartFailed | None:

@@ -17,8 +17,8 @@ from dpa.errors import JobFailedError
 from dpa.protocol.plan import Request
 from dpa.protocol.wire.addresses import RELAY, Address
 from dpa.protocol.wire.events import FailureKind, TaskDied
-from dpa.protocol.wire.nodes import Placed
-from dpa.runtime.actors.actor import StageActor, create
+from dpa.protocol.wire.nodes import Amounts, Placed, in_words
+from dpa.runtime.actors.actor import NO_SHARE, Share, StageActor, create
 from dpa.runtime.actors.answers import PendingRequests, Polled
 from dpa.runtime.actors.failures import cause_of, failure
 
@@ -32,6 +32,7 @@ class Prepared:
     Attributes:
         placed: the nodes of tasks; None: any.
         relays: the actors of relays, by address.
+        requests: what each task of a stage requests.
         created: the actors that `actor_for` has created, which end with the generation.
     """
 
@@ -41,9 +42,10 @@ class Prepared:
         waiting: Mapping[Address, ActorHandle] = MappingProxyType({}),
         idle: Sequence[ActorHandle] = (),
         placed: Placed | None = None,
+        requests: Mapping[str, Amounts] = MappingProxyType({}),
     ) -> None:
         """`waiting`: actors that wait for an address; `idle`: those that take any of a stage's tasks."""
-        self.placed = placed
+        self.placed, self.requests = placed, requests
         self.relays = {address: handle for address, handle in waiting.items() if address.stage == RELAY}
         self.created: list[ActorHandle] = []
         self._answers = answers
@@ -59,8 +61,17 @@ class Prepared:
         if node is None and self.placed is not None:
             homes = self.placed.nodes[address.stage]
             node = homes[address.index % len(homes)]
-        self.created.append(created := create(StageActor, node))
+        self.created.append(created := create(StageActor, node, share=self.share(address.stage)))
         return created
+
+    def share(self, stage: str) -> Share:
+        return Share(self.requests.get(stage, {}))
+
+    def end_unused(self) -> None:
+        """Free what actors request that have not become tasks, where a join is made without them."""
+        for address, handle in self._waiting.items():
+            if address.stage in self.requests:
+                ray.kill(handle)
 
     def poll(self, seconds: float) -> Polled:
         """Nothing but whether the job is cancelled, after `seconds` or at once if it is."""
@@ -80,8 +91,9 @@ class Prepared:
 class LateStart:
     """One start of tasks, which may take `seconds`. Cancelling it too late changes nothing."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, share: Share = NO_SHARE) -> None:
+        """`share`: of each task."""
+        self._seconds, self._amounts = seconds, share.amounts
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -97,6 +109,7 @@ class LateStart:
                     raise JobFailedError(f"{address} was not to start any more")
                 if time.monotonic() >= until:
                     limit = f"within {self._seconds:g} s, as limits.start_seconds says"
+                    limit += f"; it requests {in_words(self._amounts)} of a node" if self._amounts else ""
                     raise JobFailedError(f"{address} did not start {limit}")
         require_all(calls)
 

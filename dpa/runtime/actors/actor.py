@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from dpa._util.lazy_pandas import import_pandas_late
 from dpa.errors import ProtocolError
@@ -26,7 +27,7 @@ from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.events import Redistribute
-from dpa.protocol.wire.nodes import TaskProcess
+from dpa.protocol.wire.nodes import Amounts, TaskProcess
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.keys import Key
 from dpa.runtime.actors._process import keep_freed_memory
@@ -66,6 +67,21 @@ IMPORTED_SOON = (
     "numpy.random",
 )
 """None of these starts threads."""
+
+
+_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+"""Resources for which Ray has options of their own."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What an actor requests of its node, and where it is in a placement group, if it is in one."""
+
+    amounts: Amounts = field(default_factory=dict)
+    bundle: PlacementGroupSchedulingStrategy | None = None
+
+
+NO_SHARE = Share()
 
 
 class TaskActor:
@@ -250,12 +266,21 @@ class LoadBalancerActor(TaskActor):
         shell.post(Redistribute(stage, node_id))
 
 
-def create(actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = ()) -> ActorHandle:
+def create(
+    actor: type[TaskActor], node: str | None = None, avoided: Collection[str] = (), share: Share = NO_SHARE
+) -> ActorHandle:
     """A new actor on this node, or on any that is not `avoided`. If its node is gone, it dies and is not started
     elsewhere."""
-    # It asks for no CPU, so that a job never waits for ever for a busy cluster.
-    strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
-    options: dict[str, Any] = {"num_cpus": 0, "resources": least_resources(), "max_restarts": 0}
-    if node is None and avoided:
-        options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
+    strategy = share.bundle or ("SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False))
+    custom = {} if share.bundle else least_resources()
+    custom |= {name: amount for name, amount in share.amounts.items() if name not in _OPTIONS}
+    options: dict[str, Any] = {"num_cpus": 0, "resources": custom, "max_restarts": 0}
+    options |= {_OPTIONS[name]: amount for name, amount in share.amounts.items() if name in _OPTIONS}
+    if node is None and share.bundle is None and avoided:
+        options["label_selector"] = elsewhere(avoided)
     return ray.remote(scheduling_strategy=strategy, concurrency_groups=_GROUPS, **options)(actor).remote()
+
+
+def elsewhere(avoided: Collection[str]) -> dict[str, str]:
+    """Ray's label selector for all nodes but these."""
+    return {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import ray
@@ -13,7 +13,7 @@ from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import TaskDied
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.protocol.wire.nodes import Placed, TaskProcess
+from dpa.protocol.wire.nodes import Amounts, Placed, TaskProcess
 from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.actors._coordinating import Coordinating
 from dpa.runtime.actors._starting import Prepared
@@ -57,11 +57,16 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control", num_returns=0)
     def prepare(
-        self, waiting: Handles, idle: list[ActorHandle], placed: Placed | None, changes: Surroundings | None
+        self,
+        waiting: Handles,
+        idle: list[ActorHandle],
+        placed: Placed | None,
+        changes: Surroundings | None,
+        requests: Mapping[str, Amounts],
     ) -> None:
         if changes is not None:
             changes.take()
-        self._prepared = Prepared(self._answers, waiting, idle, placed)
+        self._prepared = Prepared(self._answers, waiting, idle, placed, requests)
 
     @ray.method(concurrency_group="control")
     def begin(

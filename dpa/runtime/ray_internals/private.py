@@ -164,6 +164,14 @@ def dead_drivers() -> set[str]:
     return {driver["JobID"] for driver in state.job_table() if driver["IsDead"]}
 
 
+def free_resources() -> dict[str, dict[str, float]]:
+    """What nobody has of each node, by the node's number."""
+    from ray._private.state import available_resources_per_node
+
+    found: dict[str, dict[str, float]] = available_resources_per_node()
+    return found
+
+
 def least_resources() -> dict[str, float]:
     """Resources that an actor can ask for because every node has them."""
     from ray import _raylet

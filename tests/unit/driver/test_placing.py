@@ -97,6 +97,29 @@ def test_a_node_without_room_is_refused() -> None:
         placing(nodes={"a": {"reserved": 2.0}}).placed(THERE)
 
 
+def test_processors_that_all_tasks_request_are_their_costs_and_no_node_gets_more_than_it_has() -> None:
+    asking = Job(
+        input=TABLE,
+        reducer="count",
+        parallelism={"mappers": 2, "reducers": 4},
+        placement={"costs": COSTS, "tolerance": 2.0, "nodes": {"a": {}, "b": {"processors": 6.0}}},
+        resources={"cpus": 1, "reducers": {"cpus": 1.5}},
+    )
+    found = Placing.of(asking.spec, {})
+    assert found.forecast(None).origin == "the processors that tasks request"
+    homes = found.placed([BackendNode("id-1", "a", 2.0), BackendNode("id-2", "b", 6.0)]).nodes
+    assert homes["mapper"].count("id-1") + 1.5 * homes["reducer"].count("id-1") <= 2.0
+    assert homes["mapper"].count("id-2") + 1.5 * homes["reducer"].count("id-2") <= 6.0
+
+
+def test_a_placement_group_is_left_to_ray() -> None:
+    grouped = Job(input=TABLE, reducer="count", placement={"group": "pack"})
+    assert grouped.forecast().placement is None
+    assert grouped.spec.demand.group == "pack"
+    with pytest.raises(ConfigError, match=r"in a placement group Ray places the tasks: leave out `group`, or `costs`"):
+        Job(input=TABLE, reducer="count", placement={"group": "pack", "costs": COSTS})
+
+
 def test_the_tolerance_grows_until_coarse_tasks_fit() -> None:
     found = placing(tolerance=1.01, allocator="top_down", nodes={**NODES, "c": {"processors": 2.0}}).forecast(None)
     assert found.tolerance > 1.01

@@ -27,7 +27,7 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.wire.nodes import Placer
+from dpa.protocol.wire.nodes import JobDemand, Placer
 from dpa.sinks._replacement import MARK
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.objects import ResultFiles
@@ -98,7 +98,9 @@ class Preparing(LocalBackend):
         self.seen: list[str] = []
 
     @contextmanager
-    def prepared(self, tasks: int, placer: Placer | None = None) -> Iterator[LocalBackend]:
+    def prepared(
+        self, tasks: int, placer: Placer | None = None, demand: JobDemand | None = None
+    ) -> Iterator[LocalBackend]:
         self.seen.append(f"prepared for {tasks}")
         yield self
         self.seen.append("ended")
