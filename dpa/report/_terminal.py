@@ -86,7 +86,10 @@ def _summary(
     if files:
         went.append(_report_files(files))
     after = [*_verdict(report, verbose=verbose), facts(went, ascii_only)]
-    after += [Text(one_line(report.bottleneck.reason))] * bool(report.records.processed)
+    limit = one_line(report.bottleneck.reason)
+    if not verbose and report.bottleneck.kind == "none":
+        limit = limit.partition(";")[0]  # that every task is idle says it
+    after += [Text(limit)] * bool(report.records.processed)
     more = "" if verbose else f"  {unbroken('(details: --verbose)')}"
     yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), good), (more, FAINT))
     rows: Iterable[RenderableType] = ()

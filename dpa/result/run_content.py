@@ -27,7 +27,7 @@ from dpa.result.text import (
 )
 
 STAGES_NOTE = "S: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most; bar: when it processed"
-_MAX_RESULTS, _MAX_HOT = 2, 3
+_MAX_RESULTS, _MAX_HOT, _HOT_COLUMNS = 2, 3, 80
 """Results and hot keys that the summary names."""
 _PHASES = {
     "startup": "waiting for Ray and actors",
@@ -146,8 +146,10 @@ def _balance(report: Report) -> Iterator[Fact]:
     changes = sum(len(each.redistributions) for each in report.operators)
     decided = f"no redistribution: {outcomes(stage.decision_counts)}"
     words = decided if not changes and stage.decision_counts else plural(changes, "redistribution")
-    hot = ", ".join(f"{key_text(hot.key)} ({percent(hot.share)})" for hot in stage.hot[:_MAX_HOT])
-    yield Fact("balancing", words, f"hot keys: {hot}" if hot else "")
+    texts = [f"{key_text(hot.key)} ({percent(hot.share)})" for hot in stage.hot[:_MAX_HOT]]
+    while len(texts) > 1 and len(", ".join(texts)) > _HOT_COLUMNS:  # keys in windows are long
+        texts.pop()
+    yield Fact("balancing", words, f"hot keys: {', '.join(texts)}" if texts else "")
 
 
 def place(report: Report) -> str:

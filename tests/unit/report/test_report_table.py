@@ -366,6 +366,17 @@ def test_a_summary_says_what_came_out_whether_it_is_right_and_how_it_went_in_12_
     ]
 
 
+def test_long_hot_keys_and_what_is_idle_take_few_lines_of_a_summary() -> None:
+    made = samples.report()
+    keys = tuple(replace(hot, key=(hot.key, *["2026-11-28 22:14:20+00:00"] * 2)) for hot in made.main.hot_keys)
+    idle = replace(made.bottleneck, kind="none", stage=None, reason="no bottleneck: all are idle; the busiest is a")
+    made = replace(made, stages=(made.stages[0], replace(made.main, hot_keys=keys)), bottleneck=idle)
+    text = words(shown(made, verbose=False))
+    assert len(made.main.hot) > 1 and text.count("22:14:20") == 2, "of one key"
+    assert text.endswith("no bottleneck: all are idle")
+    assert "the busiest is a" in words(shown(made))
+
+
 def test_a_summary_says_what_a_run_survived_and_left_out() -> None:
     text = words(shown(samples.report(**FULL), verbose=False))
     assert text.startswith("wordcount: ok in 15.3 s, after 2 restarts, 2 checkpoints not written (details: --verbose)")
