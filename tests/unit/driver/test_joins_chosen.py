@@ -224,7 +224,7 @@ def test_the_form_is_said_on_screens(capsys: pytest.CaptureFixture[str]) -> None
     rows.explain()
     said = " ".join(capsys.readouterr().out.split())
     assert "joined broadcast customers 5 65 it has at most 32 MiB (`broadcast_mb`)" in said
-    dpa.report.show(run(flow).report)
+    dpa.report.show(run(flow).report, verbose=True)
     assert "joined broadcast customers 5" in " ".join(capsys.readouterr().out.split())
     assert rows.count() == 500
     assert rows.head(3).num_rows == 3
