@@ -45,10 +45,11 @@ class Requests:
         """`is_placed`: whether tasks are pinned to nodes that there are. ConfigError if a placement group would have
         tasks that request nothing."""
         shared = JobDemand({}, {}) if demand is None or is_private() else demand
-        default = 1.0 if shared.group or (_may_grow() and not is_placed) else 0.0
+        default = 1.0 if shared.group or (shared.each and not is_placed and _may_grow()) else 0.0
         amounts = {stage: resources.amounts(default) for stage, resources in shared.each.items()}
         self.each = {stage: requested for stage, requested in amounts.items() if requested}
         self._tasks, self._group = shared.tasks, shared.group
+        self._made: PlacementGroup | None = None
         self._said: set[str] = set()
         self._look_at = time.monotonic() + _WAITS_SECONDS
         if self._group is not None and len(self.each) < len(amounts):
@@ -104,7 +105,8 @@ class Requests:
             return None
         bundles = [dict(self.of(task.stage)) for task in self.addresses]
         labels = [elsewhere(avoided)] * len(bundles) if avoided else None
-        return placement_group(bundles, self._group.upper(), bundle_label_selector=labels)
+        self._made = placement_group(bundles, self._group.upper(), bundle_label_selector=labels)
+        return self._made
 
     def end(self, group: PlacementGroup | None) -> None:
         if group is not None:
@@ -124,6 +126,8 @@ class Requests:
         self._look_at = time.monotonic() + _WAITS_SECONDS
         waiting = Counter(address.stage for address, actor in actors.items() if actor.share.amounts and not actor.is_up)
         free = [*free_resources().values()] if waiting else []
+        if self._made is not None and not self._made.wait(0):
+            free = []  # no bundle has what is free before all of them have
         found = []
         for stage, count in waiting.items():
             amounts = self.of(stage)
