@@ -106,8 +106,9 @@ function stageNames() {
 
 // --- parts
 
-function cards(facts) {
-  const shown = facts.filter(([, value, remark]) => value || remark);
+// Names, values and remarks; a fact without a value is left out, unless its remark is all that there is to say.
+function cards(facts, isWhole = false) {
+  const shown = facts.filter(([, value, remark]) => value || (isWhole && remark));
   return el("dl", { class: "cards" }, shown.map(([name, value, remark]) =>
     el("div", {}, el("dt", {}, name), el("dd", {}, value || "–", remark && el("small", {}, remark)))));
 }
@@ -289,7 +290,7 @@ function queueWords(stage) {
 // --- sections
 
 function facts() {
-  if (view.facts) return cards(view.facts);
+  if (view.facts) return cards(view.facts, true);
   const records = view.records ?? {}, stages = values(view.stages), made = view.checkpoints;
   const waits = stages.map((stage) => stage.queue_seconds).filter(isKnown);
   const late = stages.map((stage) => stage.latency?.p99).filter(isKnown);
@@ -350,7 +351,7 @@ function ofStage(name) {
   const decided = counts.map(([outcome, number]) => `${count(number)} ${outcome.replaceAll("_", " ")}`).join(", ");
   return [
     stageNames().length > 1 && el("h3", {}, name),
-    stage.facts?.length > 0 && cards(stage.facts),
+    stage.facts?.length > 0 && cards(stage.facts, true),
     charts(name),
     table(`Tasks of ${name}`, TASK_HEAD, taskRows(stage), "No task has started."),
     hotKeys(stage),
@@ -571,11 +572,12 @@ function patched(document_, patch) {
 function listen() {
   const source = new EventSource("events");
   const take = (next) => {
-    const restarted = isKnown(view.job) && next.job?.generation > view.job.generation;
+    const isFirst = !isKnown(view.job), restarted = !isFirst && next.job?.generation > view.job.generation;
     view = next;
     link = "";
     if (restarted) answered = `The job restarted: generation ${next.job.generation} has begun, and its numbers began again.`;
-    if (!document.hidden) render();
+    if (isFirst) go(); // to the section that the address names
+    else if (!document.hidden) render();
   };
   source.addEventListener("view", (event) => take(JSON.parse(event.data)));
   source.addEventListener("patch", (event) => take(patched(view, JSON.parse(event.data))));

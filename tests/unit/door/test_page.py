@@ -22,6 +22,7 @@ from chromium import chromium
 
 from dpa.door.page import page_of
 from dpa.door.view import RunView, View, view_of_report
+from dpa.measure.load import MeasuredKey
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats, EventTimeStats, Snapshot
@@ -393,6 +394,15 @@ def test_a_running_job_is_shown_as_it_changes(browser: Any, job: Job) -> None:
         assert "n7" in tab.locator("#stage table").first.inner_text()
         job.change({"stages": {REDUCER: {"tasks": {"1": None}}}})
         tab.locator("#stages").get_by_role("row", name=re.compile("^reducer 3 ")).wait_for()
+
+
+def test_keys_of_a_running_job_are_shown_with_bounds(browser: Any, job: Job) -> None:
+    hottest = (MeasuredKey("a0", 0.4398, 0.41, 0.463, 2, split=True), MeasuredKey("b1", 0.145, 0.13, 0.16, 0))
+    job.view = running(samples.with_stage(samples.snapshot(3.0), REDUCER, hottest=hottest))
+    with opened(browser, job.url) as tab:
+        keys = tab.get_by_role("table", name="Most frequent keys")
+        keys.get_by_role("row", name=re.compile("^a0 +44% +41% to 46% +2 split$")).wait_for()
+        keys.get_by_role("row", name=re.compile("^b1 +14% +13% to 16% +0$")).wait_for()
 
 
 def test_what_the_reader_does_outlasts_a_change(browser: Any, job: Job) -> None:
