@@ -113,6 +113,7 @@ class Door(Unobserved):
             is_cancelled = isinstance(error, JobCancelledError | KeyboardInterrupt)
             known = {"status": "cancelled" if is_cancelled else "failed", "error": hidden(str(error))}
             self._last = {**document, "phase": "failed", "job": {**document["job"], **known}}
+        self._ends.shutdown(socket.SHUT_RDWR)  # closing it would not do where user code has forked this process
         self._ends.close()
         if self._thread.is_alive():
             self._thread.join()
@@ -186,6 +187,8 @@ class Door(Unobserved):
                 with inherited:
                     process = self._start(inherited)
                 _Served(ours, self._over, self._document, self._answer).run()
+                with suppress(OSError):
+                    ours.shutdown(socket.SHUT_RDWR)
             try:
                 process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:

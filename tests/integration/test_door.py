@@ -277,6 +277,20 @@ def test_a_door_that_is_stopped_keeps_the_job_from_nothing() -> None:
     assert not processes()
 
 
+def test_a_process_that_the_driver_has_forked_does_not_keep_the_job_from_its_end() -> None:
+    forked = 0
+    try:
+        with opened() as door:
+            assert asked(door, "/view")[0] == 200
+            if not (forked := os.fork()):
+                signal.pause()
+            [process] = processes()
+        assert not Path(f"/proc/{process}").exists()
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
+
+
 def test_a_driver_that_is_killed_leaves_no_process_and_no_offer(runs: Path) -> None:
     program = f"""
 import threading
