@@ -42,7 +42,8 @@ def show_all(
         else:
             where, rows = "" if directory is None else "directory", []
             for number, (run, found) in enumerate(zip(runs, about, strict=True), 1):
-                named = [str(number), f"{run.ended:%Y-%m-%d %H:%M}", one_line(run.report.name, 40), run.report.status]
+                name, status = one_line(run.report.name, 40), one_line(run.report.status)
+                named = [str(number), f"{run.ended:%Y-%m-%d %H:%M}", name, status]
                 figures = (short(found["rows"]), short(found["records_per_second"]), _shown(found["skew"]))
                 time = seconds(found["total_seconds"])
                 rows.append([*named, *figures, time, str(run.path.parent) if where else ""])
@@ -92,10 +93,13 @@ def compare(
             print(json.dumps(found, indent=2))
             return
         for letter, run in (("A", before), ("B", later)):
-            print(f"{letter}: {one_line(run.report.name)}, {run.report.status}, {run.ended:%Y-%m-%d %H:%M}, {run.path}")
-        rows = [(name.replace("_", " "), *map(_shown, both), _change(*both)) for name, both in figures.items()]
+            name, status = map(one_line, (run.report.name, run.report.status))
+            print(f"{letter}: {name}, {status}, {run.ended:%Y-%m-%d %H:%M}, {run.path}")
+        rows = [
+            (one_line(name.replace("_", " ")), *map(_shown, both), _change(*both)) for name, both in figures.items()
+        ]
         show_table(Table("", ("", "#A", "#B", "#change"), [row for row in rows if row[1] or row[2]]))
-        changed = [(key, " → ".join(map(json.dumps, both))) for key, both in differing.items()]
+        changed = [(one_line(key), " → ".join(map(json.dumps, both))) for key, both in differing.items()]
         show_table(Table("\nconfigured differently", ("key", "A → B"), changed))
 
 
@@ -161,7 +165,7 @@ def _differences(left: Any, right: Any, key: str = "") -> Iterator[tuple[str, li
 
 def _shown(value: float | str | None) -> str:
     if value is None or isinstance(value, str):
-        return value or ""
+        return one_line(value or "")
     return f"{value:,.0f}" if isinstance(value, int) or value >= 1_000 else f"{value:.3g}"
 
 

@@ -34,7 +34,7 @@ class EarlierRun(NamedTuple):
             if data["schema"] == REPORT:
                 ended = datetime.fromtimestamp(path.stat().st_mtime)
                 return cls(path, ended, TypeAdapter(Report).validate_python(data))
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
             pass
         raise ReportError(f"{path}: no report of a run, or one of another version (not {REPORT})")
 

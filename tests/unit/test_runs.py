@@ -86,7 +86,8 @@ def test_a_run_whose_report_cannot_be_kept_ends_well(tmp_path: Path) -> None:
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
-    for text in ("", "[]", "{}", '{"schema": "dpa-report-1"}', '{"schema": "dpa-report-2", "status": []}'):
+    other = ('{"schema": "dpa-report-1"}', '{"schema": "dpa-report-2", "status": []}')
+    for text in ("", "[]", "{}", *other, "[" * 100_000):
         (tmp_path / "report.json").write_text(text)
         with pytest.raises(ReportError, match="no report of a run, or one of another version"):
             EarlierRun.read(tmp_path / "report.json")
@@ -152,6 +153,18 @@ def test_jobs_of_other_stages_and_versions_are_compared_by_what_they_share(tmp_p
     assert said("compare", "a", "b").endswith('versions.dpa  "0.2.0" → "0.3.0"\n')
     assert compared("a", "c")["skew_priced"][0] is None
     assert compared("d", "a")["latency_p99_seconds"] == [None, 1.12]
+
+
+def test_no_report_can_write_to_the_terminal_itself(tmp_path: Path) -> None:
+    escape, title = "\x1b[2J", "\x1b]0;title\x07"
+    report = samples.report()
+    write(report, tmp_path / "a")
+    stages = tuple(replace(stage, name=f"{escape}{stage.name}") for stage in report.stages)
+    bad = replace(report, name=escape, status=title, stages=stages, edges=())
+    write(replace(bad, config={title: escape}, versions={escape: title}), tmp_path / "b")
+    for words in (["compare", "a", "b"], ["list", "."], ["show", "b"], ["show", "b", "--verbose"]):
+        found = CliRunner().invoke(app, ["runs", *words])
+        assert found.exit_code == 0 and not {"\x1b", "\x07"} & {*found.output}, words
 
 
 def test_the_newest_epochs_of_a_log_are_shown() -> None:
