@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dpa.telemetry.tracker import StageStatus
 
 _INTERRUPTED = "not waited for any longer; the job does what it was asked for all the same"
+_PAGE = "page-"
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -168,7 +170,6 @@ def ui(context: typer.Context, run: Run) -> None:
     """Print the address of a job's page, and open it in a browser if there is one. It has a token: whoever has the
     address can change the job."""
     import os
-    import webbrowser
 
     from dpa.driver.control import RunningJob, connected
 
@@ -177,7 +178,23 @@ def ui(context: typer.Context, run: Run) -> None:
     with printing("the address"):
         print(page)
     if os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
-        webbrowser.open(page)
+        _browse(page)
+
+
+def _browse(page: str) -> None:
+    """Open a page in a browser, by a file that only this user can read: every user can see command lines."""
+    import webbrowser
+    from html import escape
+
+    from dpa._util.owned import OwnedDirectory, sweep
+    from dpa.door.client import runs_directory
+
+    with suppress(OSError):
+        sweep(runs_directory(), _PAGE)  # what earlier commands left for their browsers
+        file = OwnedDirectory.make(runs_directory(), _PAGE, mode=0o700).path / "page.html"
+        file.touch(0o600)
+        file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(page)}">')
+        webbrowser.open(file.as_uri())
 
 
 def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import threading
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from dpa.command import app
 from dpa.config import DoorConfig
 from dpa.door import client
 from dpa.door._changes import applied
@@ -338,6 +341,22 @@ def test_two_jobs_of_a_process_have_a_door_each_and_a_directory_that_is_gone_end
         assert len(one.asked) == len(other.asked) == 1
         shutil.rmtree(runs)
         assert RunningJob.all() == [] and asked(door, "/view")[0] == 200
+
+
+def test_no_command_line_shows_the_token(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}.part; mv {seen}.part {seen}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    with opened() as door:
+        assert CliRunner().invoke(app, ["control", "ui", "job"]).output == f"{door.address}\n"
+        while not seen.exists():
+            time.sleep(0.01)
+        file = Path(seen.read_text().strip().removeprefix("file://"))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        assert f"url={door.address}" in file.read_text()
 
 
 def test_a_port_that_is_taken_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
