@@ -34,6 +34,7 @@ def use(programs: Path, directory: Path, *, is_run: bool) -> None:
     dpa, job = programs / "dpa", directory / "job"
     run(directory, [dpa, "version"])
     run(directory, [dpa, "init", "job"])
+    assert "dpa-alerts.yml" in run(directory, [dpa, "init", "--monitoring", "monitoring"])
     run(job, [dpa, "check", "job.yaml"])
     refused = run(job, [dpa, "check", "job.yaml", "--set", "stages.totals.grouping=partial_key"], status=2)
     assert "`partial_key` needs numba: pip install 'dpa[groupings]'" in refused, refused
