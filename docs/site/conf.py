@@ -61,7 +61,7 @@ CONTENTS = {
         "recovery",
         "memory",
     ),
-    "On a cluster": ("cluster", "door", "changing-tasks", "placement", "security"),
+    "On a cluster": ("cluster", "production", "door", "changing-tasks", "placement", "security"),
     "Look things up": ("site/api", "guarantees", "results", "design", "protocol"),
 }
 """The pages of `docs` by title: a new page needs a place here."""
