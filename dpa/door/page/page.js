@@ -575,7 +575,7 @@ function listen() {
     const isFirst = !isKnown(view.job), restarted = !isFirst && next.job?.generation > view.job.generation;
     view = next;
     link = "";
-    if (restarted) answered = `The job restarted: generation ${next.job.generation} has begun, and its numbers began again.`;
+    if (restarted) answered = `The job restarted: generation ${next.job.generation} has begun, and its counts start from zero.`;
     if (isFirst) go(); // to the section that the address names
     else if (!document.hidden) render();
   };
