@@ -165,6 +165,11 @@ def give_back(gateway: Any) -> None:
 
 def _leave(gateway: Any, _stop_seconds: float) -> None:
     """Forget a borrowed JVM. Its lender ends it if it was not given back."""
+    from py4j.java_gateway import quiet_shutdown
+
+    server = gateway.__dict__.get("_callback_server")
+    for connection in [*gateway._gateway_client.deque, *(() if server is None else server.connections)]:
+        quiet_shutdown(connection.socket)  # else closing it waits for the thread that reads from it
     with tidying_up():
         gateway.close(keep_callback_server=True)
         gateway.shutdown_callback_server()

@@ -184,3 +184,19 @@ def test_a_job_that_fails_leaves_the_jvm_to_the_next(borrowers: Borrowers) -> No
     output, errors = borrowers.begin(FAILS).communicate(timeout=120)
     assert "ParseException" in errors
     assert borrowers.run(JOB)["jvm"] == int(output) == borrowers.kept
+
+
+STREAM = """
+from dpa.spark import StreamSource, streamed
+
+source = StreamSource("rate", {"rowsPerSecond": "100"}, every="100 milliseconds")
+with session() as spark, streamed(spark, source, None, 1000) as feed:
+    while feed.batch(1) is None:
+        pass
+    found = jvm(spark)
+print(json.dumps(found))
+"""
+
+
+def test_a_jvm_that_has_called_one_job_back_calls_the_next(borrowers: Borrowers) -> None:
+    assert borrowers.run(STREAM) == borrowers.run(STREAM) == borrowers.kept
