@@ -174,10 +174,12 @@ def ui(context: typer.Context, run: Run) -> None:
     from dpa.driver.control import RunningJob, connected
 
     with exiting(_INTERRUPTED), connected(context.obj):
-        page = RunningJob.find(run, context.obj).page()
+        page, tunnel = RunningJob.find(run, context.obj).page()
     with printing("the address"):
         print(page)
-    if os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
+    if tunnel is not None:
+        say(tunnel)
+    elif os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}:
         _browse(page)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from dpa.door.client import Offer, offers
+from dpa.door.client import Offer, offers, this_machine
 from dpa.errors import ControlError
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.routing import MOST_TASKS
@@ -76,10 +76,14 @@ class RunningJob:
         found = self._look("/status")
         return None if found is None else _STATUS.validate_python(found)
 
-    def page(self) -> str:
-        """The address of its page, on its machine, with the token. ControlError if it has ended."""
-        offer = self._door()
-        return f"{offer.page}?token={offer.token}"
+    def page(self) -> tuple[str, str | None]:
+        """The address of its page, with the token; and how to reach it, unless this machine does. ControlError if the
+        job has ended."""
+        offer, tunnel = self._door(), None
+        if offer.machine != this_machine() and offer.page.startswith("http://"):
+            host = offer.machine.partition("/")[0]
+            tunnel = f"it is on the loopback of {host}: ssh -L {offer.port}:127.0.0.1:{offer.port} {host}"
+        return f"{offer.page}?token={offer.token}", tunnel
 
     def _door(self) -> Offer:
         """Waits for a detached driver that begins. ControlError if it has ended."""
@@ -182,6 +186,8 @@ class _Snapshots(pickle.Unpickler):
     """Makes nothing but what snapshots are made of: the door's port may have become another program's."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _OF_NUMPY:
+            return super().find_class(module, name)
         if module in _SIMPLE or module.startswith("dpa."):
             found = super().find_class(module, name)
             is_own = isinstance(found, type) and found.__module__ == module
@@ -192,6 +198,9 @@ class _Snapshots(pickle.Unpickler):
 
 _SIMPLE = ("datetime", "decimal", "fractions", "uuid")
 """Modules of keys and numbers that JSON lacks."""
+
+_OF_NUMPY = {("numpy._core.multiarray", "scalar"), ("numpy.core.multiarray", "scalar"), ("numpy", "dtype")}
+"""What numbers are made of that were computed by numpy."""
 
 
 def _snapshot(found: str) -> Snapshot:

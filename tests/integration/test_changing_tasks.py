@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pytest
@@ -45,12 +47,13 @@ class Running:
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
+        self.pages: list[str] = []
         self._thread = threading.Thread(target=self._run)
         self._found: list[Result | BaseException] = []
 
     def _run(self) -> None:
         try:
-            self._found.append(self._flow.run())
+            self._found.append(self._flow.run(page=self.pages.append))
         except BaseException as error:
             self._found.append(error)
 
@@ -162,6 +165,10 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
         job = running.job()
         listed = run.invoke(app, ["list"])
         assert listed.exit_code == 0 and job.name in listed.output
+        assert running.pages == [run.invoke(app, ["ui", "by-hand"]).stdout.strip()]
+        page, _, token = running.pages[0].partition("?token=")
+        view = json.load(urlopen(Request(f"{page}view", headers={"Authorization": f"Bearer {token}"})))
+        assert [*view["stages"]] == ["read", "sums"] and view["job"]["name"] == "by-hand"
         assert nodes[0].name[:8] in listed.output
         status = job.status()
         assert status is not None

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +22,7 @@ from dpa.door import client
 from dpa.door.opening import Door
 from dpa.driver.control import RunningJob
 from dpa.errors import ControlError
+from dpa.measure.skew import Life
 from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescale
@@ -27,7 +30,8 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 from dpa.telemetry.observers import Unobserved
-from dpa.telemetry.tracker import Status
+from dpa.telemetry.tracker import Status, TrackedSnapshot
+from dpa.tolerance import ErrorCount
 
 NAME = f"word-count-{os.getpid()}"
 
@@ -282,6 +286,34 @@ def test_a_job_is_shown_to_who_attaches_until_it_ends() -> None:
     assert "stream" in shown[0] and f"{NAME} has ended; its result is shown where it was started" in shown[0]
 
 
+class Seen(Unobserved):
+    """Keeps the first snapshot, and has the job end."""
+
+    def __init__(self, ends: threading.Event) -> None:
+        self.found: list[TrackedSnapshot] = []
+        self._ends = ends
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        self.found.append(snapshot)
+        self._ends.set()
+
+
+def test_a_snapshot_arrives_as_it_was_with_numbers_of_all_kinds() -> None:
+    made, seen = Job(), Seen(threading.Event())
+    made.tell(1, 0, 5)
+    assert made.known is not None
+    status, sent = made.known
+    stage = replace(sent.stages[0], lives=(Life(np.float64(0.5), even=Fraction(1, 3)),))
+    sent = replace(sent, at=np.float64(1.5), stages=(stage,), errors=(ErrorCount("sums", "ValueError", True, 2, "no"),))
+    made.known = status, sent
+    with listening(made):
+        following = threading.Thread(target=RunningJob.find("word-count").follow, args=(seen,))
+        following.start()
+        seen._ends.wait()
+    following.join()
+    assert (seen.found[0].at, seen.found[0].errors, seen.found[0].stages[0].lives) == (1.5, sent.errors, stage.lives)
+
+
 def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -300,3 +332,10 @@ def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
 def test_the_command_names_the_page(job: Job) -> None:
     said = CliRunner().invoke(app, ["ui", "word-count"]).stdout.strip()
     assert said.startswith("http://127.0.0.1:") and "/?token=" in said
+
+
+def test_a_page_of_another_machine_is_named_with_the_way_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpa.driver.control.this_machine", lambda: "another")
+    said = CliRunner().invoke(app, ["ui", "word-count"])
+    port = said.stdout.partition("127.0.0.1:")[2].partition("/")[0]
+    assert f": ssh -L {port}:127.0.0.1:{port} " in said.stderr
