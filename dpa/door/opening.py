@@ -182,19 +182,24 @@ class Door(Unobserved):
     def _run(self) -> None:
         """Have a process serve from when somebody asks until the job ends."""
         while self._over not in wait([self._over, *self._listeners]):
-            ours, inherited = socket.socketpair()
-            with ours:
-                with inherited:
-                    process = self._start(inherited)
-                _Served(ours, self._over, self._document, self._answer).run()
-                with suppress(OSError):
-                    ours.shutdown(socket.SHUT_RDWR)
-            try:
-                process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            with suppress(OSError):  # too many files or processes, perhaps for a moment
+                self._serve()
             wait([self._over], _AGAIN_SECONDS)
+
+    def _serve(self) -> None:
+        """Have one process serve until it, or the job, ends."""
+        ours, inherited = socket.socketpair()
+        with ours:
+            with inherited:
+                process = self._start(inherited)
+            _Served(ours, self._over, self._document, self._answer).run()
+            with suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _start(self, inherited: socket.socket) -> subprocess.Popen[bytes]:
         sockets = [each.fileno() for each in (inherited, *self._listeners)]

@@ -158,10 +158,14 @@ def draining_nodes() -> dict[str, float]:
 
 
 def dead_drivers() -> set[str]:
-    """Ray's numbers of the drivers on the cluster that have ended."""
+    """Ray's numbers of the drivers on the cluster that have ended; none where only Ray's client is connected, which
+    cannot ask that."""
     from ray._private.state import state
+    from ray.exceptions import RaySystemError
 
-    return {driver["JobID"] for driver in state.job_table() if driver["IsDead"]}
+    with suppress(RaySystemError):
+        return {driver["JobID"] for driver in state.job_table() if driver["IsDead"]}
+    return set()
 
 
 def free_resources() -> dict[str, dict[str, float]]:
