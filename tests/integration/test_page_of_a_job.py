@@ -122,7 +122,7 @@ def test_the_page_of_a_running_job(tmp_path: Path) -> None:
         tab.locator("#stages").get_by_role("row", name=re.compile("^reducer")).wait_for()
         tab.goto(re.sub(r"/\?.*", "/#section=checkpoints", address))
         tab.locator("#checkpoints").get_by_text("open epoch").wait_for()
-        tab.locator("#h-checkpoints").evaluate("heading => heading.scrollIntoView()")
+        tab.locator("#h-recoveries").evaluate("heading => heading.scrollIntoView()")
         picture(tab, "recovery", height=560)
 
         # It is ended by the page.
