@@ -128,10 +128,10 @@ NOT_YET = {"docs/results.md"}
 
 
 def sentences(page: str) -> str:
-    """The text of a page on one line, without code; of the changelog, what has no release yet."""
+    """The text of a page on one line, without code; of the changelog, the newest version."""
     text = (ROOT / page).read_text(encoding="utf-8")
     if page == "CHANGELOG.md":
-        text = text.partition("## [Unreleased]")[2].partition("\n## ")[0]
+        text = text.partition("## [0.2.0]")[2].partition("\n## ")[0]
     code = re.compile(r"^\s*```.*?^\s*```|`[^`]*`", re.MULTILINE | re.DOTALL)
     return " ".join(code.sub("`", text).split())
 
