@@ -221,7 +221,10 @@ class Door(Unobserved):
         if what == "control":
             answer = self._asked(*given)
             return {"refused": answer.refused, "text": answer.text}
-        if self._reached is None or (said := self._reached.status()) is None:
+        said = None
+        with suppress(Exception):  # Ray has died, or the job ends just now
+            said = None if (job := self._reached) is None else job.status()
+        if said is None:
             return None
         status, snapshot = said
         return asdict(status) if what == "status" else base64.b64encode(pickle.dumps(snapshot)).decode()

@@ -29,7 +29,7 @@ from dpa.door import client
 from dpa.door._changes import applied
 from dpa.door.opening import Door
 from dpa.driver.control import RunningJob
-from dpa.errors import ConfigError, JobCancelledError
+from dpa.errors import ConfigError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import Request
 from dpa.protocol.wire.events import Rescale
 from dpa.protocol.wire.instructions import Answer
@@ -278,6 +278,16 @@ def test_a_door_that_is_stopped_keeps_the_job_from_nothing() -> None:
         os.kill(process, signal.SIGSTOP)
         door.update(RunTracker().update(snapshot(1)))
     assert not processes()
+
+
+def test_a_job_that_cannot_tell_its_status_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    class Dead(Job):
+        def status(self) -> tuple[Status, Snapshot] | None:
+            raise JobFailedError("Ray has died")
+
+    with opened(Dead()) as door:
+        assert asked(door, "/status") == (200, "null") and RunningJob.find("job").status() is None
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_process_that_the_driver_has_forked_does_not_keep_the_job_from_its_end() -> None:
