@@ -148,7 +148,11 @@ class Server:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if not request.secure and request.url.host not in _LOOPBACK:
+        try:
+            host = request.url.host
+        except ValueError:  # it is no name of a host
+            host = None
+        if not request.secure and host not in _LOOPBACK:
             raise web.HTTPMisdirectedRequest(text="this is not the host of that name")
         if request.path.lstrip("/") not in _TYPES:
             self._require_token(request)
@@ -217,7 +221,7 @@ class Server:
     async def _control(self, request: web.Request) -> web.StreamResponse:
         try:
             asked = await request.json()
-        except ValueError:
+        except (ValueError, LookupError, RecursionError):
             raise web.HTTPBadRequest(text="the request is no JSON\n") from None
         return web.json_response(await self._driver.ask("control", asked))
 

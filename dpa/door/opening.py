@@ -53,6 +53,9 @@ _SEND_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 """How long after the end of a process another one may start."""
 
+_MOST_FAILURES = 3
+"""Processes in a row that end before they serve: no other one is started then."""
+
 _READ_BYTES = 2**16
 
 _SHOWN = 80
@@ -181,18 +184,30 @@ class Door(Unobserved):
 
     def _run(self) -> None:
         """Have a process serve from when somebody asks until the job ends."""
+        failures = 0
         while self._over not in wait([self._over, *self._listeners]):
-            with suppress(OSError):  # too many files or processes, perhaps for a moment
-                self._serve()
+            try:
+                failures = 0 if self._serve() else failures + 1
+            except OSError:  # too many files or processes, perhaps for a moment
+                pass
+            except Exception as error:  # those who ask would wait until the job ends
+                say(f"warning: the door of this job failed: {error!r}")
+                failures += 1
+            if failures == _MOST_FAILURES:
+                say("warning: `dpa control` cannot ask this job, and it has no page: their process does not start")
+                for listener in self._listeners:
+                    listener.close()
+                return
             wait([self._over], _AGAIN_SECONDS)
 
-    def _serve(self) -> None:
-        """Have one process serve until it, or the job, ends."""
+    def _serve(self) -> bool:
+        """Have one process serve until it, or the job, ends; whether it has begun to."""
         ours, inherited = socket.socketpair()
         with ours:
             with inherited:
                 process = self._start(inherited)
-            _Served(ours, self._over, self._document, self._answer).run()
+            served = _Served(ours, self._over, self._document, self._answer)
+            served.run()
             with suppress(OSError):
                 ours.shutdown(socket.SHUT_RDWR)
         try:
@@ -200,6 +215,7 @@ class Door(Unobserved):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        return served.has_begun
 
     def _start(self, inherited: socket.socket) -> subprocess.Popen[bytes]:
         sockets = [each.fileno() for each in (inherited, *self._listeners)]
@@ -248,7 +264,11 @@ class Door(Unobserved):
 
 
 class _Served:
-    """What one process asks the driver, until it ends or the job is over."""
+    """What one process asks the driver, until it ends or the job is over.
+
+    Attributes:
+        has_begun: whether it has asked anything.
+    """
 
     def __init__(
         self,
@@ -260,6 +280,7 @@ class _Served:
         process.settimeout(_SEND_SECONDS)
         self._process, self._over = process, over
         self._document, self._answer = document, answer
+        self.has_begun = False
         self._sent: View = {}
         self._turn = threading.Lock()
         self._callers: list[threading.Thread] = []
@@ -281,6 +302,7 @@ class _Served:
         self._reply(0, self._patch())
 
     def _take(self, number: int, what: str, *given: Any) -> None:
+        self.has_begun = True
         if what == "view":
             self._reply(number, self._patch())
             return
@@ -311,9 +333,9 @@ def _request(asked: Any) -> tuple[int, Request]:
     number = asked.get("id") if isinstance(asked, Mapping) else None
     number = number if isinstance(number, int) else secrets.randbits(62)
     match asked:
-        case {"scale": {"stage": str(stage), "tasks": int(tasks), **more}}:
+        case {"scale": {"stage": str(stage), "tasks": int(tasks), **more}} if type(tasks) is int:
             return number, Rescale(number, stage, tasks, _nodes(more))
-        case {"move": {"stage": str(stage), "tasks": [*tasks], **more}} if all(type(task) is int for task in tasks):
+        case {"move": {"stage": str(stage), "tasks": [*tasks], **more}} if {type(task) for task in tasks} == {int}:
             return number, MoveTasks(number, stage, tuple(tasks), _nodes(more))
         case {"cancel": {"stage": str(stage)}}:
             return number, CancelChange(number, stage)

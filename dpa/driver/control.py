@@ -189,10 +189,11 @@ class _Snapshots(pickle.Unpickler):
         if (module, name) in _OF_NUMPY:
             return super().find_class(module, name)
         if module in _SIMPLE or module.startswith("dpa."):
-            found = super().find_class(module, name)
-            is_own = isinstance(found, type) and found.__module__ == module
-            if is_own and (module in _SIMPLE or is_dataclass(found) or issubclass(found, tuple | Enum)):
-                return found
+            with suppress(ImportError, AttributeError):
+                found = super().find_class(module, name)
+                is_own = isinstance(found, type) and found.__module__ == module
+                if is_own and (module in _SIMPLE or is_dataclass(found) or issubclass(found, tuple | Enum)):
+                    return found
         raise ControlError(f"its snapshot holds {module}.{name}: the job is of another version of dpa")
 
 

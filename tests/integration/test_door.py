@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPSConnection
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ from typer.testing import CliRunner
 
 from dpa.command import app
 from dpa.config import DoorConfig
-from dpa.door import client
+from dpa.door import client, opening
 from dpa.door._changes import applied
 from dpa.door.opening import Door
 from dpa.driver.control import RunningJob
-from dpa.errors import ConfigError, JobCancelledError, JobFailedError
+from dpa.errors import ConfigError, ControlError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import Request
 from dpa.protocol.wire.events import Rescale
 from dpa.protocol.wire.instructions import Answer
@@ -159,7 +159,13 @@ def test_a_browser_gets_a_cookie_with_which_no_other_page_can_ask() -> None:
 
 def test_a_name_of_another_host_that_leads_here_is_refused() -> None:
     with opened() as door:
-        for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example:1"):
+        for host in (
+            "evil.example",
+            "evil.example:80",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:1",
+            "localhost:abc",
+        ):
             assert asked(door, "/view", Host=host)[0] == 421
         for host in ("localhost", "localhost:1", "127.0.0.1:99", "[::1]:5"):
             assert asked(door, "/view", Host=host)[0] == 200, "through a tunnel"
@@ -170,6 +176,8 @@ def test_a_name_of_another_host_that_leads_here_is_refused() -> None:
     [
         {"scale": {"stage": "sums"}},
         {"scale": {"stage": "sums", "tasks": "2"}},
+        {"scale": {"stage": "sums", "tasks": True}},
+        {"move": {"stage": "sums", "tasks": []}},
         {"scale": {"stage": "sums", "tasks": 2, "nodes": "one"}},
         {"move": {"stage": "sums", "tasks": ["1"]}},
         {"cancel": {"stage": 3}},
@@ -269,6 +277,25 @@ def test_a_door_that_is_killed_is_replaced_and_a_request_is_done_once() -> None:
         asking.join()
         assert answers == ["answer 1"] and [type(request) for request in job.asked] == [Rescale]
         assert door.address == address and asked(door, "/view")[0] == 200
+
+
+def test_who_asks_a_door_that_never_opens_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(opening, "_PROGRAM", "raise SystemExit")
+    with opened(), pytest.raises(ControlError, match="job"):
+        RunningJob.find("job").scale("sums", 2)
+    assert capsys.readouterr().err.count("their process does not start") == 1
+
+
+def test_a_view_that_fails_ends_no_door(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with opened() as door:
+        with monkeypatch.context() as broken:
+            broken.setattr(door, "_document", {}.__getitem__)  # a TypeError
+            with suppress(OSError, HTTPException):
+                asked(door, "/view")
+        assert asked(door, "/view")[0] == 200
+    assert capsys.readouterr().err.count("the door of this job failed: TypeError") == 1
 
 
 def test_a_door_that_is_stopped_keeps_the_job_from_nothing() -> None:

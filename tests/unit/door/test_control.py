@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dpa.config import DoorConfig
 from dpa.control import app
 from dpa.door import client
 from dpa.door.opening import Door
+from dpa.driver import control
 from dpa.driver.control import RunningJob
 from dpa.errors import ControlError
 from dpa.measure.skew import Life
@@ -327,6 +329,12 @@ def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
         with listening(made), pytest.raises(ControlError, match=r"holds posix.mkdir: the job is of another version"):
             RunningJob.find("word-count").follow(Unobserved())
     assert not (tmp_path / "made").exists()
+
+
+def test_a_snapshot_of_another_version_is_refused(job: Job) -> None:
+    for missing in (b"cdpa.nope\nx\n.", b"cdpa.errors\nNope\n."):
+        with pytest.raises(ControlError, match=r"holds dpa\.\w+\.\w+: the job is of another version of dpa"):
+            control._Snapshots(io.BytesIO(missing)).load()
 
 
 def test_the_command_names_the_page(job: Job) -> None:
