@@ -173,7 +173,9 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
         assert listed.exit_code == 0 and job.name in listed.output
         assert running.pages == [run.invoke(app, ["ui", "by-hand"]).stdout.strip()]
         page, _, token = running.pages[0].partition("?token=")
-        view = json.load(urlopen(Request(f"{page}view", headers={"Authorization": f"Bearer {token}"})))
+        view: dict[str, Any] = {"stages": {}}
+        while not view["stages"]:  # the driver has no snapshot yet
+            view = json.load(urlopen(Request(f"{page}view", headers={"Authorization": f"Bearer {token}"})))
         assert [*view["stages"]] == ["read", "sums"] and view["job"]["name"] == "by-hand"
         assert nodes[0].name[:8] in listed.output
         status = job.status()

@@ -226,16 +226,23 @@ def size():
     this = psutil.Process()
     return this.memory_info().rss / 2**20, this.num_fds(), this.num_threads()
 
+def at_rest():
+    # when processes of the last job have ended, and those for the next one have connected
+    before, now = None, size()
+    while before is None or now[1:] != before[1:]:
+        time.sleep(1)
+        before, now = now, size()
+    return now
+
 with dpa.session():
     for _ in range(5):
         job()
-    before = size()
+    before = at_rest()
     for _ in range(15):
         job()
-    after, until = size(), time.monotonic() + 30
+    after, until = at_rest(), time.monotonic() + 30
     while time.monotonic() < until and any(found > most + 2 for most, found in zip(before[1:], after[1:])):
-        time.sleep(0.1)  # processes of the last job are still ending, or those of the next one starting
-        after = size()
+        after = at_rest()
     import ray
     nodes = [ray.get_runtime_context().get_node_id()]
     for name in ("raylet", "gcs_server"):
