@@ -43,12 +43,23 @@ class Question:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the README's table: a target of a result file, in a user's words; without a target, *not yet*."""
+    """A row of the README's table: a target of a result file beside the figures that it compares.
 
-    subject: str
+    Attributes:
+        measured: what was measured, in a user's words.
+        result, target: the name of the result file, and of its target.
+        peer: what dpa is compared with.
+        ours, theirs: where both figures are in the result file (`Result.figure`).
+        unit: `s`, or `M/s` for figures in records a second.
+    """
+
     measured: str
-    result: str = ""
-    target: str = ""
+    result: str
+    target: str
+    peer: str
+    ours: str
+    theirs: str
+    unit: str = "s"
 
 
 @dataclass(frozen=True)

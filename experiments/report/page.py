@@ -52,15 +52,20 @@ def render_page(results: Mapping[str, Result], findings: Findings, ages: Ages) -
 
 
 def render_table(results: Mapping[str, Result], findings: Findings) -> str:
-    """The README's table: each row *met* or *missed*, with the target and the figure."""
+    """The README's table: a figure of dpa's, the peer's, and what was wanted of their ratio, *met* or *missed*."""
     cells = []
     for row in findings.summary:
-        if row.target:
-            target = results[row.result].target(row.target)
-            cells.append((row.subject, row.measured, target.wanted, target.reached, _verdict(target)))
-        else:
-            cells.append((row.subject, row.measured, "", "", "**not yet**"))
-    return markdown_table(("", "measured", "target", "reached", ""), cells)
+        result = results[row.result]
+        target = result.target(row.target)
+        ours, theirs = (_figure(result.figure(path), row.unit) for path in (row.ours, row.theirs))
+        cells.append(
+            (row.measured, ours, f"{row.peer}: {theirs}", target.reached, f"{target.wanted}: {_verdict(target)}")
+        )
+    return markdown_table(("2 cores", "dpa", "the other", "ratio", "target"), cells)
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value / 1e6:.3g} M/s" if unit == "M/s" else f"{value:.3g} {unit}"
 
 
 def with_table(readme: str, results: Mapping[str, Result], findings: Findings) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from experiments.harness import RESULTS, Target
@@ -18,6 +19,25 @@ class Result:
     stamp: dict[str, Any]
     targets: tuple[Target, ...]
     has_picture: bool
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def figure(self, path: str) -> float:
+        """A figure of the data, of several measurements the median: `systems/system=dpa/seconds` is the `seconds` of
+        the first entry of the list `systems` whose `system` is `dpa`.
+
+        Raises:
+            LookupError: the data has nothing there.
+        """
+        found: Any = self.data
+        for step in path.split("/"):
+            wanted = [part.split("=", 1) for part in step.split(";")] if "=" in step else []
+            try:
+                found = (
+                    next(entry for entry in found if all(entry[k] == v for k, v in wanted)) if wanted else found[step]
+                )
+            except (KeyError, StopIteration):
+                raise LookupError(f"{self.name}.json has no {path!r}: nothing is at {step!r}") from None
+        return float(median(found) if isinstance(found, list) else found)
 
     def target(self, name: str) -> Target:
         """The target of that name.
@@ -42,5 +62,7 @@ def load_results(directory: Path = RESULTS) -> dict[str, Result]:
     for file in sorted(directory.glob("*.json")):
         document = json.loads(file.read_text(encoding="utf-8"))
         targets = tuple(Target(**target) for target in document["targets"])
-        results[file.stem] = Result(file.stem, document["stamp"], targets, file.with_suffix(".png").exists())
+        results[file.stem] = Result(
+            file.stem, document["stamp"], targets, file.with_suffix(".png").exists(), document["data"]
+        )
     return results

@@ -24,7 +24,12 @@ STAMP: dict[str, Any] = {
     "machine": {"cpus": 2, "memory_gib": 4.0, "cpu": "some processor", "system": "Linux"},
 }
 RATE, PEAK = Target("rate", ">= 1", 1.25, True), Target("peak", "<= 10", 1_234.5, False)
-SPEED = Result("speed", STAMP, (RATE, PEAK), has_picture=False)
+DATA = {
+    "runs": [{"tool": "dpa", "n": "1", "rate": [4e6, 5e6, 9e6]}, {"tool": "dpa", "n": "2", "rate": 2_500_000}],
+    "best": {"s": 0.125},
+}
+SPEED = Result("speed", STAMP, (RATE, PEAK), False, DATA)
+ROW = Row("its rate", "speed", "rate", "Peer", "runs/tool=dpa;n=1/rate", "runs/tool=dpa;n=2/rate", "M/s")
 FINDING = Finding("speed", "How fast", "It was timed.", "It is fast, and large.", missed=("peak",))
 AGES = Ages("fedcba9876543210", {"speed": Age("2026-01-31", commits=12, changed=300, lines=1_000)})
 
@@ -86,23 +91,25 @@ def test_a_result_file_without_a_finding_is_refused() -> None:
         render_page({"speed": SPEED}, Findings((), ()), AGES)
 
 
-def test_a_row_has_target_figure_and_verdict() -> None:
-    rows = table(Row("Speed", "its rate", "speed", "rate"), Row("", "its peak", "speed", "peak")).splitlines()
-    assert rows[2:] == ["| Speed | its rate | >= 1 | 1.25 | met |", "|  | its peak | <= 10 | 1,234 | **missed** |"]
+def test_a_row_has_both_figures_their_ratio_and_the_verdict() -> None:
+    seconds = replace(ROW, measured="its peak", target="peak", ours="best/s", unit="s")
+    assert table(ROW, seconds).splitlines()[2:] == [
+        "| its rate | 5 M/s | Peer: 2.5 M/s | 1.25 | >= 1: met |",
+        "| its peak | 0.125 s | Peer: 2.5e+06 s | 1,234 | <= 10: **missed** |",
+    ]
 
 
-def test_a_row_without_a_target_is_not_yet() -> None:
-    assert table(Row("Recovery", "it goes on")).splitlines()[2] == "| Recovery | it goes on |  |  | **not yet** |"
-
-
-def test_a_row_of_a_target_that_does_not_exist_is_refused() -> None:
+@pytest.mark.parametrize("ours", ["runs/tool=spark/rate", "best/rate", "size"])
+def test_a_row_of_a_figure_or_target_that_does_not_exist_is_refused(ours: str) -> None:
+    with pytest.raises(LookupError, match=f"speed.json has no '{ours}'"):
+        table(replace(ROW, ours=ours))
     with pytest.raises(LookupError, match=r"speed.json has no target 'size', only \['rate', 'peak'\]"):
-        table(Row("Size", "its size", "speed", "size"))
+        table(replace(ROW, target="size"))
 
 
 def test_the_table_of_a_readme_is_renewed_in_place() -> None:
     def renewed(text: str) -> str:
-        return with_table(text, {"speed": SPEED}, Findings((Row("Recovery", "it goes on"),), ()))
+        return with_table(text, {"speed": SPEED}, Findings((ROW,), ()))
 
     old = "before\n<!-- made by python -m experiments.report -->\nold\n<!-- end -->\nafter\n"
     new = renewed(old)
@@ -117,7 +124,7 @@ def test_the_table_of_a_readme_is_renewed_in_place() -> None:
 def test_results_are_read_from_the_files_of_a_directory(tmp_path: Path) -> None:
     document = {
         "stamp": STAMP,
-        "data": {},
+        "data": DATA,
         "targets": [{"name": "rate", "wanted": ">= 1", "reached": 1.25, "met": True}],
     }
     (tmp_path / "speed.json").write_text(json.dumps(document), encoding="utf-8")
