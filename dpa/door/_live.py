@@ -44,7 +44,7 @@ class LiveTasks:
         before, self._shown = self._shown, {}
         found: dict[str, Part] = {stage.name: {} for stage in now.stages}
         for stage in now.stages:
-            for task in present(stage):
+            for task in stage.present_tasks:
                 address = Address(stage.name, task.index)
                 at, shown = before.get(address, (now.at - every * (0.618 * task.index % 1), None))
                 if shown is None or now.at - at >= every:
@@ -52,11 +52,6 @@ class LiveTasks:
                 self._shown[address] = at, shown
                 found[stage.name][str(task.index)] = shown
         return found
-
-
-def present(stage: TrackedStage) -> list[TaskStats]:
-    numbers = set(stage.present)
-    return [task for task in stage.tasks if task.index in numbers]
 
 
 def _task(task: TaskStats, stage: TrackedStage, now: TrackedSnapshot) -> Part:

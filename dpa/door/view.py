@@ -16,22 +16,15 @@ from typing import Any, TypeAlias
 
 from dpa._util.as_yaml import as_yaml
 from dpa.balance.decision import Decision, Outcome
-from dpa.door._live import STATES, LiveTasks, figure, known, lag, open_epoch, present, rounded, tries
+from dpa.door._live import STATES, LiveTasks, figure, known, lag, open_epoch, rounded, tries
 from dpa.door.layout import Sizes, layout
-from dpa.measure.bottleneck import held_up
 from dpa.measure.skew import even_shares, skew
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import TaskChange
-from dpa.result import (
-    LatencyReport,
-    Report,
-    StageReport,
-    run_content,
-    stage_content,
-)
+from dpa.result import EdgeReport, LatencyReport, Report, StageReport, run_content, stage_content
 from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
 from dpa.telemetry.observers import Unobserved
-from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, records_of_edges
+from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, edges_of
 
 View: TypeAlias = dict[str, Any]
 
@@ -83,7 +76,7 @@ class RunView(Unobserved):
             self._layout = _layout([stage.name for stage in snapshot.stages], snapshot.edges)
         self._newest, self._phase = snapshot, snapshot.phase
         for stage in snapshot.stages:
-            there = present(stage)
+            there = stage.present_tasks
             self._series.setdefault(stage.name, Series()).add(
                 snapshot.at,
                 {task.index: task.queue for task in there},
@@ -108,7 +101,7 @@ class RunView(Unobserved):
             "is_open": now.is_open,
             "rates": {"mapped": figure(now.mapped_rate), "processed": figure(now.processed_rate)},
             "stages": {stage.name: _running(stage, tasks[stage.name]) for stage in now.stages},
-            "edges": _edges(now),
+            "edges": _edges(edges_of(now, [stage.load for stage in now.stages])),
             "layout": self._layout,
             "decisions": _decisions((stage.name, found) for stage in now.stages for found in stage.decisions),
             "changes": _changes(now.steps),
@@ -142,7 +135,7 @@ def view_of_report(report: Report) -> View:
             "processed": figure(report.records.processed / spent) if spent else 0.0,
         },
         "stages": {stage.name: _finished(stage, report) for stage in report.stages},
-        "edges": {str(number): asdict(edge) for number, edge in enumerate(report.edges)},
+        "edges": _edges(report.edges),
         "layout": _layout(names, [(edge.source, edge.target) for edge in report.edges]),
         "decisions": _decisions(decisions),
         "changes": _changes(change for stage in report.stages for change in stage.changes),
@@ -323,14 +316,8 @@ def _layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> View:
     }
 
 
-def _edges(now: TrackedSnapshot) -> View:
-    blocked = held_up([stage.load for stage in now.stages], now.edges)
-    return {
-        str(number): {"source": source, "target": target, "records": records, "blocked": held}
-        for number, ((source, target), records, held) in enumerate(
-            zip(now.edges, records_of_edges(now), blocked, strict=True)
-        )
-    }
+def _edges(found: Iterable[EdgeReport]) -> View:
+    return {str(number): asdict(edge) for number, edge in enumerate(found)}
 
 
 def _decisions(found: Iterable[tuple[str, Decision]]) -> View:

@@ -1,19 +1,17 @@
 """The phases, statistics, warnings and survived deaths of a run, for its observers and for the report."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Any
 
 from dpa._secrets import hidden
 from dpa._util.words import plural
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.summary import Stopwatch
+from dpa.driver.summary import Stopwatch, with_figures
 from dpa.protocol.plan import RunOutcome
 from dpa.protocol.recovery import Death, SavedJob
 from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
-from dpa.result import RecoveryReport
+from dpa.result import RecoveryReport, Report
 from dpa.telemetry.observers import Observers
 from dpa.telemetry.tracker import RunTracker
 
@@ -106,17 +104,19 @@ class RunProgress:
         self._stopwatch.correct(stream=stream, merge=merge)
         self._snapshot = outcome.snapshot
 
-    def reported(self, outcome: RunOutcome | None, first_generation: int | None) -> Mapping[str, Any]:
-        """Arguments for `build_report`. `first_generation`: this driver's first; None: the job makes no checkpoints."""
-        snapshot = self._snapshot
-        return {
-            "seconds": self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
-            "snapshot": snapshot,
-            "use": outcome.use if outcome is not None else snapshot.use if snapshot is not None else None,
-            "warnings": self._warnings,
-            "recoveries": self._deaths,
-            "checkpoints": None if first_generation is None else self._checkpoints(first_generation),
-        }
+    def report(self, known: Report, outcome: RunOutcome | None, first_generation: int | None) -> Report:
+        """`known` with what is known here. `first_generation`: this driver's first; None: the job makes no
+        checkpoints."""
+        known = replace(
+            known,
+            seconds=self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
+            warnings=tuple(self._warnings),
+            recoveries=tuple(self._deaths),
+            checkpoints=None if first_generation is None else self._checkpoints(first_generation),
+        )
+        if outcome is None:
+            return with_figures(known, self._snapshot, {}, self._snapshot.use if self._snapshot is not None else {})
+        return with_figures(known, self._snapshot, outcome.outputs, outcome.use)
 
     def _checkpoints(self, first_generation: int) -> CheckpointStats:
         known, snapshot = self._dead_checkpoints, self._snapshot

@@ -17,13 +17,12 @@ from dpa._util.outages import Outages
 from dpa.config import JobFile, OutputConfig
 from dpa.driver._directories import check_place, check_prefix, holds, in_common, inspecting
 from dpa.driver._loading import sink_of
-from dpa.driver.summary import StageOutcome
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.execution.publishing import CHANGE, EPOCH, Publishes
 from dpa.logical.step import Step
 from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunOutcome
-from dpa.result import OutputReport, ReferenceReport
+from dpa.result import OutputReport, ReferenceReport, SkewReport, StageReport
 from dpa.routing.keys import KeyName
 from dpa.sinks.encodings import PARQUET
 from dpa.sinks.formats import FORMATS, Target
@@ -360,8 +359,7 @@ class StepOutputs:
     def report(self) -> OutputReport:
         return self.reports[self.main]
 
-    def completed(self, known: StageOutcome) -> StageOutcome:
+    def completed(self, known: StageReport) -> StageReport:
         more = tuple(report for report in self.reports if report is not self.report)
-        return replace(
-            known, spark_skew=self.spark_skew, reference=self.compared, output=self.report, more_outputs=more
-        )
+        skew = None if self.spark_skew is None else SkewReport(spark=self.spark_skew)
+        return replace(known, skew=skew, reference=self.compared, output=self.report, more_outputs=more)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
 from dpa._util.streams import chosen_level
 from dpa.driver._first_tables import with_first_tables
@@ -24,12 +25,12 @@ from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
-from dpa.driver.summary import StageOutcome, build_report
+from dpa.driver.summary import versions
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
 from dpa.protocol.wire.nodes import Placer
-from dpa.result import Report, Result
+from dpa.result import GroupingReport, Report, Result, StageReport
 from dpa.runtime.packed_plan import frozen
 from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import never
@@ -222,24 +223,26 @@ class Run:
             self._saved.done()
 
     def _report(self, status: str, error: str | None = None) -> Report:
-        outcome, results = self._outcome, {result.name: result for result in self._outputs.results}
-        outcomes = {}
+        results, config = {result.name: result for result in self._outputs.results}, self._spec.config
+        stages = []
         for step in self._chosen.spec.steps:
             if step.is_stage and not step.is_source:
-                shares = () if outcome is None else outcome.outputs[step.name]
-                first = self._first_tables.get(step.name)
-                known = StageOutcome(grouping=step.grouping.kind, shares=shares, first_table=first)
-                outcomes[step.name] = results[step.name].completed(known) if step.name in results else known
-        return build_report(
-            status=status,
-            config=self._spec.config,
-            backend=self._backend.name,
-            outcomes=outcomes,
+                first, grouping = self._first_tables.get(step.name), GroupingReport(step.grouping.kind)
+                known = StageReport(step.name, "operator", grouping=grouping, first_table=first)
+                stages.append(results[step.name].completed(known) if step.name in results else known)
+        report = Report(
+            status,
+            config.name,
+            self._backend.name,
+            stages=tuple(stages),
             joins=self._chosen.joins,
+            config=without_secrets(config.resolved()),
+            versions=versions(),
             dead_letters=self._outputs.letters_place,
             error=error,
-            **self._progress.reported(outcome, None if self._saved is None else self._saved.saved.generation),
         )
+        first_generation = None if self._saved is None else self._saved.saved.generation
+        return self._progress.report(report, self._outcome, first_generation)
 
 
 def _saved(spec: JobSpec, resume: str | None) -> SavedRun | None:

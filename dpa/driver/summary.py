@@ -6,34 +6,28 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
-from dpa._secrets import without_secrets
 from dpa.balance.decision import Outcome
-from dpa.config import JobConfig
 from dpa.execution.key_stats import KeyStats
-from dpa.measure.bottleneck import bottleneck, held_up
+from dpa.measure.bottleneck import bottleneck
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Traffic
 from dpa.measure.skew import even_shares, skew
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskChange
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
-    EdgeReport,
     GroupingReport,
     HotKey,
-    JoinReport,
     KeyDistribution,
     LatencyReport,
     LoadShares,
-    OutputReport,
     RecordTimes,
-    RecoveryReport,
     ReferenceReport,
     Report,
     Seconds,
@@ -42,8 +36,7 @@ from dpa.result import (
     TaskReport,
     TrafficReport,
 )
-from dpa.routing.groupings.options import RING
-from dpa.telemetry.tracker import load_of, records_of_edges
+from dpa.telemetry.tracker import edges_of, load_of
 
 _HOT_KEYS = 10
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
@@ -51,64 +44,24 @@ _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
 N = TypeVar("N", int, Fraction)
 
 
-@dataclass(frozen=True)
-class StageOutcome:
-    """What a stage has besides statistics: its kind of `grouping`, and `shares` of the result, one for each task; empty
-    if the job failed earlier. The rest is as in `dpa.result.StageReport`."""
-
-    grouping: str = RING
-    shares: Sequence[TaskOutput] = ()
-    spark_skew: float | None = None
-    reference: ReferenceReport = field(default_factory=ReferenceReport)
-    output: OutputReport | None = None
-    more_outputs: tuple[OutputReport, ...] = ()
-    first_table: str | None = None
-
-
-def build_report(
-    *,
-    status: str,
-    config: JobConfig,
-    backend: str = "ray",
-    seconds: Seconds,
-    snapshot: Snapshot | None = None,
-    outcomes: Mapping[str, StageOutcome] | None = None,
-    use: Mapping[Address, TaskUse] | None = None,
-    joins: Sequence[JoinReport] = (),
-    warnings: Sequence[str] = (),
-    recoveries: Sequence[RecoveryReport] = (),
-    checkpoints: CheckpointStats | None = None,
-    dead_letters: str | None = None,
-    error: str | None = None,
+def with_figures(
+    known: Report,
+    snapshot: Snapshot | None,
+    shares: Mapping[str, Sequence[TaskOutput]],
+    use: Mapping[Address, TaskUse],
 ) -> Report:
-    """`snapshot`: the last statistics, or None if no task had started; `outcomes`: by stage; `use`: of each task."""
-    found = Report(
-        status,
-        config.name,
-        backend,
-        seconds,
-        config=without_secrets(config.resolved()),
-        versions=versions(),
-        joins=tuple(joins),
-        warnings=tuple(warnings),
-        recoveries=tuple(recoveries),
-        checkpoints=checkpoints,
-        dead_letters=dead_letters,
-        error=error,
-    )
-    known, used = outcomes or {}, use or {}
-    if snapshot is None:  # no task has reported: only where results went, or would have gone, is known
-        stages = [
-            StageReport(name, "operator", reference=of.reference, output=of.output, more_outputs=of.more_outputs)
-            for name, of in known.items()
-        ]
-    else:
-        stages = [
-            stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream, used)
-            for stage in snapshot.stages
-        ]
-        found = replace(found, **_of_all_stages(snapshot, seconds.stream, used))
-    return replace(found, stages=tuple(stages), reference=_verdict(stages))
+    """`known`, which says of each stage what no task reports, with the last statistics; None if no task had started.
+    `shares`: of tasks in the result of their stage, unless the job failed earlier; `use`: of each task."""
+    stages, seconds = {stage.name: stage for stage in known.stages}, known.seconds.stream
+    if snapshot is not None:
+        stages = {
+            name: stage_report(
+                stages.get(name, StageReport(name, "operator")), snapshot, seconds, shares.get(name, ()), use
+            )
+            for name in (stage.name for stage in snapshot.stages)
+        }
+        known = replace(known, **_of_all_stages(snapshot, seconds, use))
+    return replace(known, stages=tuple(stages.values()), reference=_verdict([*stages.values()]))
 
 
 def _of_all_stages(snapshot: Snapshot, seconds: float, use: Mapping[Address, TaskUse]) -> dict[str, Any]:
@@ -117,51 +70,51 @@ def _of_all_stages(snapshot: Snapshot, seconds: float, use: Mapping[Address, Tas
         **_shared(Report, snapshot, but=("stages", "checkpoints")),  # its checkpoints are of the last generation alone
         "records_per_second": snapshot.records.mapped / seconds if seconds else 0.0,
         "bottleneck": bottleneck(loads, snapshot.edges),
-        "edges": tuple(
-            EdgeReport(*edge, records, is_blocked)
-            for edge, records, is_blocked in zip(
-                snapshot.edges, records_of_edges(snapshot), held_up(loads, snapshot.edges), strict=True
-            )
-        ),
+        "edges": edges_of(snapshot, loads),
         "traffic": traffic_between(use, snapshot),
     }
 
 
 def stage_report(
-    name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float, use: Mapping[Address, TaskUse]
+    known: StageReport,
+    snapshot: Snapshot,
+    seconds: float,
+    shares: Sequence[TaskOutput],
+    use: Mapping[Address, TaskUse],
 ) -> StageReport:
     """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, where it is known."""
-    stage = snapshot[name]
+    name, stage = known.name, snapshot[known.name]
     senders = [source for source, target in snapshot.edges if target == name]
     even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
     seen = {
-        **_shared(StageReport, stage, outcome),
+        **_shared(StageReport, stage),
         "load": _load(stage, seconds),
-        "tasks": _tasks(stage, outcome.shares, even, seconds, use),
+        "tasks": _tasks(stage, shares, even, seconds, use),
         "changes": tuple(step for step in snapshot.steps if step.stage == name),
-        "grouping": None,
         "latency": latency(stage.latency),
         "stage_latency": latency(stage.stage_latency),
     }
     if not senders:
-        return StageReport(kind="source", **seen)
-    stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
+        return replace(known, kind="source", **seen)
+    stats = KeyStats.union(share.stats for share in shares) if shares else None
     # A sender counts once, though several edges may join it to this stage.
     moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
     processed = [task.processed for task in stage.tasks]
     seen |= {
-        "grouping": GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
-        "skew": SkewReport(
-            skew(_by_place(stage, snapshot.steps, processed), _by_place(stage, snapshot.steps, even)),
-            skew(stage.initial_load) if stage.initial_load else None,
-            outcome.spark_skew,
+        "grouping": replace(
+            known.grouping or GroupingReport(), replication=_replication(stage, shares, stats), moved=moved
+        ),
+        "skew": replace(
+            known.skew or SkewReport(),
+            dpa=skew(_by_place(stage, snapshot.steps, processed), _by_place(stage, snapshot.steps, even)),
+            static=skew(stage.initial_load) if stage.initial_load else None,
         ),
         "redistributions": tuple(found for found in stage.decisions if found.outcome is Outcome.APPLIED),
         "record_times": _record_times(stage, _credit_seconds(name, snapshot)),
         "hot_keys": hot_keys(stats) if stats else (),
         "key_distribution": KeyDistribution(stats.distinct, *stats.cumulative()) if stats else KeyDistribution(),
     }
-    return StageReport(kind="operator", **seen)
+    return replace(known, **seen)
 
 
 def _shared(kind: type, *records: Any, but: Sequence[str] = ()) -> dict[str, Any]:

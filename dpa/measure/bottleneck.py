@@ -49,6 +49,23 @@ class Bottleneck:
     reason: str = "no bottleneck: no task was busy"
 
 
+@dataclass(frozen=True)
+class EdgeReport:
+    """The records emitted from one stage to another.
+
+    Attributes:
+        source: the stage that emits.
+        target: the stage that receives.
+        records: records emitted.
+        blocked: whether the receiver is why the sender was blocked (`dpa.measure.bottleneck.held_up` estimates it).
+    """
+
+    source: str
+    target: str
+    records: int = 0
+    blocked: bool = False
+
+
 def held_up(loads: Sequence[StageLoad], edges: Sequence[tuple[str, str]]) -> tuple[bool, ...]:
     """For each edge, whether its sender is blocked because of its receiver, by what can be known."""
     # Tasks report how long they are blocked, but not by which edge. Of the stages that a blocked stage feeds, those

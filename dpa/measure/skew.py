@@ -65,18 +65,6 @@ def part_of(spent: float, lived: float) -> float:
     return min(spent / lived, 1.0) if lived > 0 else 0.0
 
 
-def mean_part(spent: Sequence[float], lived: Sequence[float], stream: float) -> float:
-    """The mean over tasks of the part (0 to 1) of their time that they spent on something, weighted by that time:
-
-        sum(spent) / sum(lived)
-
-    so it is never above the greatest `part_of` a task. All are in seconds, one for each task; `stream`: of the whole
-    stream, which is what each lived where tasks do not change.
-    """
-    tasks = sum(each / stream for each in lived) if stream > 0 else 0.0  # on average over the stream
-    return part_of(sum(spent) / tasks, stream) if tasks > 0 else 0.0
-
-
 def even_shares(lives: Sequence[Life], processed: int) -> list[Fraction]:
     """The records that each task of a stage would have processed if, at any moment, all that took part had processed
     equally many; of `processed` records in all.

@@ -200,7 +200,7 @@ class Panel:
                 height = max(free // 2 - 2, 1)
                 parts += [Text(), *table(_stages(now, height, width), console)]
                 free -= min(len(now.stages), height) + 2
-            tasks = _tasks_in_focus(now)
+            tasks = [] if now.focus is None else now[now.focus].present_tasks
             crowded = len(tasks) > free - REASON_LINES
             reasons = self._reasons(console, width, REASON_LINES // 2 if crowded else REASON_LINES)
             rounds = {task.index: state.rounds.get((task.stage, task.index), 0) for task in tasks}
@@ -232,13 +232,6 @@ class Panel:
                 break
             shown = wrapped + shown
         return shown
-
-
-def _tasks_in_focus(now: TrackedSnapshot) -> Sequence[TaskStats]:
-    if now.focus is None:
-        return ()
-    stage = now[now.focus]
-    return [task for task in stage.tasks if task.index in stage.present]
 
 
 def _input(now: TrackedSnapshot) -> RenderableType:

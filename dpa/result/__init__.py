@@ -4,11 +4,11 @@
 `dpa.report` is drawn from it.
 """
 
+from dpa.measure.bottleneck import EdgeReport
 from dpa.protocol.wire.metrics import RecordCounts
 from dpa.result._report import JoinReport, RecoveryReport, Report, Seconds
 from dpa.result._result import Result, when_written
 from dpa.result._stage import (
-    EdgeReport,
     GroupingReport,
     HotKey,
     KeyDistribution,

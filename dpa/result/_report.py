@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpa._util.version import REPORT
-from dpa.measure.bottleneck import Bottleneck
+from dpa.measure.bottleneck import Bottleneck, EdgeReport
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook, RecordCounts
-from dpa.result._stage import EdgeReport, ReferenceReport, StageReport, TrafficReport
+from dpa.result._stage import ReferenceReport, StageReport, TrafficReport
 from dpa.tolerance import ErrorCount
 
 

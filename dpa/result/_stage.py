@@ -343,23 +343,6 @@ class StageReport:
 
 
 @dataclass(frozen=True)
-class EdgeReport:
-    """The records emitted from one stage to another.
-
-    Attributes:
-        source: the stage that emits.
-        target: the stage that receives.
-        records: records emitted.
-        blocked: whether the receiver is why the sender was blocked (`dpa.measure.bottleneck.held_up` estimates it).
-    """
-
-    source: str
-    target: str
-    records: int = 0
-    blocked: bool = False
-
-
-@dataclass(frozen=True)
 class TrafficReport:
     """Messages between the tasks of two stages, or of one: pushed records downstream, acknowledgements upstream,
     forwarded records and states within.

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
-from dpa.measure.skew import mean_part, part_of
+from dpa.measure.bottleneck import Bottleneck, EdgeReport, StageLoad, bottleneck, held_up
+from dpa.measure.skew import part_of
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
@@ -222,15 +222,16 @@ def _rate(more: int, elapsed: float, last: float) -> float:
     return max(more, 0) / elapsed if elapsed > 0 else last
 
 
-def records_of_edges(snapshot: Snapshot) -> list[int]:
-    """How many each edge has had, in the order of the edges."""
+def edges_of(snapshot: Snapshot, loads: Sequence[StageLoad]) -> tuple[EdgeReport, ...]:
+    """The edges of a graph whose stages have these loads."""
     places: Counter[str] = Counter()
     found = []
-    for source, _ in snapshot.edges:
+    for (source, target), is_blocked in zip(snapshot.edges, held_up(loads, snapshot.edges), strict=True):
         # Senders count by the position of an edge among those that leave them.
-        found.append(sum(task.emitted[places[source]] for task in snapshot[source].every_task if task.emitted))
+        records = sum(task.emitted[places[source]] for task in snapshot[source].every_task if task.emitted)
         places[source] += 1
-    return found
+        found.append(EdgeReport(source, target, records, is_blocked))
+    return tuple(found)
 
 
 def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
@@ -239,7 +240,7 @@ def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
     lived = [stage.life(task.index).seconds(seconds) for task in stage.tasks]
     if stage.forgotten is not None:
         lived.append(stage.forgotten.seconds)
-    return _load(stage.name, stage.every_task, lived, seconds, len(stage.tasks))
+    return _load(stage.name, stage.every_task, lived, len(stage.tasks))
 
 
 def _since(
@@ -248,8 +249,7 @@ def _since(
     """The load of the present tasks in the last `elapsed` seconds, `at` seconds after the stream began, and its parts.
     `before` is the stage `elapsed` seconds earlier, without tasks if it had not begun; `last`: the parts so far, which
     stay those of tasks that have not reported meanwhile."""
-    known, present = {task.index: task for task in before.tasks}, set(stage.present)
-    there = [task for task in stage.tasks if task.index in present]
+    known, there = {task.index: task for task in before.tasks}, stage.present_tasks
     lived = [min(stage.life(task.index).seconds(at), elapsed) for task in there]
     tasks = [
         _spent(task, known.get(task.index), seconds, last.get(task.index, _NOTHING))
@@ -259,7 +259,7 @@ def _since(
         task.index: tuple(part_of(getattr(task, name), seconds) for name in _SPENT)
         for task, seconds in zip(tasks, lived, strict=True)
     }
-    return _load(stage.name, tasks, lived, elapsed, len(tasks)), parts
+    return _load(stage.name, tasks, lived, len(tasks)), parts
 
 
 _SPENT = ("busy_seconds", "blocked_seconds", "waiting_seconds")
@@ -281,15 +281,14 @@ def _spent(task: TaskStats, before: TaskStats | None, lived: float, last: tuple[
     return replace(task, **spent)
 
 
-def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:
-    """The load of tasks that took part for `lived` of `seconds` seconds. The busiest is one of the first `named`."""
-    busy = [task.busy_seconds for task in tasks]
-    parts = list(map(part_of, busy, lived))
+def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], named: int) -> StageLoad:
+    """The load of tasks that took part for `lived` seconds. The busiest is one of the first `named`."""
+    parts, whole = [part_of(task.busy_seconds, own) for task, own in zip(tasks, lived, strict=True)], sum(lived)
     return StageLoad(
         stage,
-        busy=mean_part(busy, lived, seconds),
-        blocked=mean_part([task.blocked_seconds for task in tasks], lived, seconds),
-        waiting=mean_part([task.waiting_seconds for task in tasks], lived, seconds),
+        busy=part_of(sum(task.busy_seconds for task in tasks), whole),
+        blocked=part_of(sum(task.blocked_seconds for task in tasks), whole),
+        waiting=part_of(sum(task.waiting_seconds for task in tasks), whole),
         busiest=max(parts, default=0.0),
         task=tasks[max(range(named), key=parts.__getitem__)].index if named else 0,
     )

@@ -13,8 +13,9 @@ from builders import map_task
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import NoBalancingOptions
-from dpa.driver.summary import StageOutcome, stage_report
+from dpa.driver.summary import stage_report
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.result import StageReport
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, CollectAlone
@@ -114,7 +115,7 @@ def test_a_stage_grows_though_its_tasks_are_not_busy_where_each_piece_of_work_wa
 def test_shares_of_tasks_that_come_are_of_the_time_that_each_took_part(mode: str) -> None:
     due = due_of(lambda at: 3.5, 20)
     found = run(due, 1, ElasticOptions(max_tasks=6), 0.0, queue_seconds=0.5, **MODES[mode])
-    report = stage_report(REDUCER, found.snapshot, StageOutcome(), found.snapshot.at, {})
+    report = stage_report(StageReport(REDUCER, "operator"), found.snapshot, found.snapshot.at, (), {})
     assert len(report.tasks) > 1 and report.changes
     assert report.load.busy <= report.load.busiest <= 1.0
     assert sum(task.even_share for task in report.tasks) == pytest.approx(1.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.config import parse
-from dpa.driver.summary import StageOutcome, build_report
+from dpa.driver.summary import versions, with_figures
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import LoadSample, Snapshot, StageSnapshot, TaskChange, TaskStats
@@ -156,18 +156,21 @@ def _harmonic(number: int) -> float:
     return math.log(number) + 0.57722 + 1 / (2 * number) - 1 / (12 * number**2)
 
 
+STARTED = Report(
+    "ok",
+    "job",
+    seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
+    config=parse({}).config.resolved(),
+    versions=versions(),
+)
 STAGE_FIELDS = {field.name for field in fields(StageReport)} - {field.name for field in fields(Report)}
 
 
 def report(reducers: int = 4, rounds: int = 4, **changes: Any) -> Report:
     """The report after the run; `changes` replace fields, of the reduce stage those that only a stage has."""
     last = snapshot(SECONDS, reducers, rounds)
-    made = build_report(
-        status="ok",
-        config=parse({}).config,
-        seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
-        snapshot=with_stage(last, REDUCER, samples=() if "samples" in changes else load_samples(reducers, rounds)),
-    )
+    last = with_stage(last, REDUCER, samples=() if "samples" in changes else load_samples(reducers, rounds))
+    made = with_figures(STARTED, last, {}, {})
     tasks = tuple(replace(task, keys=200_000 // reducers + task.id) for task in made.main.tasks)
     reduced = replace(
         made.main,
@@ -280,18 +283,13 @@ def graph_report(edges: Sequence[tuple[str, str]] = DIAMOND, limit: str = "price
     """The report of a run of such a graph."""
     found = graph_snapshot(edges, SECONDS, limit)
     last = found.stages[-1].name
-    made = build_report(
-        status="ok",
-        config=parse({}).config,
-        seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
-        snapshot=found,
-        use={
-            Address(stage.name, task.index): TaskUse("n1", (180 + 40 * place + task.index) * 2**20)
-            for place, stage in enumerate(found.stages)
-            for task in stage.tasks
-        },
-        outcomes={last: StageOutcome(reference=ReferenceReport(True, True, 20), output=OutputReport("out/last", 20))},
-    )
+    use = {
+        Address(stage.name, task.index): TaskUse("n1", (180 + 40 * place + task.index) * 2**20)
+        for place, stage in enumerate(found.stages)
+        for task in stage.tasks
+    }
+    output = {"reference": ReferenceReport(True, True, 20), "output": OutputReport("out/last", 20)}
+    made = with_figures(replace(STARTED, stages=(StageReport(last, "operator", **output),)), found, {}, use)
     keyed = {"latency": LatencyReport(0.03, 0.41, 1.12, 2.5, 0.1), "hot_keys": hot_keys()}
     stages = tuple(
         replace(stage, **keyed, key_distribution=key_distribution()) if stage.kind == "operator" else stage

@@ -370,6 +370,11 @@ class StageSnapshot:
     def present(self) -> tuple[int, ...]:
         return self.members or tuple(task.index for task in self.tasks)
 
+    @property
+    def present_tasks(self) -> list[TaskStats]:
+        numbers = set(self.present)
+        return [task for task in self.tasks if task.index in numbers]
+
     def life(self, index: int) -> Life:
         return self._lives.get(index, Life())
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dpa.config import parse
-from dpa.driver.summary import StageOutcome, build_report
+from dpa.driver.summary import with_figures
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Traffic
@@ -29,6 +29,7 @@ from dpa.protocol.wire.metrics import (
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     EdgeReport,
+    GroupingReport,
     HotKey,
     KeyDistribution,
     OutputReport,
@@ -37,6 +38,7 @@ from dpa.result import (
     ReferenceReport,
     Report,
     Seconds,
+    StageReport,
     TrafficReport,
 )
 from dpa.result.stage_content import facts
@@ -51,8 +53,14 @@ def share(states: int) -> TaskOutput:
     return TaskOutput(2, states, (), STATS, None)
 
 
-def built(snapshot: Snapshot | None, **outcomes: StageOutcome) -> Report:
-    return build_report(status="ok", config=parse({}).config, snapshot=snapshot, seconds=SECONDS, outcomes=outcomes)
+KEYED = StageReport(REDUCER, "operator", grouping=GroupingReport("key"))
+
+
+def built(
+    snapshot: Snapshot | None, *known: StageReport, shares: Sequence[TaskOutput] = (), status: str = "ok", **more: Any
+) -> Report:
+    started = Report(status, "job", seconds=SECONDS, stages=known)
+    return with_figures(started, snapshot, {REDUCER: shares}, more.get("use", {}))
 
 
 def report(
@@ -71,7 +79,7 @@ def report(
     )
     snapshot = Snapshot(phase="done", at=1.0, rows=4, stages=stages, edges=((MAPPER, REDUCER),))
     shares = [share(2), share(2)] if aggregation is None or not aggregation.epochs else [share(4), share(3)]
-    return built(snapshot, reducer=StageOutcome("key", shares))
+    return built(snapshot, KEYED, shares=shares)
 
 
 @pytest.mark.parametrize("aggregation", [None, AggregationStats()])
@@ -240,18 +248,17 @@ def test_the_bottleneck_is_found_from_the_busy_and_blocked_shares() -> None:
 
 
 def test_comparisons_of_several_stages_are_summed_up_and_their_differences_named() -> None:
-    left = StageOutcome(reference=ReferenceReport(True, True, 3))
-    right = StageOutcome(reference=ReferenceReport(True, False, 4, ("a: 1, reference 2",)))
-    assert built(fan_out(), left=left).reference == left.reference
-    assert built(fan_out(), left=left, right=right).reference == ReferenceReport(
-        True, False, 7, ("right: a: 1, reference 2",)
-    )
+    left = StageReport("left", "operator", reference=ReferenceReport(True, True, 3))
+    right = StageReport("right", "operator", reference=ReferenceReport(True, False, 4, ("a: 1, reference 2",)))
+    assert built(fan_out(), left).reference == left.reference
+    both = ReferenceReport(True, False, 7, ("right: a: 1, reference 2",))
+    assert built(fan_out(), left, right).reference == both
     assert built(fan_out()).reference == ReferenceReport()
 
 
 def test_of_a_job_in_which_no_task_started_its_results_are_known() -> None:
     output = OutputReport(unpublished="/data/out")
-    found = replace(built(None, reducer=StageOutcome("key", output=output)), status="failed")
+    found = built(None, replace(KEYED, output=output), status="failed")
     assert (found.main.output, found.records, found.edges) == (output, RecordCounts(), ())
 
 
@@ -265,8 +272,7 @@ def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() ->
         Address("right", 0): TaskUse("n2"),
         right: TaskUse("n2"),
     }
-    config = parse({}).config
-    found = build_report(status="ok", config=config, snapshot=fan_out(), seconds=SECONDS, use=use)
+    found = built(fan_out(), use=use)
     assert [(task.cpu_seconds, task.node) for task in found["read"].tasks] == [(1.5, "n1"), (0.5, "n2")]
     assert ([task.peak_memory for task in found["read"].tasks], found["read"].peak_memory) == ([300, 100], 300)
     assert found.traffic == (
@@ -276,5 +282,5 @@ def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() ->
         TrafficReport("left", "left", 1, 2, 70, ((0, 70), (0, 0))),
     )
     use.pop(reader)  # of a job that failed before its first task could say anything
-    found = build_report(status="failed", config=config, snapshot=fan_out(), seconds=SECONDS, use=use)
+    found = built(fan_out(), status="failed", use=use)
     assert found.traffic[0] == TrafficReport("read", "left", 1, 1, 50, ((0, 0), (50, 0)))
