@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import PlacementError
+from dpa.placement._descent import Budget, Descent
 from dpa.placement.allocators import ALLOCATORS
-from dpa.placement.allocators.search import Climb
 from dpa.placement.model import Cluster, Counts, OnlineOptions
+from dpa.placement.objectives import KeptTraffic
 from dpa.placement.otd import Measured, OnlineTaskDeployment
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Task, balanced, least_tolerance
@@ -36,6 +37,9 @@ _LEAST_BYTES = 1e6
 _LEAST_GAIN = 0.05
 """The least gain of all moves together, as a share of the busiest node's time or of all traffic: measurements vary from
 look to look, and must not move tasks to and fro."""
+
+_WORK = 750_000
+"""Groups and links of the divisions that are judged from where tasks are, at most; some tenths of a second."""
 
 _MOST_RESERVED = 1 - 1e-6
 """The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
@@ -229,14 +233,20 @@ class Improving(_ByAllocator):
         return Look((), "no better placement", f"{now}, {deployment.crossing(best) / 1e6:.1f} MB/s between nodes")
 
     def _candidates(self, deployment: Deployment, movable: Movable) -> Iterator[Counts]:
-        """Groups x nodes: by single moves and swaps from where tasks are, and from scratch."""
+        """Groups x nodes: from where tasks are, and from scratch."""
         room = balanced(movable.graph, movable.cluster, self._tolerance)
         if deployment.busy(self._cluster, deployment.node_of_task).max() < _HIGH:  # more than a share holds nothing up
             pairs = zip(room.nodes, self._cluster.nodes, strict=True)
             room = Cluster(
                 tuple(replace(share, capacity=max(share.capacity, _HIGH * whole.capacity)) for share, whole in pairs)
             )
-        yield Climb(movable.graph, room).from_(relieved(task_costs(movable.graph), room, movable.counts))
+        costs = task_costs(movable.graph)
+        begun = relieved(costs, room, movable.counts)
+        loads = zip(
+            room.nodes, (costs @ begun).tolist(), strict=True
+        )  # a node that is too full all the same may stay so
+        wide = Cluster(tuple(replace(node, capacity=max(node.capacity, node.reserved + load)) for node, load in loads))
+        yield Descent(KeptTraffic(movable.graph, wide), Budget(_WORK)).improve(begun)
         with suppress(PlacementError):  # tasks are too coarse for it; what is near may do
             yield self._allocator.allocate(movable.graph, room).counts
 

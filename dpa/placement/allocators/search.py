@@ -1,12 +1,11 @@
-"""Searches from what quick allocators give: TD with moves and swaps of tasks, and ours by pairs of nodes.
+"""A search by pairs of nodes from what quick allocators give, for the time of the job or for the traffic inside nodes.
 
-Both step aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there.
+It steps aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dpa.errors import PlacementError
 from dpa.placement._descent import Budget, Descent
@@ -14,9 +13,9 @@ from dpa.placement._rooms import evenly_packed, filled, refilled
 from dpa.placement.allocators.by_task import EvenAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import SLACK, Allocator, Cluster, Counts, Placement, TaskGraph
+from dpa.placement.model import Allocator, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Makespan, Objective
-from dpa.placement.scores import Floats, overloaded, rooms, task_costs
+from dpa.placement.scores import overloaded
 
 MakeObjective = Callable[[TaskGraph, Cluster], Objective]
 
@@ -29,18 +28,6 @@ QUICK: Sequence[Allocator] = (
 """None is dear, and each is best, or the only one that finds room, somewhere."""
 
 STARTS: Sequence[Allocator] = (*QUICK, ImprovedGreedyMatchingAllocator())
-
-WORK = 30_000_000
-"""Sums that a search may compare, in all its steps; about a second."""
-
-_SWAPS = 2_000_000
-"""Pairs of groups on nodes up to which swaps are looked for; their number is quadratic in the groups."""
-
-_DIVISIONS = 750_000
-"""Groups and links of the divisions that are judged at the end, at most."""
-
-_SHARE_OF_CLIMBS = 0.5
-"""The part of the work that goes into climbing from the starts; what is left goes into trials."""
 
 
 def starts(graph: TaskGraph, cluster: Cluster, allocators: Sequence[Allocator] = QUICK) -> list[Counts]:
@@ -135,102 +122,9 @@ class _Search:
         return min(found, key=self._objective.value)
 
 
-class TopDownSearchAllocator:
-    """TD with search. Steepest ascent: at each step the move that keeps most traffic inside nodes, and where none
-    gains, the swap. Where nodes are so full that no two tasks can change places, what two nodes have is divided anew.
+class TopDownSearchAllocator(PairwiseAllocator):
+    """TD with search: the same for the traffic that stays inside nodes, from the starts that take no search
+    themselves."""
 
-    Args:
-        trials: times that a few nodes are filled anew, at most.
-        work: sums to be compared, at most, which bounds the time.
-    """
-
-    def __init__(self, *, trials: int = 60, work: int = WORK, seed: int = 0) -> None:
-        self._trials, self._work, self._seed = trials, work, seed
-
-    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        random = np.random.default_rng(self._seed)
-        objective = KeptTraffic(graph, cluster)
-        climb = Climb(graph, cluster)
-        begun = starts(graph, cluster)
-        limit = int(self._work * _SHARE_OF_CLIMBS / len(begun))
-        found = min((climb.from_(start, limit) for start in begun), key=objective.value)
-        for _ in range(self._trials):
-            if climb.work >= self._work:
-                break
-            trial = refilled(graph, cluster, found, random)
-            if trial is not None:
-                found = min((found, climb.from_(trial, self._work - climb.work)), key=objective.value)
-        last = PairwiseAllocator(KeptTraffic, work=_DIVISIONS, trials=self._trials, seed=self._seed)
-        return last.improved(graph, cluster, [found])
-
-
-class Climb:
-    """Moves and swaps of tasks on tables of counts (groups x nodes); `work` is the sums compared so far.
-
-    A group has no edge to itself, so moving several tasks of one is worth their number times one.
-    """
-
-    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
-        groups = len(graph.groups)
-        self._costs, self._rooms = task_costs(graph), rooms(cluster)
-        self._pull = np.zeros((groups, groups))  # bytes/s between a task of each, both ways
-        for link in graph.links:
-            self._pull[link.upstream, link.downstream] += link.per_pair
-            self._pull[link.downstream, link.upstream] += link.per_pair
-        self._extra = self._costs[None, :] - self._costs[:, None]  # what a node takes on that gives row for column
-        self._least = SLACK * max(graph.traffic, 1.0)
-        self._a_swap = groups * groups * len(cluster.nodes)
-        self.work = 0
-
-    def from_(self, counts: Counts, work: int = WORK) -> Counts:
-        """The local optimum above a table, which stays as it is, or what is reached with this work."""
-        found, limit = counts.copy(), self.work + work
-        kept = np.empty(counts.shape)  # what a task of the group would keep inside there
-        changed: Iterable[int] = range(counts.shape[1])
-        while self.work < limit and changed:
-            for node in changed:
-                on = np.flatnonzero(found[:, node])
-                kept[:, node] = found[on, node] @ self._pull[on]
-            changed = self._step(found, kept)
-        return found
-
-    def _step(self, counts: Counts, kept: Floats) -> tuple[int, ...]:
-        """Carry out the best move, or where none gains, the best swap; returns the nodes that it was between."""
-        free = self._rooms - self._costs @ counts + SLACK * self._rooms
-        here = counts > 0
-        # A group's best source and best target do not depend on each other.
-        at_source = np.where(here, kept, np.inf)
-        at_target = np.where(self._costs[:, None] <= free[None, :], kept, -np.inf)
-        gains = at_target.max(axis=1) - at_source.min(axis=1)
-        group = int(gains.argmax())
-        self.work += counts.size
-        if gains[group] <= self._least:
-            return self._swap(counts, here, kept, free)
-        source, target = int(at_source[group].argmin()), int(at_target[group].argmax())
-        cost, tasks = self._costs[group], int(counts[group, source])
-        _move(counts, group, source, target, min(tasks, int(free[target] / cost)) if cost else tasks)
-        return source, target
-
-    def _swap(self, counts: Counts, here: npt.NDArray[np.bool_], kept: Floats, free: Floats) -> tuple[int, ...]:
-        """Carry out the best swap of a task for one of another group on another node; returns these nodes."""
-        if self._a_swap > _SWAPS:
-            return ()
-        self.work += self._a_swap
-        # The best node of one group does not depend on that of the other.
-        more = kept[None, :, :] - kept[:, None, :]  # groups x groups x nodes: with one of the column's for the row's
-        fits = self._extra[:, :, None] <= free
-        given = np.where(here[:, None, :] & fits, more, -np.inf)
-        taken = np.where(here[None, :, :] & fits.transpose(1, 0, 2), more, np.inf)
-        gains = given.max(axis=2) - taken.min(axis=2) - 2 * self._pull
-        one, other = (int(at) for at in np.unravel_index(int(gains.argmax()), gains.shape))
-        if gains[one, other] <= self._least:
-            return ()
-        node, there = int(given[one, other].argmax()), int(taken[one, other].argmin())
-        _move(counts, one, node, there, 1)
-        _move(counts, other, there, node, 1)
-        return node, there
-
-
-def _move(counts: Counts, group: int, source: int, target: int, tasks: int) -> None:
-    counts[group, source] -= tasks
-    counts[group, target] += tasks
+    def __init__(self, *, trials: int = 60, seed: int = 0) -> None:
+        super().__init__(KeptTraffic, QUICK, trials=trials, seed=seed)

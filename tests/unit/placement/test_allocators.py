@@ -14,12 +14,13 @@ from placement_samples import MEGABYTE, clusters, figure_2, graphs, moved, pipel
 
 from dpa.errors import PlacementError, TooLargeError
 from dpa.placement import scores
+from dpa.placement._descent import Budget, Descent
 from dpa.placement._rooms import Rooms
 from dpa.placement.allocators import ALLOCATORS, Allocator
 from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator, TaskLevelAllocator
 from dpa.placement.allocators.exact import ExactAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator, _Matching
-from dpa.placement.allocators.search import STARTS, Climb, PairwiseAllocator, TopDownSearchAllocator
+from dpa.placement.allocators.search import STARTS, PairwiseAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import KeptTraffic, Makespan, Nodes, Unevenness
@@ -276,9 +277,9 @@ def test_top_down_with_search_keeps_99_percent_of_the_optimum(
 def test_the_work_of_a_search_is_bounded_however_large_the_graph() -> None:
     graph, cluster = pipeline((500, 500, 500, 500), cost=20.0), Cluster.alike(100, 1.0)
     counts = RandomAllocator().allocate(graph, cluster).counts
-    climb = Climb(graph, cluster)
-    reached = climb.from_(counts, 20_000)
-    assert 20_000 <= climb.work < 20_000 + 16 * 100  # a step: pairs of groups, on nodes
+    budget = Budget(20_000)
+    reached = Descent(KeptTraffic(graph, cluster), budget).improve(counts)
+    assert -32 * 1_100 * 7 <= budget.left <= 0  # a step: some ways with each of 32 nodes, of 4 groups and 3 links
     assert KeptTraffic(graph, cluster).value(reached) < KeptTraffic(graph, cluster).value(counts)
 
 
