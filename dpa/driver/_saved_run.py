@@ -46,8 +46,8 @@ _STAGED = "dpa-kept-"
 
 
 class SavedRun:
-    """A context in which a run has a place for checkpoints. They go when the job has ended well, where there are none,
-    or where Spark had not staged its input; else they stay.
+    """A context in which a run has a place for checkpoints. They go when the job has ended well, or where there are
+    none; else they stay.
 
     Attributes:
         saved: what the tasks' runtime is to know of it; complete once the inputs are known.
@@ -77,7 +77,6 @@ class SavedRun:
         self.sides: Sides | None = None
         self._checkpoint: Manifest | None = None
         self._working = str(Path.cwd())
-        self._ending: list[str] = []
         self._is_done = False
 
     def __enter__(self) -> SavedRun:
@@ -101,7 +100,7 @@ class SavedRun:
     def __exit__(self, *raised: object) -> None:
         try:
             chain = self._store.chain(self.saved.job)
-            if self._is_done or chain.newest() is None or not all(self.kept(name).is_complete for name in self._ending):
+            if self._is_done or chain.newest() is None:
                 self._remove(chain)
                 return
             # the slot of a generation's claim has the number of the next
@@ -139,7 +138,6 @@ class SavedRun:
     def know(self, opened: Mapping[str, OpenedInput], publishes: Sequence[str], sides: Sides) -> SavedJob:
         """What is saved, now that the inputs are known; ConfigError if a resumed job had others. `publishes`: the keys
         of sections whose epochs are committed with checkpoints; `sides`: the rows that every task has."""
-        self._ending = [name for name, found in opened.items() if found.ends]
         inputs = {name: _about_input(found) for name, found in opened.items()}
         for name, then in self._inputs.items():
             if then != inputs[name]:

@@ -29,7 +29,7 @@ class Backend(Protocol):
     Attributes:
         name: what reports call it.
         samples: whether first routing tables are to be planned from a sample, which runs user code in this process, and
-            depends on how fast that is; and whether a job begins while its input is staged, which ends when it may.
+            depends on how fast that is.
     """
 
     name: ClassVar[str]

@@ -28,7 +28,6 @@ from dpa.sources.foreign import ForeignFeed, PolledRows, Poller
 from dpa.sources.generated import EndlessTable, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
 from dpa.sources.micro_batches import MicroBatches
-from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import Split, total_rows, whole
 from dpa.spark import (
     Kept,
@@ -71,7 +70,6 @@ class OpenedInput:
             those drawn. ConfigError if they cannot be read, JobFailedError if Spark has died.
         feed: of an input that is open, which is polled while the job runs; None: the splits are all.
         frame_of: of such an input, does for splits that polls have given as `frame` for all.
-        ends: whether that feed is closed by itself alone: Spark stages a table while the job runs.
         widened: the columns that are read as another type than some files have, as `n to int64`.
         source: what tasks read, or would; None if Spark must stage it first.
     """
@@ -82,7 +80,6 @@ class OpenedInput:
     sample: Callable[..., tuple[int | None, pa.Table]]
     feed: Feed | None = None
     frame_of: Callable[[Sequence[Split]], DataFrame | pa.Table] | None = None
-    ends: bool = False
     widened: tuple[str, ...] = ()
     source: Feed | None = None
 
@@ -120,20 +117,19 @@ class Inputs:
         spark: Callable[[], SparkSession],
         *,
         stage: bool = True,
-        early: bool = False,
         kept: Callable[[str], Kept] | None = None,
     ) -> dict[str, OpenedInput]:
         """Open all inputs for as long as `stack` is open; returns them by the name of the step that reads each. `spark`
-        starts a session when one is needed. Without `stage`, only columns are looked at of inputs that would be staged;
-        with `early` the job may begin before they all are. `kept`: where what is staged for a step stays; None: it goes
-        with `stack`. ConfigError if an input cannot be read, or lacks a column, or the job is to end at some time
-        though none is open; JobFailedError if Spark has died."""
+        starts a session when one is needed. Without `stage`, only columns are looked at of inputs that would be staged.
+        `kept`: where what is staged for a step stays; None: it goes with `stack`. ConfigError if an input cannot be
+        read, or lacks a column, or the job is to end at some time though none is open; JobFailedError if Spark has
+        died."""
         opened = {
-            source.name: _Input(self._spec, source, kept and kept(source.name), early).open(stack, spark, stage)
+            source.name: _Input(self._spec, source, kept and kept(source.name)).open(stack, spark, stage)
             for source in self._spec.sources
         }
         self._require_columns(opened)
-        if self._spec.config.until != Until() and all(found.feed is None or found.ends for found in opened.values()):
+        if self._spec.config.until != Until() and all(found.feed is None for found in opened.values()):
             raise self._spec.file.error("until", "no input of the job is open, so it ends with its input: leave it out")
         return opened
 
@@ -185,16 +181,12 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
 
 
 class _Input:
-    def __init__(
-        self, spec: JobSpec, source: Step, kept: Kept | None = None, early: bool = False, *, looks: bool = False
-    ) -> None:
+    def __init__(self, spec: JobSpec, source: Step, kept: Kept | None = None, *, looks: bool = False) -> None:
         self._spec = spec
         self._source = source
         self._kept = kept
         self._looks = looks
         self._key, self._given, self._drawn = spec.input_of(source)
-        # A share of errors is one of all rows; event time that promises no order ends with the input.
-        self._early = early and self._given.time is None and not isinstance(spec.config.max_errors, str)
 
     def open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
         file = self._spec.file
@@ -253,15 +245,9 @@ class _Input:
             stage_dir=config.spark.stage_dir,
             kept=self._kept,
             look=self._look,
-            early=self._early,
         )
         table = stack.enter_context(to_stage)
-        read = self._reading(table)
-        if not isinstance(table, MicroBatches):
-            return self._opened(read, cache(lambda: frame_of(spark(), table)))
-        staged = f"{table.place}/.."
-        opened = self._open_feed(read, lambda _: load(spark(), Source("parquet", parquet_table([staged]).paths)))
-        return replace(opened, ends=True)
+        return self._opened(self._reading(table), cache(lambda: frame_of(spark(), table)))
 
     def _look(self, names: list[str]) -> None:
         """ConfigError if the input lacks a column that the job reads: staging it first may take long."""

@@ -132,7 +132,7 @@ class Run:
         spark = lazy_session(self._spec.config, stack, first=early)
         self._progress.enter("load")
         kept = None if self._saved is None else self._saved.kept
-        opened = self._inputs.open(stack, spark, early=self._backend.samples, kept=kept)
+        opened = self._inputs.open(stack, spark, kept=kept)
         self._chosen = chosen(self._spec, opened, None if self._saved is None else self._saved.sides)
         tasks = early or self._tasks(stack, Placing.of(self._chosen.spec, self._chosen.opened).placed)
         references = [Reference(self._spec, result.step, opened, spark) for result in self._outputs.results]
@@ -170,7 +170,6 @@ class Run:
             {name: found.splits for name, found in read.items()},
             {name: found.schema for name, found in read.items()},
             {name: found.feed for name, found in read.items() if found.feed is not None},
-            [name for name, found in read.items() if found.ends],
         )
         graph, saved = plan.graph, self._saved
         self._progress.enter("startup")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -120,10 +120,9 @@ class JobSpec:
         splits: Mapping[str, tuple[Split, ...]],
         columns: Mapping[str, pa.Schema | None],
         feeds: Mapping[str, Feed] | None = None,
-        ending: Collection[str] = (),
     ) -> RunPlan:
         """What a backend is to run: these splits of each source's input, which has these columns, or what `feeds` give
-        while the job runs; those of `ending` end by themselves. Results stay in memory, and no partial results are
+        while the job runs. Results stay in memory, and no partial results are
         published. ConfigError if a share of the rows of an open input is asked for."""
         feeds = feeds or {}
         compilation = self.compilation(columns)
@@ -132,7 +131,7 @@ class JobSpec:
         if feeds and isinstance(self.config.max_errors, str):
             raise self.file.error("max_errors", "a share of an open input is known at its end alone: give a number")
         tolerated = Tolerated(self.config.most_errors(compiled.graph.rows))
-        stages = tuple(replace(stage, input=self._read(stage, feeds, ending)) for stage in compiled.graph.stages)
+        stages = tuple(replace(stage, input=self._read(stage, feeds)) for stage in compiled.graph.stages)
         empty = compilation.columns.empty
         return RunPlan(
             graph=replace(compiled.graph, stages=stages, tolerated=tolerated, until=self.config.until),
@@ -154,7 +153,7 @@ class JobSpec:
             for name, given in splits.items()
         }
 
-    def _read(self, stage: Stage, feeds: Mapping[str, Feed], ending: Collection[str]) -> StageInput:
+    def _read(self, stage: Stage, feeds: Mapping[str, Feed]) -> StageInput:
         """What a stage reads, where the inputs are known."""
         is_source = any(stage.name == source.name for source in self.sources)
         reads = replace(stage.input, is_logged=is_source and self.config.epoch_log is not None)
@@ -162,7 +161,7 @@ class JobSpec:
             return reads
         # A reference at the end reads again what the splits of an open input were.
         compares = any(step.config.reference is not None and step.config.reference.at_end for step in self.steps)
-        return replace(reads, position=Position(), given=() if compares else None, ends=stage.name in ending)
+        return replace(reads, position=Position(), given=() if compares else None)
 
     def check(self) -> None:
         """ConfigError if executors are wrong, or sections do not go together."""

@@ -77,7 +77,6 @@ class StageInput:
     Attributes:
         splits: in the order in which they are handed out.
         position: where the first poll for more begins, if the input is open; None: `splits` is all.
-        ends: whether an open input ends by itself alone.
         given: what polls of an open input have given so far; None: that is not kept.
         is_logged: whether what is read is noted, epoch by epoch.
         time: its event time; None: it has none.
@@ -85,7 +84,6 @@ class StageInput:
 
     splits: tuple[Split, ...] = ()
     position: Position | None = None
-    ends: bool = False
     given: tuple[Split, ...] | None = None
     is_logged: bool = False
     time: SourceTime | None = None

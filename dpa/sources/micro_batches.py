@@ -1,11 +1,9 @@
-"""What Spark stages as Parquet while a job reads it, batch by batch: an open feed that does not need Spark.
+"""Micro-batches that Spark stages as Parquet while a job reads them: an open feed that does not need Spark.
 
 `dpa.spark` runs a query of Structured Streaming, and writes each micro-batch to a numbered directory, which is complete
-once it has the file that Spark writes last. Or it stages a table, and lists the files that Spark has committed in a
-numbered file.
+once it has the file that Spark writes last.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +15,7 @@ from dpa.errors import TableError
 from dpa.sources.feed import PAGE_SPLITS, Feed, Page
 from dpa.sources.files import FileTable
 from dpa.sources.parquet import parquet_table
-from dpa.sources.paths import Location, locate
+from dpa.sources.paths import locate
 from dpa.sources.splits import NumberedSplit, ParquetSplit, Split
 
 COMPLETE = "_SUCCESS"
@@ -26,17 +24,8 @@ ENDED = "_ended"
 
 
 def place_of_batch(place: str, number: int) -> str:
-    """Where a batch is staged, or listed."""
+    """Where a batch is staged."""
     return f"{place}/{number:010d}"
-
-
-def put(place: Location, text: str) -> None:
-    """Write a small file atomically."""
-    folder, _, name = place.path.rpartition("/")
-    written = place.at(f"{folder}/.{name}")
-    with written.filesystem.open_output_stream(written.path) as file:
-        file.write(text.encode())
-    place.filesystem.move(written.path, place.path)
 
 
 @dataclass(frozen=True)
@@ -67,10 +56,10 @@ class MicroBatches(Feed):
         ended = self._ended()  # looked at before the batches: none comes after it
         splits: list[Split] = []
         while len(splits) < PAGE_SPLITS:
-            paths = self.batch(number)
-            if not paths:
+            batch = locate(place_of_batch(self.place, number))
+            if not batch.below(COMPLETE).exists:
                 return Page(splits, None if ended and not splits else (number, skipped))
-            table = parquet_table(paths)
+            table = parquet_table([batch.name])
             made = FileTable(table.files, self.columns, self.dictionary).splits(split_rows)[skipped:]
             some = made[: PAGE_SPLITS - len(splits)]
             splits += some
@@ -84,29 +73,17 @@ class MicroBatches(Feed):
         root = locate(self.place)
         for info in root.filesystem.get_file_info(fs.FileSelector(root.path, allow_not_found=True)):
             batch = root.at(info.path)
-            is_read = info.base_name.isdecimal() and int(info.base_name) < number  # a file lists what stays to the end
+            is_read = info.base_name.isdecimal() and int(info.base_name) < number
             if is_read and not any(path.startswith(f"{batch.name}/") for path in needed):
                 batch.remove_directory()
-
-    def batch(self, number: int) -> list[str]:
-        """The paths of a batch; none if it is not complete."""
-        batch = locate(place_of_batch(self.place, number))
-        if batch.kind == fs.FileType.File:
-            paths: list[str] = json.loads(_text(batch))
-            return paths
-        return [batch.name] if batch.below(COMPLETE).exists else []
 
     def _ended(self) -> bool:
         """Whether nothing more will be staged."""
         mark = locate(f"{self.place}/{ENDED}")
         if not mark.exists:
             return False
-        if why := _text(mark):
+        with mark.filesystem.open_input_file(mark.path) as file:
+            why = file.read().decode()
+        if why:
             raise TableError(why)
         return True
-
-
-def _text(place: Location) -> str:
-    with place.filesystem.open_input_file(place.path) as file:
-        content: bytes = file.read()
-    return content.decode()

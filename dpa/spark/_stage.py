@@ -1,7 +1,7 @@
 """The input as Parquet that mappers read without Spark: in place if it is Parquet, else written by Spark.
 
-A job waits a moment for the whole table, which can be counted and sampled fully. If that takes longer, the files that
-Spark has committed are listed beside them, batch by batch, for `dpa.sources.micro_batches` to read meanwhile.
+A job waits for the whole table, which can be counted and sampled fully. On the machine's own processors nothing is
+gained if tasks read while Spark stages: both end later.
 
 Staged files are removed when the block is left, for whatever reason, unless the caller keeps them. What a killed
 process has staged on this machine is removed by the next one that stages in the same directory.
@@ -10,10 +10,6 @@ process has staged on this machine is removed by the next one that stages in the
 from __future__ import annotations
 
 import functools
-import logging
-import re
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -33,13 +29,12 @@ from dpa.errors import TableError
 from dpa.sources.files import FileTable, file_table
 from dpa.sources.ipc import ipc_file
 from dpa.sources.lines import TextTable, text_table
-from dpa.sources.micro_batches import COMPLETE, MicroBatches, put
+from dpa.sources.micro_batches import COMPLETE
 from dpa.sources.parquet import ParquetFile, parquet_file, parquet_table
 from dpa.sources.paths import Location, for_hadoop, locate, resolved
 from dpa.sources.scans import ScanFormat, scan_file, scanned
 from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
-from dpa.spark._lists import StagedLists, committed, marking
 from dpa.spark._session import SharedSetting
 from dpa.spark._source import RowSample, Source, load, reads_in_place, require_paths, text_in_place
 
@@ -47,8 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 _PREFIX = "dpa-stage-"
 EXACT_TIMESTAMPS = SharedSetting("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS", default="INT96")
@@ -59,14 +52,8 @@ _CANCEL_SECONDS = 0.2
 
 ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
-_BY_TASK = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
-"""Renames a task's file when the task is committed, not when the whole job is."""
-
-WHOLE_SECONDS = 5.0
-"""How long a job waits for the whole table before it starts with some files."""
-
 _LOOK_SECONDS = 0.2
-"""How often to look for Ctrl-C and for new files."""
+"""How often to look for Ctrl-C."""
 
 _SCANS_AT_A_TIME = 2
 """Files of lines to look through at once; a block of each is in memory."""
@@ -82,8 +69,7 @@ def input_table(
     stage_dir: str | None = None,
     kept: Kept | None = None,
     look: Callable[[list[str]], None] | None = None,
-    early: bool = False,
-) -> Iterator[FileTable | TextTable | MicroBatches]:
+) -> Iterator[FileTable | TextTable]:
     """Yield the input as Parquet, or as text in place. Its splits stay readable until the block is left.
 
     Args:
@@ -93,8 +79,6 @@ def input_table(
         stage_dir: where to stage, as in `staged`.
         kept: where staged input stays; None: it goes with the block.
         look: receives the column names before anything is staged, and may raise.
-        early: yield a feed of committed files if staging takes long. Only a Spark on this machine alone never repeats a
-            task, so others are waited for.
 
     Raises:
         TableError: the input cannot be read.
@@ -112,10 +96,9 @@ def input_table(
     if look is not None:
         look(frame.columns)
     what = f"staging {source.name} in {resolved(stage_dir or gettempdir(), '.')}"
-    early = early and is_never_repeated(session.sparkContext.master or "")
     making = new_stage(stage_dir) if kept is None else _kept(locate(kept.place))
-    with making as place, _staged(frame, place, split_rows, what, early=early) as found:
-        yield found
+    with making as place:
+        yield _staged(frame, place, split_rows, what)
 
 
 @dataclass(frozen=True)
@@ -125,17 +108,12 @@ class Kept:
     place: str
     is_there: bool
 
-    def staged(self) -> FileTable | MicroBatches:
-        """What was staged there; a feed if it was one. Raises TableError if it is gone, or not complete."""
-        place = locate(self.place)
+    def staged(self) -> FileTable:
+        """What was staged there. Raises TableError if it is gone."""
         try:
-            return _again(place) or parquet_table([self.place])
+            return parquet_table([self.place])
         except TableError as error:
             raise TableError(f"what was staged for the job before cannot be read again: {error}") from None
-
-    @property
-    def is_complete(self) -> bool:
-        return locate(self.place).below(COMPLETE).exists
 
 
 def _in_place(
@@ -221,23 +199,21 @@ def staged(
     Raises:
         TableError: Spark cannot read, compute or write the rows.
     """
-    with new_stage(stage_dir) as place, _staged(frame, place, row_group_rows, what) as table:
-        assert isinstance(table, FileTable)
-        yield table
+    with new_stage(stage_dir) as place:
+        yield _staged(frame, place, row_group_rows, what)
 
 
-@contextmanager
-def _staged(
-    frame: DataFrame, place: Location, row_group_rows: int, what: str, *, early: bool = False
-) -> Iterator[FileTable | MicroBatches]:
-    with _writing(frame, place, row_group_rows, what, early=early) as writing:
-        with as_table_error(what):
-            whole = _is_whole(writing, place, wait_for_all=not early)
-        if whole:
-            yield parquet_table([place.name])
-        else:
-            with _handed_over(writing, place, what) as feed:
-                yield feed
+def _staged(frame: DataFrame, place: Location, row_group_rows: int, what: str) -> FileTable:
+    spark = frame.sparkSession
+
+    def write() -> None:
+        frame.write.option(ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri_of(place))
+
+    with EXACT_TIMESTAMPS.of(spark), beside(spark, write, what) as writing:
+        while not wait([writing], timeout=_LOOK_SECONDS).done:  # some libraries resume one long wait after a signal
+            pass
+        writing.result()
+    return parquet_table([place.name])
 
 
 @contextmanager
@@ -292,25 +268,6 @@ def uri_of(place: Location) -> str:
     return place.name if "://" in place.name else Path(place.name).as_uri()
 
 
-def is_never_repeated(master: str) -> bool:
-    """Whether a Spark with this master runs no task twice, so that a committed file never changes."""
-    return re.fullmatch(r"local(\[[^,\]]*\])?", master) is not None
-
-
-@contextmanager
-def _writing(
-    frame: DataFrame, place: Location, row_group_rows: int, what: str, *, early: bool
-) -> Iterator[Future[None]]:
-    """Have Spark write a DataFrame beside this block. `early`: each task commits its own file."""
-    spark, options = frame.sparkSession, {ROW_GROUP_ROWS: str(row_group_rows), **(_BY_TASK if early else {})}
-
-    def write() -> None:
-        frame.write.options(**options).parquet(uri_of(place))
-
-    with EXACT_TIMESTAMPS.of(spark), beside(spark, write, what) as writing:
-        yield writing
-
-
 @contextmanager
 def beside(spark: SparkSession, work: Callable[[], T], what: str) -> Iterator[Future[T]]:
     """Have a thread work with Spark beside this block. A block that is left early cancels Spark's jobs of that thread,
@@ -344,46 +301,3 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
         return table.schema
     with as_table_error("the input"):
         return load(spark(), source).limit(0).toArrow().schema
-
-
-def _is_whole(writing: Future[None], place: Location, *, wait_for_all: bool) -> bool:
-    """Wait for the whole, or for `WHOLE_SECONDS` and a first file; returns whether it is the whole."""
-    until = time.monotonic() + WHOLE_SECONDS
-    while not wait([writing], timeout=_LOOK_SECONDS).done:  # not one long wait: some libraries resume it after a signal
-        if not wait_for_all and time.monotonic() >= until and committed(place):
-            return False
-    writing.result()
-    return True
-
-
-@contextmanager
-def _handed_over(writing: Future[None], place: Location, what: str) -> Iterator[MicroBatches]:
-    """Yield a feed of the files that Spark stages at a place during this block; some are there. `writing` is done when
-    Spark is; `what` starts the message if it fails."""
-    lists = StagedLists(place)
-    lists.extend()
-
-    def list_all(left: threading.Event) -> None:
-        with as_table_error(what):
-            while not writing.done() and not left.wait(_LOOK_SECONDS):
-                lists.extend()
-            if not left.is_set():
-                writing.result()
-                lists.extend()
-
-    with marking(list_all, lists.ended):
-        _log.info("%s continues while the job runs", what)
-        yield lists.feed()
-
-
-def _again(place: Location) -> MicroBatches | None:
-    """The feed of what was staged for another process; None if it was handed over as a whole. Raises TableError if
-    Spark had not staged everything."""
-    lists = StagedLists(place)
-    if not lists.listed:
-        return None
-    if not place.below(COMPLETE).exists:
-        raise TableError(f"{place.name} is not complete, as the job's driver has ended; run it without --resume")
-    lists.extend()
-    put(lists.ended, "")
-    return lists.feed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -9,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dpa.errors import TableError
 from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch
 from dpa.sources.parquet import parquet_table
 from dpa.sources.paths import Location, locate
 from dpa.spark._errors import as_table_error, brief, tidying_up
-from dpa.spark._lists import marking
 from dpa.spark._source import csv_dialect, narrowed
 from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, new_stage, uri_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def streamed(
             if ended.exists:
                 ended.filesystem.delete_file(ended.path)
             query = _started(frame, source, place, row_group_rows)
-        with marking(lambda left: _await(query), ended):
+        with _marking(query, ended):
             try:
                 yield MicroBatches(place.name, parquet_table([f"{place.name}/_schema"]).schema)
             finally:
@@ -106,9 +108,38 @@ def _write(frame: DataFrame, place: str, row_group_rows: int) -> None:
         frame.write.mode("overwrite").option(ROW_GROUP_ROWS, str(row_group_rows)).parquet(place)
 
 
-def _await(query: StreamingQuery) -> None:
+@contextmanager
+def _marking(query: StreamingQuery, mark: Location) -> Iterator[None]:
+    """Have a thread write a mark beside this block when the query has ended, with its failure: an exception in a thread
+    would be lost. Once the block is left, no mark is written."""
+    left = threading.Event()
+
+    def run() -> None:
+        why = ""
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            why = f"the query of Structured Streaming has failed: {brief(str(error)) or type(error).__name__}"
+        while not left.is_set():
+            try:
+                return _put(mark, why)
+            except OSError as error:  # such as a full disk, which the end of the job mends
+                _log.warning("the end of what is staged cannot be said at %s: %s", mark.name, error)
+                left.wait(1.0)
+
+    thread = threading.Thread(target=run, name="dpa-staged", daemon=True)
+    thread.start()
     try:
-        query.awaitTermination()
-    except Exception as error:
-        why = brief(str(error)) or type(error).__name__
-        raise TableError(f"the query of Structured Streaming has failed: {why}") from None
+        yield
+    finally:
+        left.set()
+        thread.join()
+
+
+def _put(place: Location, text: str) -> None:
+    """Write a small file atomically."""
+    folder, _, name = place.path.rpartition("/")
+    written = place.at(f"{folder}/.{name}")
+    with written.filesystem.open_output_stream(written.path) as file:
+        file.write(text.encode())
+    place.filesystem.move(written.path, place.path)

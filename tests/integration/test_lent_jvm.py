@@ -191,7 +191,7 @@ from dpa.spark import StreamSource, streamed
 
 source = StreamSource("rate", {"rowsPerSecond": "100"}, every="100 milliseconds")
 with session() as spark, streamed(spark, source, None, 1000) as feed:
-    while feed.batch(1) is None:
+    while not feed.poll(1000).splits:
         pass
     found = jvm(spark)
 print(json.dumps(found))

@@ -352,7 +352,7 @@ def test_instants_keep_their_zone_and_the_session_its_settings(spark, tmp_path) 
 
 
 def test_a_missing_column_is_found_before_anything_is_staged(spark, files, monkeypatch) -> None:
-    monkeypatch.setattr("dpa.spark._stage._writing", lambda *_, **__: pytest.fail("it was staged"))
+    monkeypatch.setattr("dpa.spark._stage._staged", lambda *_, **__: pytest.fail("it was staged"))
     source = {"format": "csv", "path": str(files / "words.csv"), "options": {"header": "true"}}
     for wanted in ({"key": "wrd", "value": []}, {"key": "word", "value": "m"}):
         with pytest.raises(ConfigError, match=r"(key|value): the input has no column '\w+'; it has word"):

@@ -33,10 +33,10 @@ class Ones(Generator):
 class Coordinator(CoordinatorWire):
     """Of two mappers, whose input has one split so far, and more at position 1; what comes is kept."""
 
-    def __init__(self, until: Until | None = None, *, ends: bool = False) -> None:
+    def __init__(self, until: Until | None = None) -> None:
         graph = map_reduce(SPLITS[:1], 2, 1, position=Position(1))
         stages = (
-            replace(graph[MAPPER], input=replace(graph[MAPPER].input, given=SPLITS[:1], ends=ends)),
+            replace(graph[MAPPER], input=replace(graph[MAPPER].input, given=SPLITS[:1])),
             *graph.stages[1:],
         )
         super().__init__(graph=replace(graph, stages=stages, until=until or Until()))
@@ -50,18 +50,6 @@ class Coordinator(CoordinatorWire):
 
 def granted(instructions: list[Instruction]) -> list[tuple[int, Split | None]]:
     return [(to.index, grant.split) for to, grant in sent(instructions, SplitGrant)]
-
-
-def test_an_input_that_ends_by_itself_is_not_closed() -> None:
-    coordinator = Coordinator(Until(records=1), ends=True)
-    machine = coordinator.coordinator
-    assert not machine.snapshot().is_open and machine.snapshot().rows == 0
-    machine.handle(CloseFeeds(), 1.0)
-    assert granted(coordinator.asks(0)) == [(0, SPLITS[0])]
-    coordinator.polled(SPLITS[1], position=2, now=2.0)
-    assert granted(coordinator.asks(1)) == [(1, SPLITS[1])]
-    coordinator.polled(position=None, now=3.0)
-    assert granted(coordinator.asks(1)) == [(1, None)]
 
 
 def test_a_source_is_polled_while_fewer_splits_wait_than_it_has_tasks() -> None:

@@ -47,8 +47,7 @@ from dpa.tolerance import Failed
 
 
 class OpenInputs:
-    """Those of all sources, closed together, but for those that end by themselves. `were_open`: whether any was when
-    the job began, or the number of its rows was not known."""
+    """Those of all sources, closed together. `were_open`: whether any was when the job began."""
 
     def __init__(self, stages: Iterable[StageProgress], until: Until, read_before: int) -> None:
         """`read_before`: rows that were read before the checkpoint with which the job begins."""
@@ -57,19 +56,18 @@ class OpenInputs:
         self._read_before = self._read = read_before
         self._changed_at = 0.0
         self.were_open = any(stage.splits.position is not None for stage in self._sources)
-        self._open = [stage for stage in self._sources if not stage.spec.input.ends]
 
     @property
     def are_open(self) -> bool:
-        """Whether more may come from any until somebody closes it."""
-        return any(stage.splits.position is not None for stage in self._open)
+        """Whether more may come from any."""
+        return any(stage.splits.position is not None for stage in self._sources)
 
     @property
     def given(self) -> Mapping[str, tuple[Split, ...]]:
         return {stage.name: tuple(stage.splits.given) for stage in self._sources if stage.splits.given is not None}
 
     def close(self) -> None:
-        for stage in self._open:
+        for stage in self._sources:
             stage.splits.close()
 
     def tick(self, now: float, started_at: float) -> None:
