@@ -55,8 +55,9 @@ _CLOSE_SECONDS = 5.0
 """How long the coordinator may take to answer open requests before it is killed; then, how long processes may take to
 end."""
 
-_ANSWER_SECONDS, _STATUS_SECONDS = 0.05, 5.0
-"""How often to look for an answer to a request, and how long the coordinator may take to give its status."""
+_RESTART_SECONDS, _STATUS_SECONDS = 0.05, 5.0
+"""How often to look whether a job that was asked begins again, and how long the coordinator may take to give its
+status."""
 
 _LOOK_SECONDS = 1.0
 """How often to check that Ray is alive while an answer is outstanding."""
@@ -202,8 +203,9 @@ class Launched:
                     found[name] = content
         return found
 
-    def end(self, why: str) -> None:
-        """End all actors, the coordinator's too; open requests are refused with the reason `why`."""
+    def end(self, why: str, wait: Callable[[], object] = lambda: None) -> None:
+        """End all actors, the coordinator's too. Open requests are refused with the reason `why`; then `wait` waits for
+        those who asked, as an answer on its way is lost with the process."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -213,6 +215,7 @@ class Launched:
                 for actor in self._others:
                     ray.kill(actor.handle)
                 ray.get(closed, timeout=_CLOSE_SECONDS)
+                wait()
         finally:
             ray.kill(self.coordinator)
             # If a handle is garbage-collected while another thread shuts Ray down, Ray ends this process.
@@ -252,16 +255,6 @@ class Launched:
             return _answer(call)
         except RayError as error:
             raise failure(COORDINATOR, error, "died" if is_death(error) else "failed") from None
-
-
-def _asked(coordinator: ActorHandle, request: Request) -> Answer:
-    """The answer to a request. RayError if the coordinator dies."""
-    coordinator.ask.remote(request)
-    while not (answers := ray.get(coordinator.answers.remote((request.request,)))):
-        time.sleep(_ANSWER_SECONDS)
-    coordinator.forget.remote((request.request,))
-    found: Answer = answers[0]
-    return found
 
 
 def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
@@ -322,12 +315,15 @@ class Generations:
         with suppress(RayError, JobFailedError):  # Ray has died, and whoever asks it waits for long
             require_alive()
             self._spares.leave(self._used, self._tasks)
-        self._launched.end(TOO_LATE)
-        with self._turn:
-            self._turn.wait_for(lambda: not self._callers)  # Ray ends next
+        self._launched.end(TOO_LATE, lambda: self._wait_for_callers(_CLOSE_SECONDS))
+        self._wait_for_callers()  # Ray ends next
         self._machines.end()
         if self._writes:
             self._launched.wait_for_end()  # a checkpoint that is being written would stay behind those that are removed
+
+    def _wait_for_callers(self, seconds: float | None = None) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: not self._callers, seconds)
 
     def ask(self, request: Request) -> Answer:
         """Ask the coordinator for something, from any thread, and wait for the answer."""
@@ -336,10 +332,11 @@ class Generations:
             if coordinator is not None:
                 with suppress(RayError):
                     asked = with_node_ids(request)
-                    return asked if isinstance(asked, Answer) else _asked(coordinator, asked)
+                    answer: Answer = asked if isinstance(asked, Answer) else ray.get(coordinator.ask.remote(asked))
+                    return answer
                 # The coordinator has died: another one follows, or the job ends.
                 while launched is self._launched and not self._is_over:
-                    time.sleep(_ANSWER_SECONDS)
+                    time.sleep(_RESTART_SECONDS)
         return Answer(request.request, TOO_LATE if self._is_over else RESTARTED, refused=True)
 
     def status(self) -> tuple[Status, Snapshot] | None:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import ray
 from ray import cloudpickle
@@ -16,11 +15,6 @@ from ray import cloudpickle
 from dpa.execution.spill.room import Room
 from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
-
-_STAT = Path("/proc/stat")
-_IDLE, _TIMES = slice(3, 5), slice(1, 9)
-"""Of a line's times: idle and waiting for a disk; and, of its words, the times that add up, as later ones are part of
-these."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of parameters of glibc's `mallopt`."""
@@ -46,28 +40,6 @@ class CoreWait:
     def seconds(self) -> float:
         """Seconds so far in which the thread could have run and had no processor."""
         return 0.0 if self._file is None else int(os.pread(self._file, 128, 0).split()[1]) * 1e-9
-
-
-class CoresBusy:
-    """The used part of the processor time of the whole node. Always 0 on systems other than Linux."""
-
-    def __init__(self, stat: Path = _STAT) -> None:
-        self._stat = stat
-        self._before = self._times()
-
-    def since_last(self) -> float:
-        """0 to 1; 0 where it is not known."""
-        before, self._before = self._before, self._times()
-        spent = [now - was for now, was in zip(self._before, before, strict=False)]
-        total = sum(spent)
-        return min(1.0, max(0.0, 1 - sum(spent[_IDLE]) / total)) if total > 0 else 0.0
-
-    def _times(self) -> list[int]:
-        try:
-            with self._stat.open(encoding="ascii") as file:
-                return [int(ticks) for ticks in file.readline().split()[_TIMES]]
-        except (OSError, ValueError):
-            return []
 
 
 def keep_freed_memory() -> None:

@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import psutil  # Ray brings it
+
 from dpa._secrets import hidden
 from dpa._util.disk import is_full, why
 from dpa._util.outages import HERE
@@ -26,7 +28,6 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
-from dpa.runtime.actors._process import CoresBusy
 from dpa.runtime.actors.pickled import PickledEnvelope, opened
 
 _log = logging.getLogger(__name__)
@@ -192,11 +193,11 @@ class Shell:
                 self.post(event)
 
     def _tick(self) -> None:
-        cores = CoresBusy()
+        psutil.cpu_percent()  # from here on
         for number in itertools.count(1):
             if self._stopped.wait(TICK_SECONDS):
                 return
-            self.post(Tick(cores.since_last(), self._host.use() if number % _USE_TICKS == 0 else None))
+            self.post(Tick(psutil.cpu_percent() / 100, self._host.use() if number % _USE_TICKS == 0 else None))
             self._look_at_work()
 
     def _look_at_work(self) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
@@ -38,9 +38,6 @@ from dpa.runtime.ray_internals.private import least_resources
 
 if TYPE_CHECKING:
     from dpa.protocol.balancer.machine import LoadBalancerMachine
-
-_GROUPS = {"control": 1, "data": 1, "watch": 2}
-"""`control`: messages and questions. `data`: pushed records. `watch`: calls that wait."""
 
 _MANY_ROWS = 100_000
 """From this number of input rows on, actors import what only large blocks need before they start."""
@@ -89,9 +86,12 @@ class TaskActor:
     task: calls that an earlier generation has left over are refused by their number.
 
     Attributes:
+        groups: how many calls of each concurrency group run at a time. `control`: messages and questions. `data`:
+            pushed records. `watch`: calls that wait.
         task: what this process is; None: no task yet, or no more.
     """
 
+    groups: ClassVar[Mapping[str, int]] = {"control": 1, "data": 1, "watch": 2}
     task: Task | None
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ def create(
     options |= {_OPTIONS[name]: amount for name, amount in share.amounts.items() if name in _OPTIONS}
     if node is None and share.bundle is None and avoided:
         options["label_selector"] = elsewhere(avoided)
-    return ray.remote(scheduling_strategy=strategy, concurrency_groups=_GROUPS, **options)(actor).remote()
+    return ray.remote(scheduling_strategy=strategy, concurrency_groups=dict(actor.groups), **options)(actor).remote()
 
 
 def elsewhere(avoided: Collection[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""What a job on Ray answers: requests, until whoever asked fetches the answer, and the driver, which polls it."""
+"""What a job on Ray answers: requests, whose calls wait for it, and the driver, which polls."""
 
-import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from dpa.protocol.plan import CancelJob, Request
@@ -14,12 +14,9 @@ from dpa.protocol.wire.nodes import TaskProcess
 TOO_LATE, RESTARTED = "the job has ended before that", "the job was restarted"
 """Why requests are refused that a job, or a generation of it, had not answered when it ended."""
 
-_CLOSE_SECONDS, _LOOK_SECONDS = 3.0, 0.05
-"""How long a job that has ended keeps answers for those who asked, and how often it looks whether there are any."""
-
 
 class PendingRequests:
-    """The requests whose answers have not arrived yet, in all generations of a job; used from several threads.
+    """The requests that are not answered yet, in all generations of a job; used from several threads.
 
     Attributes:
         is_cancelled: whether the job is to end without a result.
@@ -27,17 +24,16 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self.is_cancelled = False
-        self._of: dict[int, Answer | None] = {}
+        self._of: dict[int | None, Future[Answer]] = {}
 
-    def expect(self, request: int | None) -> None:
-        """Keep the answer to a request when it comes; None: nobody waits for one."""
-        if request is not None:
-            self._of[request] = None
+    def expect(self, request: int | None) -> Future[Answer] | None:
+        """The answer to a request, when it comes; None: nobody waits for one."""
+        return None if request is None else self._of.setdefault(request, Future())
 
     def keep(self, answer: Answer) -> None:
-        """Keep an answer, if it is expected; the first one counts."""
-        if answer.request in self._of and self._of[answer.request] is None:
-            self._of[answer.request] = answer
+        """Give an answer to whoever expects it; the first one counts."""
+        if (expected := self._of.pop(answer.request, None)) is not None:
+            expected.set_result(answer)
 
     def while_starting(self, request: Request) -> None:
         """Answer a request to a job that has not begun: it can only be cancelled."""
@@ -47,28 +43,12 @@ class PendingRequests:
             self.keep(Answer(request.request, "the job is starting", refused=True))
 
     def cancel(self, request: CancelJob) -> None:
-        # First the answer: who polls `is_cancelled` looks for the answer once more, and then never again.
         self.keep(Answer(request.request, "the job ends, and publishes nothing"))
         self.is_cancelled = True
 
-    def answers(self, requests: Sequence[int]) -> list[Answer]:
-        return [answer for request in requests if (answer := self._of.get(request)) is not None]
-
-    def forget(self, requests: Sequence[int]) -> None:
-        """Whoever asked has these answers."""
-        for request in requests:
-            self._of.pop(request, None)
-
     def refuse(self, why: str) -> None:
-        for request in [request for request, answer in self._of.items() if answer is None]:
+        for request in [*self._of]:
             self.keep(Answer(request, why, refused=True))
-
-    def close(self, why: str) -> None:
-        """Refuse what is not answered, and wait until all answers have arrived, or nobody seems to come for them."""
-        self.refuse(why)
-        until = time.monotonic() + _CLOSE_SECONDS
-        while self._of and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
 
 
 @dataclass(frozen=True)

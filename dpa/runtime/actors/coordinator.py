@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import ray
 from ray.actor import ActorHandle
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 class CoordinatorActor(TaskActor):
     """A switch between the states of a job's coordinator: `Prepared` until a generation begins, then `Coordinating`.
-    Only requests and their answers outlive a generation."""
+    Only requests outlive a generation."""
 
+    groups: ClassVar[Mapping[str, int]] = {**TaskActor.groups, "requests": 32}
     task: Coordinating | None
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def reset(self, generation: int) -> TaskProcess | None:
-        """Coordinate no more. Open requests are refused; answers are kept until they are fetched."""
+        """Coordinate no more. Open requests are refused."""
         process: TaskProcess | None = super().reset(generation)
         self._answers.refuse(RESTARTED)
         self._prepared.close()
@@ -86,20 +87,12 @@ class CoordinatorActor(TaskActor):
         """What is new, after `seconds` or at the end. The caller has committed the epochs of the answer before."""
         return self._state.poll(seconds)
 
-    @ray.method(concurrency_group="control", num_returns=0)
-    def ask(self, request: Request) -> None:
-        self._answers.expect(request.request)
+    @ray.method(concurrency_group="requests")
+    def ask(self, request: Request) -> Answer | None:
+        """The answer to a request, once there is one; None: nobody waits for one."""
+        answer = self._answers.expect(request.request)  # first: what ends meanwhile refuses it
         self._state.ask(request)
-
-    @ray.method(concurrency_group="control")
-    def answers(self, requests: Sequence[int]) -> list[Answer]:
-        return self._answers.answers(requests)
-
-    @ray.method(concurrency_group="control", num_returns=0)
-    def forget(self, requests: Sequence[int]) -> None:
-        """Whoever asked has the answers to these requests. An answer that is on its way is lost where this process is
-        killed, so it ends only when it knows."""
-        self._answers.forget(requests)
+        return None if answer is None else answer.result()
 
     @ray.method(concurrency_group="control")
     def status(self) -> tuple[str, Snapshot, dict[Address, TaskProcess]] | None:
@@ -135,7 +128,6 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def close(self, why: str) -> None:
-        """End the actors that it has created, refuse open requests with the reason `why`, and wait a moment until
-        answers are fetched."""
+        """End the actors that it has created, and refuse open requests with the reason `why`."""
         self._state.close()
-        self._answers.close(why)
+        self._answers.refuse(why)
