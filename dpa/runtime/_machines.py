@@ -214,27 +214,6 @@ def _name(node: str) -> str:
     return next((there.name for there in alive_nodes() if there.id == node), node)  # Ray may have forgotten it
 
 
-@dataclass
-class _Heard:
-    """A raylet, and for how long it has not answered, in seconds."""
-
-    raylet: Raylet
-    silent: float = 0.0
-
-    def look(self, passed: float) -> bool:
-        """Listen, `passed` seconds after the last time; whether the machine's condition is known."""
-        answers = self.raylet.has_answered()
-        self.silent = 0.0 if answers else self.silent + passed
-        return answers or self.raylet.has_ended
-
-    @property
-    def why_lost(self) -> str | None:
-        """None: the machine is not lost."""
-        if self.raylet.has_ended:
-            return ENDED
-        return f"it has not answered for {SILENT_SECONDS:g} s" if self.silent >= SILENT_SECONDS else None
-
-
 class Heartbeats:
     """The heartbeats of a job's machines, except the driver's. Their clocks do not matter."""
 
@@ -247,32 +226,32 @@ class Heartbeats:
         """`of` gives the raylet of the node with an `id`."""
         self._new, self._clock, self._sleep = of, clock, sleep
         self._looked_at = clock()
-        self._of: dict[str, _Heard] = {}
+        self._of: dict[str, Raylet] = {}
 
     def lost(self, nodes: Collection[str]) -> dict[str, str]:
         """Why, for each of these nodes that is lost; others are not asked any more. Called often."""
         now = self._clock()
         passed, self._looked_at = min(now - self._looked_at, _MOST_COUNTED), now
         for node in [node for node in self._of if node not in nodes]:
-            self._of.pop(node).raylet.end()
+            self._of.pop(node).end()
         for node in nodes:
             if node not in self._of:
-                self._of[node] = _Heard(self._new(node))
+                self._of[node] = self._new(node)
             self._of[node].look(passed)
-        return {node: why for node, heard in self._of.items() if (why := heard.why_lost) is not None}
+        return {node: why for node, raylet in self._of.items() if (why := raylet.why_lost) is not None}
 
     def ended(self, nodes: Collection[str]) -> set[str]:
         """Those of these nodes on which Ray has ended; waits a moment for their answers."""
         for node in nodes:
             if node in self._of:
-                self._of[node].raylet.ask()
+                self._of[node].ask()
             else:
-                self._of[node] = _Heard(self._new(node))
+                self._of[node] = self._new(node)
         until, waiting = self._clock() + _CHECK_SECONDS, [self._of[node] for node in nodes]
         while waiting and self._clock() < until:
             self._sleep(_MOMENT)
-            waiting = [heard for heard in waiting if not heard.look(0.0)]
-        return {node for node in nodes if self._of[node].raylet.has_ended}
+            waiting = [raylet for raylet in waiting if not raylet.look(0.0)]
+        return {node for node in nodes if self._of[node].has_ended}
 
 
 class Raylet:
@@ -288,6 +267,7 @@ class Raylet:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.has_ended = self.has_been_reached = False
+        self._silent = 0.0
         self._address = address
         self._start()
 
@@ -317,6 +297,19 @@ class Raylet:
             answers, self.has_ended, self.has_been_reached = True, False, True
         self.ask()
         return answers
+
+    def look(self, passed: float) -> bool:
+        """Listen, `passed` seconds after the last time; whether the machine's condition is known."""
+        answers = self.has_answered()
+        self._silent = 0.0 if answers else self._silent + passed
+        return answers or self.has_ended
+
+    @property
+    def why_lost(self) -> str | None:
+        """None: the machine is not lost."""
+        if self.has_ended:
+            return ENDED
+        return f"it has not answered for {SILENT_SECONDS:g} s" if self._silent >= SILENT_SECONDS else None
 
     def end(self) -> None:
         self._asked.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,7 @@ from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.actors.actor import NO_SHARE, LoadBalancerActor, StageActor
 from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, Polled
 from dpa.runtime.actors.coordinator import CoordinatorActor
-from dpa.runtime.actors.failures import failure, is_death
+from dpa.runtime.actors.failures import failure, is_death, require_all
 from dpa.runtime.actors.relay import RelayActor
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
@@ -262,23 +262,15 @@ def _is_worth_a_spare(plan: RunPlan, snapshot: Snapshot) -> bool:
     return plan.recovery.attempts > 0 and snapshot.checkpoints is not None and snapshot.checkpoints.written > 0
 
 
-def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
-    """The results of calls to tasks. JobFailedError names the task that failed; a TaskDiedError if it has died."""
-    answers = {}
-    for address, call in calls.items():
-        try:
-            answers[address] = _answer(call)
-        except RayError as error:
-            raise failure(address, error, "died before its result was fetched") from None
-    return answers
-
-
 def _answer(call: ObjectRef) -> Any:
     """The result of a call, or its RayError. JobFailedError if Ray's processes have died."""
     while ray.wait([call], timeout=_LOOK_SECONDS)[1]:
         require_alive()
     require_alive()
     return ray.get(call)
+
+
+_fetched = partial(require_all, otherwise="died before its result was fetched", get=_answer)
 
 
 class Generations:

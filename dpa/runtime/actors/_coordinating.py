@@ -48,10 +48,10 @@ from dpa.protocol.wire.instructions import (
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.protocol.wire.snapshots import JobSnapshot, WriteCheckpoint
-from dpa.runtime.actors._starting import LateStart, Prepared, require_all, starts_at_once, watch
+from dpa.runtime.actors._starting import LateStart, Prepared, starts_at_once, watch
 from dpa.runtime.actors._task import Handles
 from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, PendingRequests, Polled
-from dpa.runtime.actors.failures import node_name
+from dpa.runtime.actors.failures import node_name, require_all
 from dpa.runtime.actors.relay import RelayedTask
 from dpa.runtime.asides import LoggedEpochs, OpenFeeds
 from dpa.runtime.packed_plan import PackedPlan

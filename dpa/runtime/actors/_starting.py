@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import ray
 from ray import ObjectRef
@@ -20,7 +19,7 @@ from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import Amounts, Placed, in_words
 from dpa.runtime.actors.actor import NO_SHARE, Share, StageActor, create
 from dpa.runtime.actors.answers import PendingRequests, Polled
-from dpa.runtime.actors.failures import cause_of, failure
+from dpa.runtime.actors.failures import cause_of, require_all
 
 _LOOK_SECONDS = 0.1
 """How often to look whether a start is cancelled, or takes too long."""
@@ -116,18 +115,6 @@ class LateStart:
     @property
     def is_cancelled(self) -> bool:
         return self._cancelled.is_set()
-
-
-def require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> dict[Address, Any]:
-    """The results of calls to actors. JobFailedError if one is not answered, and `otherwise` says what has become of
-    that actor; a TaskDiedError if its process has died."""
-    found = {}
-    for address, reference in calls.items():
-        try:
-            found[address] = ray.get(reference)
-        except RayError as error:
-            raise failure(address, error, otherwise) from None
-    return found
 
 
 def starts_at_once(nodes: Iterable[str | None]) -> int:

@@ -2,10 +2,12 @@
 task was."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import ray
+from ray import ObjectRef
 from ray.exceptions import (
     ActorUnschedulableError,
     LocalRayletDiedError,
@@ -54,6 +56,20 @@ _KINDS_OF_DEATH = (
 """What Ray's text about a death contains, and what that means; the first match counts."""
 
 _MEMORY = "Ray's memory monitor killed it, as its node is short of memory: {}; set limits.state_mb, or run fewer tasks"
+
+
+def require_all(
+    calls: Mapping[Address, ObjectRef], otherwise: str = "did not start", get: Callable[[ObjectRef], Any] = ray.get
+) -> dict[Address, Any]:
+    """The results of calls to actors, which `get` waits for. JobFailedError if one is not answered, and `otherwise`
+    says what has become of that actor; a TaskDiedError if its process has died."""
+    found = {}
+    for address, reference in calls.items():
+        try:
+            found[address] = get(reference)
+        except RayError as error:
+            raise failure(address, error, otherwise) from None
+    return found
 
 
 def failure(task: Address, error: RayError, what: str) -> JobFailedError:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 
 from dpa.runtime._machines import Heartbeats, Raylet, _greeting
 
 
-@dataclass
-class Process:
+class Process(Raylet):
     """One that answers as a test says."""
 
-    answers: bool = True
-    has_ended: bool = False
-    is_asked: bool = True
+    answers = is_asked = True
+
+    def _start(self) -> None:
+        pass
 
     def has_answered(self) -> bool:
         return self.answers
@@ -38,7 +37,7 @@ class Cluster:
         self.heartbeats = Heartbeats(self.of, lambda: self.now, self.pass_by)
 
     def of(self, node: str) -> Process:
-        self.asked[node].append(Process())
+        self.asked[node].append(Process(("host", 1)))
         return self.asked[node][-1]
 
     def pass_by(self, seconds: float) -> None:
