@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, TypeAlias
 
 from dpa.protocol.wire.addresses import Address
@@ -64,7 +65,7 @@ def _task(task: TaskStats, stage: TrackedStage, now: TrackedSnapshot) -> Part:
 
 def known(*records: Any) -> Part:
     """What a task's records know, by the names of `TaskReport`."""
-    return {name: figure(getattr(record, name)) for record in records for name in _KNOWN[type(record)]}
+    return {name: plain(getattr(record, name)) for record in records for name in _KNOWN[type(record)]}
 
 
 _KNOWN = {
@@ -76,7 +77,7 @@ _KNOWN = {
 def lag(found: Mapping[str, Lag]) -> Part:
     """Of the channels that are the most seconds behind, at most `_MOST_CHANNELS`."""
     greatest = sorted(found.items(), key=lambda each: (-each[1].seconds, -each[1].records, each[0]))
-    return {channel or "all": asdict(each) for channel, each in greatest[:_MOST_CHANNELS]}
+    return {channel or "all": plain(each) for channel, each in greatest[:_MOST_CHANNELS]}
 
 
 def tries(now: TrackedSnapshot) -> Part:
@@ -84,11 +85,10 @@ def tries(now: TrackedSnapshot) -> Part:
     how many it took."""
     last = now.checkpoint_tries
     written = next((each for each in reversed(last) if each.error is None), None)
-    shown = (each if each.error is None else replace(each, error=one_line(each.error)) for each in last)
     return {
         "age": round(now.at if written is None else now.at - written.at - written.seconds, 1),
-        "duration": None if written is None else figure(written.seconds),
-        "tries": {f"{each.at:.2f}": rounded(asdict(each)) for each in shown},
+        "duration": None if written is None else plain(written.seconds),
+        "tries": {f"{each.at:.2f}": plain(each) for each in last},
     }
 
 
@@ -96,15 +96,18 @@ def open_epoch(now: TrackedSnapshot) -> Part:
     """Its number, and the seconds since it began; the number of the newest that was committed, and how long that
     took."""
     epoch = now.epoch
-    return {"open": None if epoch is None else rounded(asdict(epoch)) | {"age": round(now.at - epoch.began, 1)}}
+    return {"open": None if epoch is None else plain(epoch) | {"age": round(now.at - epoch.began, 1)}}
 
 
-def rounded(record: Mapping[str, Any]) -> Part:
-    return {name: figure(value) for name, value in record.items()}
-
-
-def figure(value: Any) -> Any:
-    """A float to four digits after the point, None for one that JSON lacks; anything else as it is."""
-    if not isinstance(value, float):
-        return value
-    return round(value, 4) if math.isfinite(value) else None
+def plain(value: Any) -> Any:
+    """A record as an object of its fields, a float to four digits after the point, None for one that JSON lacks, and a
+    text without control characters; anything else as it is."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return round(value, 4) if math.isfinite(value) else None
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return one_line(value) if isinstance(value, str) else value

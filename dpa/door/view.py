@@ -11,17 +11,16 @@ No clock and no output: times are those of the snapshots.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from dpa._util.as_yaml import as_yaml
 from dpa.balance.decision import Decision, Outcome
-from dpa.door._live import STATES, LiveTasks, figure, known, lag, open_epoch, rounded, tries
+from dpa.door._live import STATES, LiveTasks, known, lag, open_epoch, plain, tries
 from dpa.door.layout import Sizes, layout
-from dpa.measure.skew import even_shares, skew
+from dpa.measure.skew import even_shares, part_of, skew
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import TaskChange
-from dpa.result import EdgeReport, LatencyReport, Report, StageReport, run_content, stage_content
+from dpa.result import EdgeReport, Report, StageReport, run_content, stage_content
 from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
 from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, edges_of
@@ -81,7 +80,7 @@ class RunView(Unobserved):
                 snapshot.at,
                 {task.index: task.queue for task in there},
                 {task.index: task.read if stage.is_source else task.processed for task in there},
-                {"busy": figure(stage.load.busy), "blocked": figure(stage.load.blocked)},
+                {"busy": plain(stage.load.busy), "blocked": plain(stage.load.blocked)},
             )
 
     def warn(self, message: str) -> None:
@@ -92,23 +91,21 @@ class RunView(Unobserved):
         now = self._newest
         tasks = self._tasks.shown(now)
         return {
-            **_of_both(now),
+            **_of_both(now, edges_of(now, [stage.load for stage in now.stages]), self._warnings),
             "job": {**self._job, "generation": now.generation, "status": "running"},
             "phase": self._phase,
-            "at": figure(now.at),
+            "at": plain(now.at),
             "began": self._began,
             "rows": now.rows,
             "is_open": now.is_open,
-            "rates": {"mapped": figure(now.mapped_rate), "processed": figure(now.processed_rate)},
+            "rates": {"mapped": plain(now.mapped_rate), "processed": plain(now.processed_rate)},
             "stages": {stage.name: _running(stage, tasks[stage.name]) for stage in now.stages},
-            "edges": _edges(edges_of(now, [stage.load for stage in now.stages])),
             "layout": self._layout,
             "decisions": _decisions((stage.name, found) for stage in now.stages for found in stage.decisions),
             "changes": _changes(now.steps),
-            "checkpoints": None if now.checkpoints is None else asdict(now.checkpoints) | tries(now),
+            "checkpoints": None if now.checkpoints is None else plain(now.checkpoints) | tries(now),
             "epochs": _epochs(now.epochs) | open_epoch(now),
             "dead_letters": None,
-            "warnings": _newest(self._warnings),
             "series": {name: series.points for name, series in self._series.items()},
         }
 
@@ -117,7 +114,7 @@ def view_of_report(report: Report) -> View:
     spent, names = report.seconds.stream, [stage.name for stage in report.stages]
     decisions = [(stage.name, found) for stage in report.stages for found in {*stage.redistributions, *stage.decisions}]
     return {
-        **_of_both(report),
+        **_of_both(report, report.edges, report.warnings),
         "job": {
             "name": one_line(report.name),
             "generation": max((found.generation + 1 for found in report.recoveries), default=0),
@@ -126,23 +123,20 @@ def view_of_report(report: Report) -> View:
             "error": None if report.error is None else "\n".join(lines(report.error)),
         },
         "phase": "failed" if report.status == "failed" else "done",
-        "at": figure(spent),
+        "at": plain(spent),
         "began": None,
         "rows": report.records.read,
         "is_open": False,
         "rates": {
-            "mapped": figure(report.records_per_second),
-            "processed": figure(report.records.processed / spent) if spent else 0.0,
+            "mapped": plain(report.records_per_second),
+            "processed": plain(report.records.processed / spent) if spent else 0.0,
         },
         "stages": {stage.name: _finished(stage, report) for stage in report.stages},
-        "edges": _edges(report.edges),
         "layout": _layout(names, [(edge.source, edge.target) for edge in report.edges]),
         "decisions": _decisions(decisions),
         "changes": _changes(change for stage in report.stages for change in stage.changes),
-        "checkpoints": None if report.checkpoints is None else asdict(report.checkpoints),
-        "epochs": _epochs(report.epochs),
+        "checkpoints": plain(report.checkpoints),
         "dead_letters": None if report.dead_letters is None else one_line(report.dead_letters),
-        "warnings": _newest(report.warnings),
         "series": {stage.name: _series_of(stage).points for stage in report.stages if stage.samples},
         "facts": _facts(run_content.facts(report)),
         "tables": list(_tables(report)),
@@ -152,19 +146,19 @@ def view_of_report(report: Report) -> View:
     }
 
 
-def _of_both(found: TrackedSnapshot | Report) -> View:
+def _of_both(found: TrackedSnapshot | Report, edges: Sequence[EdgeReport], warnings: Sequence[str]) -> View:
     """What a run and its report know in the same way."""
+    newest = max(len(warnings) - _MOST_WARNINGS, 0)
     return {
         "schema": SCHEMA,
-        "records": asdict(found.records),
-        "bottleneck": asdict(found.bottleneck),
-        "recoveries": {
-            str(each.generation): rounded(asdict(each)) | {"cause": one_line(each.cause)} for each in found.recoveries
-        },
-        "errors": {
-            f"{each.step} {each.error}": {**asdict(each), "example": one_line(each.example)} for each in found.errors
-        },
+        "records": plain(found.records),
+        "bottleneck": plain(found.bottleneck),
+        "recoveries": {str(each.generation): plain(each) for each in found.recoveries},
+        "errors": {f"{each.step} {each.error}": plain(each) for each in found.errors},
         "placement": dict(found.placement_counts),
+        "edges": {str(number): plain(edge) for number, edge in enumerate(edges)},
+        "epochs": _epochs(found.epochs),
+        "warnings": {str(number): plain(text) for number, text in enumerate(warnings[newest:], newest)},
     }
 
 
@@ -211,8 +205,8 @@ class Series:
         elapsed = at - (self._at or 0.0)
         new = [max(number - self._counted.get(task, 0), 0) for task, number in counted.items()]
         queue = sorted(queues.values())
-        point = {"rate": figure(sum(new) / elapsed) if elapsed > 0 else 0.0, "queue": sum(queue), **(more or {})}
-        point["skew"] = figure(skew(new))
+        point = {"rate": plain(sum(new) / elapsed) if elapsed > 0 else 0.0, "queue": sum(queue), **(more or {})}
+        point["skew"] = plain(skew(new))
         if len(queue) <= _MOST_QUEUES:
             point["queues"] = {str(task): length for task, length in queues.items()}
         else:
@@ -228,10 +222,10 @@ def _of_stage(stage: TrackedStage | StageReport) -> View:
     """What a running stage and a finished one know in the same way."""
     reached = stage.event_time
     return {
-        "began": figure(stage.began),
-        "ended": figure(stage.ended),
-        "records": asdict(stage.records),
-        "event_time": None if reached is None else {**asdict(reached), "holder": one_line(reached.holder)},
+        "began": plain(stage.began),
+        "ended": plain(stage.ended),
+        "records": plain(stage.records),
+        "event_time": None if reached is None else {**plain(reached), "holder": one_line(reached.holder)},
         "decision_counts": dict(stage.decision_counts),
         "scaling_counts": dict(stage.scaling_counts),
     }
@@ -244,16 +238,16 @@ def _running(stage: TrackedStage, tasks: View) -> View:
         **_of_stage(stage),
         "phase": stage.phase,
         "is_source": stage.is_source,
-        "rate": figure(stage.rate),
-        "load": {name: figure(getattr(stage.load, name)) for name in ("busy", "blocked", "waiting", "busiest")},
+        "rate": plain(stage.rate),
+        "load": {name: plain(getattr(stage.load, name)) for name in (*STATES, "busiest")},
         "queue": stage.queue,
-        "queue_seconds": figure(stage.queue / stage.rate) if stage.rate and not stage.is_source else None,
-        "skew": None if stage.is_source else figure(skew(done, even)),
+        "queue_seconds": plain(stage.queue / stage.rate) if stage.rate and not stage.is_source else None,
+        "skew": None if stage.is_source else plain(skew(done, even)),
         "tasks": tasks,
         "redistributions": stage.redistributions,
         "lag": lag(stage.lag),
-        "hot_keys": None if stage.hottest is None else [rounded(asdict(key)) for key in stage.hottest],
-        "latency": None if stage.recent_latency is None else rounded(stage.recent_latency._asdict()),
+        "hot_keys": None if stage.hottest is None else [plain(key) for key in stage.hottest],
+        "latency": plain(stage.recent_latency),
     }
 
 
@@ -267,36 +261,26 @@ def _finished(stage: StageReport, report: Report) -> View:
         **_of_stage(stage),
         "phase": "done",
         "is_source": is_source,
-        "rate": figure(counted / lasted) if lasted > 0 else 0.0,
-        "load": rounded(asdict(stage.load)),
+        "rate": plain(counted / lasted) if lasted > 0 else 0.0,
+        "load": plain(stage.load),
         "queue": 0,
         "queue_seconds": None,
-        "skew": None if stage.skew is None else figure(stage.skew.dpa),
+        "skew": None if stage.skew is None else plain(stage.skew.dpa),
         "tasks": {
             str(task.id): {
                 **known(task),
                 "emitted": task.emitted,
-                **{name: _part(getattr(task, f"{name}_seconds"), task.lived_seconds) for name in STATES},
+                **{name: plain(part_of(getattr(task, f"{name}_seconds"), task.lived_seconds)) for name in STATES},
             }
             for task in stage.tasks
         },
-        "hot_keys": [
-            rounded(asdict(found)) | {"key": key_text(found.key), "is_hot": found in hot} for found in stage.hot_keys
-        ],
+        "hot_keys": [plain(found) | {"key": key_text(found.key), "is_hot": found in hot} for found in stage.hot_keys],
         "redistributions": stage.decision_counts.get(Outcome.APPLIED.value, len(stage.redistributions)),
-        "latency": _latency(stage.latency),
-        "stage_latency": _latency(stage.stage_latency),
-        "key_distribution": {
-            "distinct": stage.key_distribution.distinct,
-            "ranks": list(stage.key_distribution.ranks),
-            "cumulative_share": list(map(figure, stage.key_distribution.cumulative_share)),
-        },
+        "latency": plain(stage.latency),
+        "stage_latency": plain(stage.stage_latency),
+        "key_distribution": plain(stage.key_distribution),
         "facts": _facts(facts),
     }
-
-
-def _part(spent: float, lived: float) -> Any:
-    return figure(min(spent / lived, 1.0)) if lived > 0 else 0.0
 
 
 def _layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> View:
@@ -316,16 +300,12 @@ def _layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> View:
     }
 
 
-def _edges(found: Iterable[EdgeReport]) -> View:
-    return {str(number): asdict(edge) for number, edge in enumerate(found)}
-
-
 def _decisions(found: Iterable[tuple[str, Decision]]) -> View:
     """The newest, by stage, moment and task."""
     newest = sorted(found, key=lambda each: (each[1].at, each[0], each[1].reducer))[-_MOST_DECISIONS:]
     return {
         f"{stage} {decision.at:.3f} {decision.reducer}": {
-            "at": figure(decision.at),
+            "at": plain(decision.at),
             "stage": stage,
             "task": decision.reducer,
             "outcome": decision.outcome.value,
@@ -340,38 +320,18 @@ def _decisions(found: Iterable[tuple[str, Decision]]) -> View:
 
 
 def _changes(found: Iterable[TaskChange]) -> View:
-    return {
-        str(change.number): {
-            "at": figure(change.at),
-            "stage": change.stage,
-            "words": f"tasks: {change.who}",
-            "reason": one_line(change.reason),
-            "seconds": figure(change.seconds),
-        }
-        for change in found
-    }
-
-
-def _newest(warnings: Sequence[str]) -> View:
-    """By number, from 0."""
-    first = max(len(warnings) - _MOST_WARNINGS, 0)
-    return {str(number): one_line(text) for number, text in enumerate(warnings[first:], first)}
+    return {str(change.number): {**plain(change), "words": f"tasks: {change.who}"} for change in found}
 
 
 def _epochs(ended: EpochStats) -> View:
     return {
-        **{name: figure(getattr(ended, name)) for name in ("number", "seconds", "longest", "rows", "visible_after")},
-        "waited_for": None if ended.waited_for is None else asdict(ended.waited_for),
+        **plain(ended),
+        "visible_after": plain(ended.visible_after),
         "phases": {
-            found.phase.value: {"row": figure(ended.of_row(found)), "mean": figure(found.mean)}
-            | {"longest": figure(found.longest), "seconds": figure(found.seconds)}
+            found.phase.value: {**plain(found), "row": plain(ended.of_row(found)), "mean": plain(found.mean)}
             for found in ended.phases
         },
     }
-
-
-def _latency(found: LatencyReport | None) -> View | None:
-    return None if found is None else rounded(asdict(found))
 
 
 def _series_of(stage: StageReport) -> Series:

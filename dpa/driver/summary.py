@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from dpa.balance.decision import Outcome
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.bottleneck import bottleneck
-from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Traffic
 from dpa.measure.skew import even_shares, skew
 from dpa.protocol.task.delivery import TaskOutput
@@ -25,7 +24,6 @@ from dpa.result import (
     GroupingReport,
     HotKey,
     KeyDistribution,
-    LatencyReport,
     LoadShares,
     RecordTimes,
     ReferenceReport,
@@ -91,8 +89,8 @@ def stage_report(
         "load": _load(stage, seconds),
         "tasks": _tasks(stage, shares, even, seconds, use),
         "changes": tuple(step for step in snapshot.steps if step.stage == name),
-        "latency": latency(stage.latency),
-        "stage_latency": latency(stage.stage_latency),
+        "latency": stage.latency and stage.latency.report,
+        "stage_latency": stage.stage_latency and stage.stage_latency.report,
     }
     if not senders:
         return replace(known, kind="source", **seen)
@@ -176,12 +174,6 @@ def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:
     # The counts are exact, so both bounds equal them.
     named = stats.top[:_HOT_KEYS]
     return tuple(HotKey(key, count, count / stats.mapped, count, count) for key, count in named)
-
-
-def latency(sketch: LatencySketch | None) -> LatencyReport | None:
-    if sketch is None or not sketch.records:
-        return None
-    return LatencyReport(*sketch.percentiles, sketch.max, sketch.mean)
 
 
 def _record_times(stage: StageSnapshot, credit_seconds: float) -> RecordTimes | None:

@@ -5,6 +5,7 @@
 """
 
 from dpa.measure.bottleneck import EdgeReport
+from dpa.measure.latency import LatencyReport
 from dpa.protocol.wire.metrics import RecordCounts
 from dpa.result._report import JoinReport, RecoveryReport, Report, Seconds
 from dpa.result._result import Result, when_written
@@ -12,7 +13,6 @@ from dpa.result._stage import (
     GroupingReport,
     HotKey,
     KeyDistribution,
-    LatencyReport,
     LoadShares,
     OutputReport,
     RecordTimes,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpa.balance.decision import Decision
+from dpa.measure.latency import LatencyReport
 from dpa.measure.skew import part_of
 from dpa.protocol.wire.metrics import AggregationStats, EventTimeStats, LoadSample, RecordCounts, TaskChange
 from dpa.routing.groupings.options import RING
@@ -91,27 +92,6 @@ class LoadShares:
     busiest: float = 0.0
     mean_queue: float = 0.0
     peak_queue: int = 0
-
-
-@dataclass(frozen=True)
-class LatencyReport:
-    """Seconds of the processed records from source to processed. A record's source is the moment at which a source's
-    task began the step that read its block's rows, so mapping, waiting for credit, transport, queueing and processing
-    are in it. Longest and mean are exact, up to the difference of the machines' clocks.
-
-    Attributes:
-        p50: median, in seconds, within 1 %.
-        p95: 95th percentile, in seconds, within 1 %.
-        p99: 99th percentile, in seconds, within 1 %.
-        max: maximum, in seconds.
-        mean: mean, in seconds.
-    """
-
-    p50: float
-    p95: float
-    p99: float
-    max: float
-    mean: float
 
 
 @dataclass(frozen=True)

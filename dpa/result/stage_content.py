@@ -6,8 +6,9 @@ Long tables are cut; `report.json` has them in full.
 from collections.abc import Iterator, Sequence
 
 from dpa.balance.decision import Decision
+from dpa.measure.latency import LatencyReport
 from dpa.protocol.wire.metrics import RecordCounts
-from dpa.result._stage import LatencyReport, OutputReport, ReferenceReport, StageReport, TaskReport
+from dpa.result._stage import OutputReport, ReferenceReport, StageReport, TaskReport
 from dpa.result.text import (
     Bar,
     Cell,

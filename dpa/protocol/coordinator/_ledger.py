@@ -9,7 +9,7 @@ from itertools import accumulate, zip_longest
 
 from dpa.balance.decision import Decision
 from dpa.errors import ProtocolError
-from dpa.measure.latency import LatencySketch, Percentiles
+from dpa.measure.latency import LatencyReport, LatencySketch
 from dpa.protocol.coordinator._roster import Roster
 from dpa.protocol.wire.metrics import LoadSample, TaskStats
 
@@ -158,10 +158,10 @@ class RecentLatency:
             self._before, self._newest, self._began = self._newest, LatencySketch(), now
         self._newest.merge(found)
 
-    def percentiles(self, now: float) -> Percentiles | None:
+    def report(self, now: float) -> LatencyReport | None:
         """None if there were no records."""
         both = LatencySketch.union([self._before, self._newest])
-        return both.percentiles if both.records and now - self._began < 2 * _LATENCY_SECONDS else None
+        return both.report if now - self._began < 2 * _LATENCY_SECONDS else None
 
 
 _MAX_SAMPLES = 1_024

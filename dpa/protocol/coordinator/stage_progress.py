@@ -227,7 +227,7 @@ class StageProgress(RuledMachine):
             samples=self._loads.samples(self.tasks) if history else (),
             latency=LatencySketch.union([end.latency]) if history else None,
             stage_latency=LatencySketch.union([end.stage_latency]) if history else None,
-            recent_latency=self._latency.percentiles(self._coordinator.now),
+            recent_latency=self._latency.report(self._coordinator.now),
             initial_load=end.initial_load(self.members),
             aggregation=self.results.stats,
             members=tuple(self.members),

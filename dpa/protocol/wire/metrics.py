@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from dpa._util.words import plural
 from dpa.balance.decision import Decision
-from dpa.measure.latency import LatencySketch, Percentiles
+from dpa.measure.latency import LatencyReport, LatencySketch
 from dpa.measure.load import MeasuredKey
 from dpa.measure.skew import Life
 from dpa.protocol.wire.addresses import Address
@@ -350,7 +350,7 @@ class StageSnapshot:
     forgotten: Forgotten | None = None
     event_time: EventTimeStats | None = None
     hottest: tuple[MeasuredKey, ...] | None = None
-    recent_latency: Percentiles | None = None
+    recent_latency: LatencyReport | None = None
     lag: Mapping[str, Lag] = field(default_factory=dict)
 
     @property

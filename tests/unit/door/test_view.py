@@ -13,7 +13,7 @@ import report_samples as samples
 
 from dpa.balance.decision import Outcome
 from dpa.door.view import RunView, Series, view_of_report
-from dpa.measure.latency import Percentiles
+from dpa.measure.latency import LatencyReport
 from dpa.measure.load import MeasuredKey
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.epochs import OpenEpoch
@@ -189,8 +189,9 @@ def test_the_lag_is_by_partition_the_greatest_first() -> None:
 
 
 def test_percentiles_are_of_the_last_seconds() -> None:
-    view = seen(samples.with_stage(samples.snapshot(1.0), REDUCER, recent_latency=Percentiles(0.1, 0.2, 0.3)))
-    assert view["stages"][REDUCER]["latency"] == {"p50": 0.1, "p95": 0.2, "p99": 0.3}
+    latency = LatencyReport(0.1, 0.2, 0.3, 0.4, 0.15)
+    view = seen(samples.with_stage(samples.snapshot(1.0), REDUCER, recent_latency=latency))
+    assert view["stages"][REDUCER]["latency"] == asdict(latency)
 
 
 def test_the_event_time_says_what_holds_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from dpa.balance.decision import Decision, Outcome
 from dpa.door._changes import applied, difference
 from dpa.door.view import RunView
-from dpa.measure.latency import Percentiles
+from dpa.measure.latency import LatencyReport
 from dpa.measure.load import MeasuredKey
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import CheckpointStats, Lag, Snapshot, StageSnapshot, TaskStats
@@ -77,7 +77,7 @@ def stage_at(name: str, at: float) -> StageSnapshot:
             MeasuredKey(f"'key {rank}'", draw.uniform(0.1, 0.11), 0.09, draw.uniform(0.12, 0.13), rank)
             for rank in range(10)
         ),
-        recent_latency=None if is_source else Percentiles(0.1, *(draw.uniform(0.2, 0.3) for _ in range(2))),
+        recent_latency=None if is_source else LatencyReport(0.1, *(draw.uniform(0.2, 0.3) for _ in range(4))),
         lag={f"topic-{part}": Lag(int(at / 3) * 100 + part, int(at / 3) * 0.1) for part in range(64 * is_source)},
     )
 

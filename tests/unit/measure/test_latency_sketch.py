@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.driver.summary import latency
-from dpa.measure.latency import RELATIVE_ERROR, LatencySketch
-from dpa.result import LatencyReport
+from dpa.measure.latency import RELATIVE_ERROR, LatencyReport, LatencySketch
 
 Added = list[tuple[float, int]]
 
@@ -78,8 +76,8 @@ def test_less_than_nothing_counts_as_nothing() -> None:
 
 
 def test_the_report_names_quantiles_longest_and_mean_or_says_that_there_was_nothing() -> None:
-    assert latency(LatencySketch()) is None
-    report = latency(sketch_of([(1.0, 98), (3.0, 2)]))
+    assert LatencySketch().report is None
+    report = sketch_of([(1.0, 98), (3.0, 2)]).report
     assert report == LatencyReport(
         p50=pytest.approx(1.0, rel=0.01), p95=pytest.approx(1.0, rel=0.01), p99=pytest.approx(3.0, rel=0.01),
         max=3.0, mean=pytest.approx(1.04),

@@ -80,7 +80,7 @@ def test_the_table_fits_with_the_longest_words(width: int) -> None:
 def test_the_view_has_the_phases_of_a_row_and_of_an_epoch() -> None:
     epochs = view_of_report(samples.report(epochs=EPOCHS))["epochs"]
     assert list(epochs["phases"]) == [phase.value for phase in OF_ROWS]
-    assert epochs["phases"]["queues"] == {"row": 0.08, "mean": 0.2, "longest": 0.5, "seconds": 2.0}
+    assert epochs["phases"]["queues"].items() >= {"row": 0.08, "mean": 0.2, "longest": 0.5, "seconds": 2.0}.items()
     assert epochs["visible_after"] == pytest.approx(0.311)
 
 
