@@ -6,9 +6,7 @@ The process inherits the listening sockets. When it dies, those who ask wait unt
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import re
 import secrets
 import socket
@@ -20,10 +18,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from enum import Enum
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from dpa._secrets import hidden
 from dpa._util.sharing import own_environment
@@ -243,7 +244,7 @@ class Door(Unobserved):
         if said is None:
             return None
         status, snapshot = said
-        return asdict(status) if what == "status" else base64.b64encode(pickle.dumps(snapshot)).decode()
+        return asdict(status if what == "status" else replace(snapshot, use={}))
 
     def _asked(self, asked: Any) -> Answer:
         """The answer to a request. One that is asked again, as the door has died meanwhile, is the same."""
@@ -319,13 +320,20 @@ class _Served:
         return difference(before, self._sent)
 
     def _reply(self, number: int, found: Any) -> None:
-        line = json.dumps([number, found]).encode() + b"\n"
+        line = json.dumps([number, found], default=_in_json).encode() + b"\n"
         try:
             with self._turn:
                 self._process.sendall(line)
         except OSError:  # it has ended, or does not read
             with suppress(OSError):
                 self._process.shutdown(socket.SHUT_RDWR)
+
+
+def _in_json(value: Any) -> Any:
+    """What JSON lacks in a snapshot: an enum, a number of numpy, a fraction."""
+    if isinstance(value, Enum):
+        return value.value
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _request(asked: Any) -> tuple[int, Request]:

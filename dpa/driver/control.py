@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-import pickle
 import secrets
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import is_dataclass
-from enum import Enum
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from dpa.door.client import Offer, offers, this_machine
 from dpa.errors import ControlError
@@ -182,28 +177,9 @@ def _offers(address: str | None) -> dict[str, Offer | None]:
     return found()
 
 
-class _Snapshots(pickle.Unpickler):
-    """Makes nothing but what snapshots are made of: the door's port may have become another program's."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _OF_NUMPY:
-            return super().find_class(module, name)
-        if module in _SIMPLE or module.startswith("dpa."):
-            with suppress(ImportError, AttributeError):
-                found = super().find_class(module, name)
-                is_own = isinstance(found, type) and found.__module__ == module
-                if is_own and (module in _SIMPLE or is_dataclass(found) or issubclass(found, tuple | Enum)):
-                    return found
-        raise ControlError(f"its snapshot holds {module}.{name}: the job is of another version of dpa")
-
-
-_SIMPLE = ("datetime", "decimal", "fractions", "uuid")
-"""Modules of keys and numbers that JSON lacks."""
-
-_OF_NUMPY = {("numpy._core.multiarray", "scalar"), ("numpy.core.multiarray", "scalar"), ("numpy", "dtype")}
-"""What numbers are made of that were computed by numpy."""
-
-
-def _snapshot(found: str) -> Snapshot:
-    made: Snapshot = _Snapshots(io.BytesIO(base64.b64decode(found))).load()
-    return made
+def _snapshot(found: Any) -> Snapshot:
+    kind = TypeAdapter(tuple[Snapshot], config={"arbitrary_types_allowed": True})
+    try:
+        return kind.validate_python([found])[0]
+    except ValidationError as error:
+        raise ControlError("its snapshot cannot be read: the job is of another version of dpa") from error
