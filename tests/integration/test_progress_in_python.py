@@ -46,7 +46,7 @@ def on_a_terminal(program: str, rows: int = 24, columns: int = 80) -> str:
 
 @pytest.mark.parametrize(
     ("rows", "arguments", "shown"),
-    [(1_000, "", True), (10, "", False), (1_000, "progress=False", False), (10, "progress=True", True)],
+    [(1_000, "", True), (10, "", False), (600, "progress=False", False), (10, "progress=True", True)],
 )
 def test_a_script_shows_a_panel_of_a_run_that_lasts(rows: int, arguments: str, shown: bool) -> None:
     written = on_a_terminal(SLOW.replace("ROWS", str(rows)) + f"flow.run({arguments})")
@@ -94,7 +94,7 @@ def test_a_notebook_shows_a_panel_that_lives_and_goes(kernel: Kernel) -> None:
 
 def test_a_notebook_shows_nothing_of_a_short_run_or_if_it_is_not_to(kernel: Kernel) -> None:
     assert kernel.run(SLOW.replace("ROWS", "10") + "result = flow.run()") == []
-    assert kernel.run(SLOW.replace("ROWS", "1_000") + "result = flow.run(progress=False)") == []
+    assert kernel.run(SLOW.replace("ROWS", "600") + "result = flow.run(progress=False)") == []
 
 
 def test_the_panel_of_a_failed_run_stays_in_the_notebook(kernel: Kernel) -> None:

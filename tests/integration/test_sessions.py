@@ -230,7 +230,7 @@ def at_rest():
     # when processes of the last job have ended, and those for the next one have connected
     before, now = None, size()
     while before is None or now[1:] != before[1:]:
-        time.sleep(1)
+        time.sleep(0.5)
         before, now = now, size()
     return now
 
