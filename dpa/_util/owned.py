@@ -42,8 +42,7 @@ def held(file: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             file.unlink()  # before the lock is released: afterwards it may be another owner's
-        if descriptor is not None:
-            os.close(descriptor)
+        _release(descriptor)
 
 
 class OwnedDirectory:
@@ -83,9 +82,8 @@ class OwnedDirectory:
             self.path.rmdir()
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        _release(self._descriptor)
+        self._descriptor = None
 
 
 def users_directory(parent: str | None = None) -> Path:
@@ -204,16 +202,35 @@ def _locked(file: Path, flags: int = 0) -> int | None:
     """A descriptor of a file, which holds its lock until it is closed; None if the file system has no locks."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | flags, 0o666)
+        _descriptors.add(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(descriptor, file):
                 return descriptor
         except BaseException as error:
-            os.close(descriptor)
+            _release(descriptor)
             if isinstance(error, OSError) and error.errno in _UNSUPPORTED:
                 return None
             raise
-        os.close(descriptor)  # its last owner removed it in between
+        _release(descriptor)  # its last owner removed it in between
+
+
+_descriptors: set[int] = set()
+"""Of files that are locked by this process."""
+
+
+def _release(descriptor: int | None) -> None:
+    if descriptor in _descriptors:
+        _descriptors.remove(descriptor)
+        os.close(descriptor)
+
+
+def _forget_all() -> None:
+    while _descriptors:
+        _release(next(iter(_descriptors)))
+
+
+os.register_at_fork(after_in_child=_forget_all)  # else the lock of a process would outlast it in its children
 
 
 def _is_at(descriptor: int, file: Path) -> bool:

@@ -187,6 +187,22 @@ def test_a_directory_that_goes_while_it_is_looked_at_is_passed_over(
     assert found(tmp_path, "dpa-stage-") == ([], [])
 
 
+def test_a_forked_process_has_no_part_in_the_locks_of_its_parent(tmp_path: Path) -> None:
+    directory, (ready, say) = OwnedDirectory.make(tmp_path, "dpa-stage-"), os.pipe()
+    with held(tmp_path / "lock"):
+        if not (forked := os.fork()):
+            os.write(say, b".")
+            signal.pause()
+        os.read(ready, 1)
+    try:
+        directory.release()
+        with held(tmp_path / "lock"):
+            assert [each.path for each in found(tmp_path, "dpa-stage-")[0]] == [directory.path]
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
+
+
 def test_directories_whose_names_are_short_are_found_by_that_length_alone(tmp_path: Path) -> None:
     made = [OwnedDirectory.make(tmp_path, "dpa-", digits=1) for _ in range(16)]
     assert {directory.path.name for directory in made} == {f"dpa-{digit:x}" for digit in range(16)}
