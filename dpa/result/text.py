@@ -8,7 +8,6 @@ Every screen, page and picture of `dpa.report` shows foreign text (keys, reasons
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -18,13 +17,9 @@ import numpy as np
 from dpa._util import words
 from dpa.balance.decision import Outcome
 
-_MIN_LIMIT = 32
-"""Characters shown of each component of a composite key at least."""
-
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
 
-plural = words.plural
+key_text, one_line, plural = words.key_text, words.one_line, words.plural
 
 WIDE = 100
 """From this many columns on, a terminal is wide."""
@@ -187,77 +182,9 @@ def span(first: float, last: float, width: int, *, ascii_only: bool = False) -> 
     return rest * start + full * length + rest * (width - start - length)
 
 
-def one_line(text: str, limit: int = 500) -> str:
-    """`text` on one line: unprintable characters are escaped; a text over `limit` is cut and its length given."""
-    if len(text) > limit:
-        head = max(limit - 24, 8)
-        return f"{_escaped(text[:head])}... ({len(text):,} characters)"
-    return _escaped(text)
-
-
 def lines(text: str, limit: int = 40) -> list[str]:
     """The lines of `text`, each made safe; of more than `limit` lines the last, where a traceback names its cause."""
     found = [one_line(line.expandtabs(4)) for line in text.rstrip().splitlines()]
     if len(found) <= limit:
         return found
     return [f"... {len(found) - limit + 1:,} earlier lines are in report.json", *found[1 - limit :]]
-
-
-def key_text(key: object, limit: int = 60) -> str:
-    """A key as readable text on one line; different keys have different texts.
-
-    Text is shown bare (`the`) unless it could be mistaken: empty, with outer spaces, a leading quote, backslashes or
-    unprintable characters, or like a number, a null or bytes. Then it is quoted: `"5"`,
-    `"a\\nb"`. Numbers are digits, None is `null`, booleans are `true` and `false`, dates and times ISO's text, bytes
-    Python's literal (`b'\\xff'`). A composite key is its components in parentheses, `(DE, 5)`; text that holds a comma
-    or a parenthesis is quoted there. A key longer than `limit` characters is cut, and its length is given.
-    """
-    if isinstance(key, tuple):
-        each = max(limit // len(key), _MIN_LIMIT)
-        return f"({', '.join(_component_text(component, each, ',()') for component in key)})"
-    return _component_text(key, limit)
-
-
-def _component_text(key: object, limit: int, reserved: str = "") -> str:
-    """As `key_text`, of a part of a key; text with one of the `reserved` characters is quoted."""
-    if key is None:
-        return "null"
-    if isinstance(key, bool):
-        return str(key).lower()
-    if isinstance(key, (bytes, bytearray, memoryview)):
-        data = bytes(key)
-        if len(data) <= limit:
-            return repr(data)
-        return f"{data[: max(limit - 24, 8)]!r}... ({len(data):,} bytes)"
-    if not isinstance(key, str):
-        return one_line(str(key), limit)
-    if key.isprintable() and not _needs_quotes(key) and not any(character in key for character in reserved):
-        return one_line(key, limit)
-    if len(key) <= limit:
-        return f'"{_escaped(key, quoted=True)}"'
-    return f'"{_escaped(key[: max(limit - 24, 8)], quoted=True)}"... ({len(key):,} characters)'
-
-
-def _needs_quotes(key: str) -> bool:
-    return (
-        key == ""
-        or key != key.strip()
-        or key in ("null", "true", "false")
-        or "\\" in key
-        or key[0] in "\"'"
-        or key.startswith(("b'", 'b"'))
-        or _NUMBER_LIKE.match(key) is not None
-    )
-
-
-def _escaped(text: str, quoted: bool = False) -> str:
-    """`text` with unprintable characters (controls, bidirectional marks, surrogates) escaped."""
-    if text.isprintable() and not quoted:
-        return text
-    return "".join(_escape(character, quoted) for character in text)
-
-
-def _escape(character: str, quoted: bool) -> str:
-    if quoted and character in '"\\':
-        return "\\" + character
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

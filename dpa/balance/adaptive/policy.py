@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from dpa._util.words import key_text
 from dpa.balance._base import LoadReportOptions, TriggeredOptions
 from dpa.balance._trigger import UtilisationTrigger, Verdict
 from dpa.balance.adaptive._arrivals import Arrivals
@@ -28,7 +29,7 @@ from dpa.balance.adaptive.rebalance import (
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.measure.load import KeySample, Load, MeasuredKey, Offered
-from dpa.routing.keys import Key, in_words
+from dpa.routing.keys import Key
 from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import RoutingTable
 
@@ -142,7 +143,7 @@ class AdaptivePolicy(BalancePolicy):
         found = []
         for hashed, key, share, low, high in self._arrivals.hottest:
             tasks = self.table.assignment_of(hashed).reducers
-            found.append(MeasuredKey(in_words(key, SHOWN), share, low, high, tasks[0], split=len(tasks) > 1))
+            found.append(MeasuredKey(key_text(key, SHOWN), share, low, high, tasks[0], split=len(tasks) > 1))
         return tuple(found)
 
     @property

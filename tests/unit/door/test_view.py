@@ -157,10 +157,10 @@ def test_who_died_and_how_long_the_recovery_took_is_told_while_the_job_runs() ->
 
 
 def test_hot_keys_of_a_running_job_have_bounds_and_a_task() -> None:
-    keys = (MeasuredKey("'a'", 0.123456, 0.1, 0.15, task=3, split=True),)
+    keys = (MeasuredKey("a", 0.123456, 0.1, 0.15, task=3, split=True),)
     view = seen(samples.with_stage(samples.snapshot(1.0), REDUCER, hottest=keys))
     assert view["stages"][REDUCER]["hot_keys"] == [
-        {"key": "'a'", "share": 0.1235, "low": 0.1, "high": 0.15, "task": 3, "split": True}
+        {"key": "a", "share": 0.1235, "low": 0.1, "high": 0.15, "task": 3, "split": True}
     ]
     assert view["stages"][MAPPER]["hot_keys"] is None
 

@@ -74,7 +74,7 @@ def stage_at(name: str, at: float) -> StageSnapshot:
         ),
         decision_counts={"below_threshold": look},
         hottest=tuple(
-            MeasuredKey(f"'key {rank}'", draw.uniform(0.1, 0.11), 0.09, draw.uniform(0.12, 0.13), rank)
+            MeasuredKey(f"key {rank}", draw.uniform(0.1, 0.11), 0.09, draw.uniform(0.12, 0.13), rank)
             for rank in range(10)
         ),
         recent_latency=None if is_source else LatencyReport(0.1, *(draw.uniform(0.2, 0.3) for _ in range(4))),
