@@ -1,6 +1,7 @@
 """Reports of earlier runs: those that `dpa run` keeps for its user, and those in directories."""
 
 import json
+import math
 import os
 from contextlib import suppress
 from dataclasses import replace
@@ -30,7 +31,7 @@ class EarlierRun(NamedTuple):
     def read(cls, path: Path) -> "EarlierRun":
         """ReportError if this is no report, or one of another version."""
         try:
-            data = json.loads(path.read_bytes())
+            data = json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
             if data["schema"] == REPORT:
                 ended = datetime.fromtimestamp(path.stat().st_mtime)
                 return cls(path, ended, TypeAdapter(Report).validate_python(data))
@@ -60,6 +61,12 @@ def earlier_runs(directory: Path | None = None) -> list[EarlierRun]:
         with suppress(ReportError):
             runs.append(EarlierRun.read(path))
     return sorted(runs, key=lambda run: run.ended, reverse=True)
+
+
+def _finite(number: str) -> float:
+    if math.isfinite(found := float(number)):
+        return found
+    raise ValueError(f"{number} is no number in JSON")
 
 
 _REPORTS = ("report.json", "*/report.json", "*/*/report.json")

@@ -86,12 +86,15 @@ def test_a_run_whose_report_cannot_be_kept_ends_well(tmp_path: Path) -> None:
 
 
 def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+    write(samples.report(), tmp_path / "whole")
+    whole = (tmp_path / "whole" / "report.json").read_text()
     other = ('{"schema": "dpa-report-1"}', '{"schema": "dpa-report-2", "status": []}')
-    for text in ("", "[]", "{}", *other, "[" * 100_000):
+    no_json = [re.sub(r'"at": [0-9.]+', f'"at": {number}', whole) for number in ("NaN", "-Infinity", "1e999")]
+    for text in ("", "[]", "{}", *other, "[" * 100_000, *no_json):
         (tmp_path / "report.json").write_text(text)
         with pytest.raises(ReportError, match="no report of a run, or one of another version"):
             EarlierRun.read(tmp_path / "report.json")
-        assert earlier_runs(tmp_path) == []
+        assert [run.path for run in earlier_runs(tmp_path)] == [tmp_path / "whole" / "report.json"]
 
 
 def test_runs_are_listed_with_the_newest_first() -> None:
