@@ -106,8 +106,11 @@ class Job:
         Raises:
             ConfigError: naming what is wrong and where.
         """
+        from dpa.door.opening import token_and_certificate
+
         self.spec.check()
         Inputs(self.spec).check()
+        token_and_certificate(self.config.door)
 
     def validate(self) -> None:
         """Check everything that can be checked without running, `job.validate()`: also that the input has the columns

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from dpa._util.words import is_loopback
 from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import MaxErrors, OneOf, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig, Outputs
@@ -123,7 +124,7 @@ class DoorConfig(Section):
     """Where the running job serves its page, its metrics and requests."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; any but `127.0.0.1` and `localhost` needs a certificate."""
+    """The address to listen on; one that other machines reach needs a certificate."""
     port: int = Field(default=0, ge=0, le=65535)
     """The port; 0: one that is free."""
     certificate: str | None = None
@@ -137,7 +138,7 @@ class DoorConfig(Section):
     def _is_safe(self) -> DoorConfig:
         if (self.certificate is None) != (self.key is None):
             raise ValueError("give `certificate` and `key` together")
-        if self.certificate is None and self.host not in ("127.0.0.1", "localhost"):
+        if self.certificate is None and not is_loopback(self.host):
             raise ValueError(f"on {in_json(self.host)} others could read along: give `certificate` and `key`")
         return self
 

@@ -7,7 +7,6 @@ Only aiohttp and the standard library are imported here: the process starts in a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import json
 import socket
@@ -21,6 +20,7 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
+from dpa._util.words import is_loopback
 from dpa.door._changes import applied
 
 VIEW_SECONDS = 0.5
@@ -38,13 +38,8 @@ _END_SECONDS = 1.0
 _LONGEST_LINE = 2**28
 _LONGEST_REQUEST = 2**16
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Hosts that a request to the loopback may name. A page of another host, whose name leads here, is refused."""
-
-_OWN_HEADER = "X-Dpa"
-"""A request that changes something has it unless it has the token in a header: pages of other hosts cannot send it."""
-
 _TYPES = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+"""The page's files, which are the same for all jobs: who has no token may read them."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -135,11 +130,10 @@ class Server:
     def __init__(self, driver: Driver, token: str) -> None:
         self._driver, self._views = driver, Views(driver)
         self._token = token
-        self._cookie = f"dpa-{hashlib.sha256(token.encode()).hexdigest()[:8]}"  # cookies are of a host, not of a port
 
     def application(self) -> web.Application:
         made = web.Application(middlewares=[self._guarded], client_max_size=_LONGEST_REQUEST)
-        made.add_routes([web.get("/", self._page), *(web.get(f"/{name}", self._file) for name in _TYPES)])
+        made.add_routes([web.get(f"/{name}", self._file) for name in ("", *_TYPES)])
         made.add_routes([web.get("/view", self._view), web.get("/events", self._events)])
         made.add_routes([web.get("/metrics", self._metrics), web.post("/control", self._control)])
         made.add_routes([web.get(f"/{name}", self._asked) for name in ("status", "snapshot")])
@@ -148,39 +142,19 @@ class Server:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        try:
-            host = request.url.host
-        except ValueError:  # it is no name of a host
-            host = None
-        if not request.secure and host not in _LOOPBACK:
+        if not request.secure and not _leads_here(request):
             raise web.HTTPMisdirectedRequest(text="this is not the host of that name")
-        if request.path.lstrip("/") not in _TYPES:
-            self._require_token(request)
+        if request.path.lstrip("/") not in ("", *_TYPES):
+            # Only in this header: browsers send cookies to all ports of a host, and keep and log addresses.
+            kind, _, given = request.headers.get("Authorization", "").partition(" ")
+            if kind != "Bearer" or not hmac.compare_digest(given.encode(errors="replace"), self._token.encode()):
+                raise web.HTTPUnauthorized(text="`dpa control ui JOB` shows the address of this page, with its token\n")
         return await handler(request)
 
-    def _require_token(self, request: web.Request) -> None:
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if kind == "Bearer" and self._fits(given):
-            return
-        is_own = self._fits(request.cookies.get(self._cookie, ""))
-        if request.method != "GET":
-            is_own = is_own and _OWN_HEADER in request.headers
-        elif request.path == "/":
-            is_own = is_own or self._fits(request.query.get("token", ""))
-        if not is_own:
-            raise web.HTTPUnauthorized(text="`dpa control ui JOB` shows the address of this page, with its token\n")
-
-    def _fits(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())
-
-    async def _page(self, request: web.Request) -> web.StreamResponse:
-        response = _resource("page.html")
-        if self._fits(request.query.get("token", "")):
-            response.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict", secure=request.secure)
-        return response
-
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        return _resource(request.path.lstrip("/"))
+        name = request.path.lstrip("/") or "page.html"
+        text = resources.files("dpa.door").joinpath("page", name).read_text(encoding="utf-8")
+        return web.Response(text=text, content_type=_TYPES[name])
 
     async def _view(self, request: web.Request) -> web.StreamResponse:
         await self._views.refresh()
@@ -234,9 +208,12 @@ async def _with_headers(_request: web.Request, response: web.StreamResponse) -> 
     response.headers.update(_HEADERS)
 
 
-def _resource(name: str) -> web.Response:
-    text = resources.files("dpa.door").joinpath("page", name).read_text(encoding="utf-8")
-    return web.Response(text=text, content_type=_TYPES[name])
+def _leads_here(request: web.Request) -> bool:
+    """Whether a request to the loopback names it. A page of another host, whose name leads here, is refused."""
+    try:
+        return is_loopback(request.url.host or "")
+    except ValueError:  # it is no name of a host
+        return False
 
 
 async def _serve(driver: socket.socket, listeners: list[socket.socket]) -> None:

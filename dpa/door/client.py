@@ -52,6 +52,11 @@ class Offer:
     node: str = ""
     driver: str = ""
 
+    @property
+    def address(self) -> str:
+        """Of its page, with the token in the part that browsers send to nobody."""
+        return f"{self.page}#token={self.token}"
+
     def ask(
         self, path: str, body: bytes | None = None, seconds: float | None = None, fetched: Fetched | None = None
     ) -> bytes:

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from enum import Enum
 from multiprocessing.connection import wait
@@ -67,6 +68,9 @@ _FORMS = (
     '{"cancel": {"stage": NAME}}, {"stop": {}} or {"finish": {}}'
 )
 
+_ANSWERS = 100
+"""How many of the newest answers are kept for clients that ask again."""
+
 _END_SECONDS = 3.0
 """How long the process, and those who wait for an answer, may take at the end of the job."""
 
@@ -93,12 +97,13 @@ class Door(Unobserved):
     def __init__(self, job: str, config: DoorConfig) -> None:
         self.address: str | None = None
         self._job, self._config = job, config
-        self._token = secrets.token_urlsafe(24) if config.token_file is None else _token_in(config.token_file)
+        self._token, self._certificate = token_and_certificate(config)
         self._view, self._looking = RunView({"name": job, "backend": "ray"}, time.time()), threading.Lock()
         self._last: View | None = None
         self._reached: Reached | None = None
-        self._answers: dict[int, Future[Answer]] = {}
+        self._answers: OrderedDict[str, Future[Answer]] = OrderedDict()
         self._listeners: list[socket.socket] = []
+        self._offering = ExitStack()
         self._over, self._ends = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="dpa-door", daemon=True)
 
@@ -109,9 +114,11 @@ class Door(Unobserved):
             say(f"warning: `dpa control` cannot ask this job, and it has no page: {error}")
         else:
             self._thread.start()
+            self._offering.enter_context(offered(self._job, self._offer))
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._offering.close()
         if error is not None:
             document = self._document()
             is_cancelled = isinstance(error, JobCancelledError | KeyboardInterrupt)
@@ -129,25 +136,25 @@ class Door(Unobserved):
 
     @contextmanager
     def reached(self, job: Reached) -> Iterator[None]:
-        """A block in which the job can be asked, and processes find its door. Ray is connected."""
+        """A block in which the job can be asked, and, on a cluster, others find its door there. Ray is connected."""
         if self.address is None:
             yield
             return
         from dpa.runtime.cluster import is_private
 
-        offer = Offer(self._job, self._listeners[0].getsockname()[1], self._token, this_machine(), self._page)
         self._reached = job
         try:
             if is_private():
-                with offered(self._job, offer):
-                    yield
+                yield
             else:
                 from dpa.door.notes import noted  # which imports Ray
 
-                with noted(self._job, offer):
+                self._offering.close()
+                with noted(self._job, self._offer):
                     yield
         finally:
             self._reached = None
+            self._offering.close()
 
     def phase(self, name: str, detail: str = "") -> None:
         with self._looking:
@@ -167,21 +174,14 @@ class Door(Unobserved):
 
     def _listen(self) -> None:
         config, pair = self._config, self._certificate
-        if pair is not None:
-            _require_pair(*pair)
+        if pair is not None or config.host not in ("127.0.0.1", "localhost"):
             self._listeners.append(_listening("127.0.0.1", 0))  # for requests from this machine
         self._listeners.append(_listening(config.host, config.port))
         host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host
         kind, port = "http" if pair is None else "https", self._listeners[-1].getsockname()[1]
-        self._page = f"{kind}://{f'[{host}]' if ':' in host else host}:{port}/"
-        self.address = f"{self._page}?token={self._token}"
-
-    @property
-    def _certificate(self) -> tuple[str, str] | None:
-        certificate, key = self._config.certificate, self._config.key
-        if certificate is None or key is None:
-            return None
-        return str(Path(certificate).absolute()), str(Path(key).absolute())
+        page = f"{kind}://{f'[{host}]' if ':' in host else host}:{port}/"
+        self._offer = Offer(self._job, self._listeners[0].getsockname()[1], self._token, this_machine(), page)
+        self.address = self._offer.address
 
     def _run(self) -> None:
         """Have a process serve from when somebody asks until the job ends."""
@@ -247,16 +247,20 @@ class Door(Unobserved):
         return asdict(status if what == "status" else replace(snapshot, use={}))
 
     def _asked(self, asked: Any) -> Answer:
-        """The answer to a request. One that is asked again, as the door has died meanwhile, is the same."""
+        """The answer to a request. A client whose door has died asks again, with the `id` of before: then it is the
+        same answer."""
+        number = secrets.randbits(62)
         try:
-            number, request = _request(asked)
+            request = _request(asked, number)
         except ControlError as error:
             return Answer(None, str(error), refused=True)
         if (job := self._reached) is None:
             return Answer(number, "the job starts or ends, and cannot be asked now", refused=True)
         mine: Future[Answer] = Future()
-        future = self._answers.setdefault(number, mine)
+        future = self._answers.setdefault(json.dumps(asked), mine) if "id" in asked else mine
         if future is mine:
+            if len(self._answers) > _ANSWERS:
+                self._answers.popitem(last=False)
             try:
                 future.set_result(job.ask(request))
             except Exception as error:  # no request may end the job
@@ -336,23 +340,21 @@ def _in_json(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
-def _request(asked: Any) -> tuple[int, Request]:
-    """A request, and its number. ControlError says what would be one."""
-    number = asked.get("id") if isinstance(asked, Mapping) else None
-    number = number if isinstance(number, int) else secrets.randbits(62)
+def _request(asked: Any, number: int) -> Request:
+    """A request of that number. ControlError says what would be one."""
     match asked:
         case {"scale": {"stage": str(stage), "tasks": int(tasks), **more}} if type(tasks) is int:
-            return number, Rescale(number, stage, tasks, _nodes(more))
+            return Rescale(number, stage, tasks, _nodes(more))
         case {"move": {"stage": str(stage), "tasks": [*tasks], **more}} if {type(task) for task in tasks} == {int}:
-            return number, MoveTasks(number, stage, tuple(tasks), _nodes(more))
+            return MoveTasks(number, stage, tuple(tasks), _nodes(more))
         case {"cancel": {"stage": str(stage)}}:
-            return number, CancelChange(number, stage)
+            return CancelChange(number, stage)
         case {"cancel": {**nothing}} if not nothing:
-            return number, CancelJob(number)
+            return CancelJob(number)
         case {"stop": {**nothing}} if not nothing:
-            return number, CancelJob(number, saves=True)
+            return CancelJob(number, saves=True)
         case {"finish": {**nothing}} if not nothing:
-            return number, CloseFeeds(number)
+            return CloseFeeds(number)
     raise ControlError(f"{json.dumps(asked)[:_SHOWN]} is no request; {_FORMS}")
 
 
@@ -374,19 +376,22 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, 0), family=family, backlog=_WAITING)
 
 
-def _token_in(path: str) -> str:
-    try:
-        token = Path(path).read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"door.token_file: {path} cannot be read: {error}") from None
-    if not re.fullmatch(r"[\w.~-]{16,}", token):
-        raise ConfigError(f"door.token_file: {path} needs 16 letters or digits, or more: `openssl rand -hex 32`")
-    return token
-
-
-def _require_pair(certificate: str, key: str) -> None:
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:
-        why = f"{certificate} and {key} are no certificate and its key in PEM, without a password: {error}"
-        raise ConfigError(f"door.certificate: {why}") from None
+def token_and_certificate(config: DoorConfig) -> tuple[str, tuple[str, str] | None]:
+    """The token, a new one if the door's has no file; and the absolute paths of the certificate and its key, if there
+    are any. ConfigError if a file is not what it should be."""
+    token, pair = secrets.token_urlsafe(24), None
+    if (file := config.token_file) is not None:
+        try:
+            token = Path(file).read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"door.token_file: {file} cannot be read: {error}") from None
+        if not re.fullmatch(r"[\w.~-]{16,}", token):
+            raise ConfigError(f"door.token_file: {file} needs 16 letters or digits, or more: `openssl rand -hex 32`")
+    if config.certificate is not None and config.key is not None:
+        pair = str(Path(config.certificate).absolute()), str(Path(config.key).absolute())
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*pair, password="")
+        except (OSError, ValueError) as error:
+            why = f"{pair[0]} and {pair[1]} are no certificate and its key in PEM, without a password: {error}"
+            raise ConfigError(f"door.certificate: {why}") from None
+    return token, pair

@@ -78,7 +78,7 @@ class RunningJob:
         if offer.machine != this_machine() and offer.page.startswith("http://"):
             host = offer.machine.partition("/")[0]
             tunnel = f"it is on the loopback of {host}: ssh -L {offer.port}:127.0.0.1:{offer.port} {host}"
-        return f"{offer.page}?token={offer.token}", tunnel
+        return offer.address, tunnel
 
     def _door(self) -> Offer:
         """Waits for a detached driver that begins. ControlError if it has ended."""
@@ -145,7 +145,7 @@ class RunningJob:
         return self._ask("finish")
 
     def _ask(self, what: str, **given: Any) -> str:
-        # Asked again under the same number where the door dies, it is done once.
+        # Asked again with the same `id` where the door dies, it is done once.
         body = json.dumps({"id": secrets.randbits(62), what: given}).encode()
         answer = self._asked("/control", body)
         if answer["refused"]:

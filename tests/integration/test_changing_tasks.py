@@ -172,7 +172,7 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
         listed = run.invoke(app, ["list"])
         assert listed.exit_code == 0 and job.name in listed.output
         assert running.pages == [run.invoke(app, ["ui", "by-hand"]).stdout.strip()]
-        page, _, token = running.pages[0].partition("?token=")
+        page, _, token = running.pages[0].partition("#token=")
         view: dict[str, Any] = {"stages": {}}
         while not view["stages"]:  # the driver has no snapshot yet
             view = json.load(urlopen(Request(f"{page}view", headers={"Authorization": f"Bearer {token}"})))

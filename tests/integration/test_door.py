@@ -69,7 +69,7 @@ def opened(job: Job | None = None, name: str = "job", **config: Any) -> Iterator
 
 def asked(door: Door, path: str, *, token: str | None = None, body: Any = None, **headers: str) -> tuple[int, str]:
     """The status and text of an answer."""
-    place, _, known = str(door.address).partition("/?token=")
+    place, _, known = str(door.address).partition("/#token=")
     connection = HTTPConnection(place.removeprefix("http://"), timeout=30)
     if token != "":
         headers["Authorization"] = f"Bearer {token or known}"
@@ -96,7 +96,7 @@ def processes(driver: int = os.getpid()) -> list[int]:
 
 def events(door: Door) -> Iterator[tuple[str, Any]]:
     """Those of a page."""
-    place, _, token = str(door.address).partition("/?token=")
+    place, _, token = str(door.address).partition("/#token=")
     connection = HTTPConnection(place.removeprefix("http://"), timeout=30)
     connection.request("GET", "/events", headers={"Authorization": f"Bearer {token}"})
     response, event = connection.getresponse(), ""
@@ -127,34 +127,18 @@ def test_only_who_has_the_token_learns_anything_or_changes_anything() -> None:
     job = Job()
     with opened(job) as door:
         scale = {"scale": {"stage": "sums", "tasks": 2}}
-        cookie = f"dpa-x={door.address}"
         for token in ("", "x", "\xff" * 20):
-            for path in ("/", "/view", "/events", "/status", "/snapshot", "/metrics"):
-                assert asked(door, path, token=token, Cookie=cookie)[0] == 401, path
+            for path in ("/view", "/events", "/status", "/snapshot", "/metrics"):
+                assert asked(door, path, token=token)[0] == 401, path
             assert asked(door, "/control", token=token, body=scale)[0] == 401
         known = str(door.address).partition("token=")[2]
         for path in ("/view", "/events", "/status"):
             assert asked(door, f"{path}?token={known}", token="")[0] == 401, "an address is seen by others"
+            assert asked(door, path, token="", Cookie=f"token={known}")[0] == 401, "other ports get cookies"
         assert not job.asked
         assert asked(door, "/view")[0] == 200
-
-
-def test_a_browser_gets_a_cookie_with_which_no_other_page_can_ask() -> None:
-    job = Job()
-    with opened(job) as door:
-        place, _, token = str(door.address).removeprefix("http://").partition("/?token=")
-        connection = HTTPConnection(place, timeout=30)
-        connection.request("GET", f"/?token={token}")
-        page = connection.getresponse()
-        assert page.status == 200 and b"<html" in page.read()
-        given = str(page.headers["Set-Cookie"])
-        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in given.split(";")}
-        assert "frame-ancestors 'none'" in str(page.headers["Content-Security-Policy"])
-        cookie, stop = given.partition(";")[0], {"stop": {}}
-        assert asked(door, "/view", token="", Cookie=cookie)[0] == 200
-        assert asked(door, "/", token="", Cookie=cookie)[0] == 200
-        assert asked(door, "/control", token="", body=stop, Cookie=cookie)[0] == 401 and not job.asked
-        assert asked(door, "/control", token="", body=stop, Cookie=cookie, **{"X-Dpa": "page"})[0] == 200 and job.asked
+        status, page = asked(door, "/", token="")
+        assert status == 200 and "<html" in page and known not in page and "job" not in page.lower()
 
 
 def test_a_name_of_another_host_that_leads_here_is_refused() -> None:
@@ -230,7 +214,7 @@ def test_a_page_gets_the_whole_view_then_what_has_changed_and_how_it_ended() -> 
 def test_a_client_that_never_reads_keeps_nobody_waiting() -> None:
     with opened() as door:
         tracker = RunTracker()
-        place, _, token = str(door.address).removeprefix("http://").partition("/?token=")
+        place, _, token = str(door.address).removeprefix("http://").partition("/#token=")
         with socket.create_connection(tuple(place.split(":"))) as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_024)
             head = f"Host: {place}\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -277,6 +261,23 @@ def test_a_door_that_is_killed_is_replaced_and_a_request_is_done_once() -> None:
         asking.join()
         assert answers == ["answer 1"] and [type(request) for request in job.asked] == [Rescale]
         assert door.address == address and asked(door, "/view")[0] == 200
+
+
+def test_the_same_request_with_the_same_id_is_done_once_and_any_other_is_another_one() -> None:
+    job = Job()
+    with opened(job) as door:
+
+        def done(**body: Any) -> str:
+            return str(json.loads(asked(door, "/control", body=body)[1])["text"])
+
+        assert done(id=1, stop={}) == done(id=1, stop={}) == "answer 1"
+        assert [done(id=1, cancel={}), done(id=2, stop={}), done(stop={}), done(stop={})] == [
+            f"answer {number}" for number in (2, 3, 4, 5)
+        ]
+        for number in range(2 * opening._ANSWERS):
+            done(id=f"x{number}", stop={})
+        assert len(door._answers) == opening._ANSWERS
+    assert len({request.request for request in job.asked}) == len(job.asked)
 
 
 def test_who_asks_a_door_that_never_opens_waits_for_nothing(
@@ -371,6 +372,23 @@ with Door("killed", DoorConfig()) as door, door.reached(Job()):
     assert RunningJob.all() == [] and not list(runs.iterdir())
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.2", "::1"])
+def test_a_door_on_any_loopback_address_needs_no_certificate(host: str) -> None:
+    with opened(host=host) as door:
+        place = str(door.address).partition("/#")[0].removeprefix("http://")
+        assert asked(door, "/view", Host=place)[0] == 200 and RunningJob.find("job").cancel() == "answer 1"
+
+
+def test_a_job_that_loads_is_listed_and_cannot_be_asked_yet() -> None:
+    with Door("job", DoorConfig()) as door:
+        assert CliRunner().invoke(app, ["control", "list"]).output.split()[-1] == "startup"
+        with pytest.raises(ControlError, match="the job starts or ends, and cannot be asked now"):
+            RunningJob.find("job").cancel()
+        with door.reached(Job()):
+            assert RunningJob.find("job").cancel() == "answer 1"
+        assert RunningJob.all() == []
+
+
 def test_two_jobs_of_a_process_have_a_door_each_and_a_directory_that_is_gone_ends_none(runs: Path) -> None:
     one, other = Job(), Job()
     with opened(one, "one"), opened(other, "other") as door:
@@ -412,7 +430,7 @@ def test_a_door_to_other_machines_has_tls_and_one_for_this_machine_too(tmp_path:
     with opened(host="0.0.0.0", **pair) as door:
         assert str(door.address).startswith(f"https://{socket.gethostname()}:")
         assert RunningJob.find("job").cancel() == "answer 1"
-        port, _, token = str(door.address).split(":")[2].partition("/?token=")
+        port, _, token = str(door.address).split(":")[2].partition("/#token=")
         context = ssl.create_default_context(cafile=pair["certificate"])
         connection = HTTPSConnection("localhost", int(port), context=context, timeout=30)
         connection.request("GET", "/view", headers={"Authorization": f"Bearer {token}"})

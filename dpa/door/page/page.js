@@ -335,8 +335,8 @@ function taskRows(stage) {
 
 function hotKeys(stage) {
   if (stage.is_source) return "";
-  const counts = ({ lower, upper }) => (lower === upper ? "exact" : `${count(lower)} to ${count(upper)}`);
-  const between = (each) => (isKnown(each.lower) ? counts(each) : "");
+  const exactly = ({ lower, upper }) => (lower === upper ? "exact" : `${count(lower)} to ${count(upper)}`);
+  const between = (each) => (isKnown(each.lower) ? exactly(each) : "");
   const parts = ({ low, high }) => (isKnown(low) ? `${percent(low)} to ${percent(high)}` : "");
   const rows = (stage.hot_keys ?? []).map((each) => [
     each.key, percent(each.share), bar([0, each.share]), count(each.records), parts(each) || between(each),
@@ -346,9 +346,11 @@ function hotKeys(stage) {
     isKnown(stage.hot_keys) ? "No key is frequent." : "The strategy of this stage does not look at keys.");
 }
 
+const counts = (name) => entries(view.stages[name].decision_counts)
+  .map(([outcome, number]) => `${count(number)} ${outcome.replaceAll("_", " ")}`).join(", ");
+
 function ofStage(name) {
-  const stage = view.stages[name], counts = entries(stage.decision_counts);
-  const decided = counts.map(([outcome, number]) => `${count(number)} ${outcome.replaceAll("_", " ")}`).join(", ");
+  const stage = view.stages[name], decided = counts(name);
   return [
     stageNames().length > 1 && el("h3", {}, name),
     stage.facts?.length > 0 && cards(stage.facts, true),
@@ -369,8 +371,9 @@ function decisions() {
     each.outcome.replaceAll("_", " "), seconds(each.seconds), word(each.version), each.loads]);
   const titles = ["#at", "stage", "~what and why", "outcome", "#took", "#table", "queues reported (records)"];
   const toggle = el("a", { href: to({ quiet: quiet ? "no" : "" }) }, quiet ? "Hide decisions not to act" : "Show decisions not to act");
-  return [el("p", {}, toggle),
-    table(`Decisions about ${names.join(", ")}, the newest first`, titles, rows, "Nothing was decided yet.")];
+  const counted = names.map((name) => counts(name)).filter(Boolean).join("; ");
+  return [el("p", {}, toggle), table(`Decisions about ${names.join(", ")}, the newest first`, titles, rows,
+    counted ? `No keys moved. Decisions: ${counted}.` : view.facts ? "Nothing was decided." : "Nothing was decided yet.")];
 }
 
 function eventTime() {
@@ -514,7 +517,7 @@ function ask(question, label, request) {
 async function send(label, request) {
   say(`${label}: waiting for the job.`);
   try {
-    const answer = await fetch("control", { method: "POST", headers: { "X-Dpa": "page" }, body: JSON.stringify(request) });
+    const answer = await door("control", { method: "POST", body: JSON.stringify(request) });
     const text = await answer.text();
     say(`${label}: ${answer.ok ? JSON.parse(text).text : text}`);
   } catch (error) {
@@ -569,36 +572,58 @@ function patched(document_, patch) {
   return made;
 }
 
-function listen() {
-  const source = new EventSource("events");
-  const take = (next) => {
+// The token comes in the part of the address that browsers send to nobody. The tab keeps it, and the address loses it.
+function keepToken() {
+  const made = chosen(), given = made.get("token");
+  if (given) sessionStorage.setItem("token", given);
+  made.delete("token");
+  if (given) history.replaceState(null, "", `#${made}`);
+  return Boolean(given);
+}
+
+const door = (path, more) =>
+  fetch(path, { ...more, headers: { Authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` } });
+
+async function listen() {
+  const answer = await door("events").catch(() => null);
+  const reader = answer?.ok && answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; reader;) {
+    const { value, done } = await reader.read().catch(() => ({ done: true }));
+    if (done) break;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    events.forEach(take);
+  }
+  if (!isLive) return;
+  isLive = answer?.status !== 401;
+  link = isLive ? "No connection to the job: it may have ended. Trying again." : await answer.text();
+  render();
+  if (isLive) setTimeout(listen, 1000);
+}
+
+function take(event) {
+  const [, kind, data] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
+  if (kind === "end") {
+    isLive = false;
+    sessionStorage.removeItem("token"); // the port may become another program's
+    link = `The job has ended${view.job?.status === "running" ? "" : `: ${view.job?.status}`}.`;
+    render();
+  } else if (kind) {
+    const next = kind === "view" ? JSON.parse(data) : patched(view, JSON.parse(data));
     const isFirst = !isKnown(view.job), restarted = !isFirst && next.job?.generation > view.job.generation;
     view = next;
     link = "";
     if (restarted) answered = `The job restarted: generation ${next.job.generation} has begun, and its counts start from zero.`;
     if (isFirst) go(); // to the section that the address names
     else if (!document.hidden) render();
-  };
-  source.addEventListener("view", (event) => take(JSON.parse(event.data)));
-  source.addEventListener("patch", (event) => take(patched(view, JSON.parse(event.data))));
-  source.addEventListener("end", () => {
-    source.close();
-    isLive = false;
-    link = `The job has ended${view.job?.status === "running" ? "" : `: ${view.job?.status}`}.`;
-    render();
-  });
-  source.onerror = () => {
-    link = "No connection to the job: it may have ended. Trying again.";
-    render();
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
-  };
+  }
 }
 
 const given = $("data");
 isLive = given === null;
-if (isLive) listen();
+if (isLive) keepToken(), listen();
 else view = JSON.parse(given.textContent);
-addEventListener("hashchange", go);
+addEventListener("hashchange", () => (given === null && keepToken() ? location.reload() : go()));
 addEventListener("visibilitychange", () => document.hidden || render());
 NARROW.addEventListener("change", render);
 go();

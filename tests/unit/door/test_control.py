@@ -325,7 +325,7 @@ def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
 
 def test_the_command_names_the_page(job: Job) -> None:
     said = CliRunner().invoke(app, ["ui", "word-count"]).stdout.strip()
-    assert said.startswith("http://127.0.0.1:") and "/?token=" in said
+    assert said.startswith("http://127.0.0.1:") and "/#token=" in said
 
 
 def test_a_page_of_another_machine_is_named_with_the_way_there(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,10 +212,10 @@ def test_a_door_has_the_token_of_a_file_so_that_prometheus_knows_it(tmp_path: Pa
     file = tmp_path / "token"
     file.write_text("0123456789abcdef\n", encoding="utf-8")
     with Door("visits", DoorConfig(token_file=str(file))) as door:
-        assert door.address is not None and door.address.endswith("/?token=0123456789abcdef")
+        assert door.address is not None and door.address.endswith("/#token=0123456789abcdef")
     with Door("visits", DoorConfig()) as first, Door("visits", DoorConfig()) as second:
         assert first.address is not None and second.address is not None
-        assert first.address.partition("?")[2] != second.address.partition("?")[2]
+        assert first.address.partition("#")[2] != second.address.partition("#")[2]
 
 
 @pytest.mark.parametrize("content", ["", "short", "sixteen characters", "schlüsselschlüssel", "0123456789abcdef\nmore"])
@@ -226,6 +226,14 @@ def test_a_file_without_a_long_token_is_refused(content: str, tmp_path: Path) ->
         Door("visits", DoorConfig(token_file=str(file)))
     with pytest.raises(ConfigError, match=r"door\.token_file: .*/absent cannot be read"):
         Door("visits", DoorConfig(token_file=str(tmp_path / "absent")))
+
+
+@pytest.mark.parametrize("door", [{"token_file": "absent"}, {"certificate": "absent", "key": "absent"}])
+def test_a_check_of_a_job_finds_that_a_file_of_its_door_is_absent(door: Any) -> None:
+    flow = dpa.Flow("visits", door=door)
+    flow.read([{"page": "a"}]).key_by("page").reduce("count")
+    with pytest.raises(ConfigError, match=rf"door\.{next(iter(door))}: .*absent "):
+        flow.job().validate()
 
 
 # --- rules and dashboard

@@ -102,7 +102,10 @@ def opened(browser: Any, url: str, width: int = 1600, **context: Any) -> Iterato
     context_ = browser.new_context(viewport={"width": width, "height": 900}, **context)
     tab, wrong = context_.new_page(), []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on("console", lambda said: said.type == "error" and "ERR_" not in said.text and wrong.append(said.text))
+    tab.on(
+        "console",
+        lambda said: said.type == "error" and not re.search("ERR_|401", said.text) and wrong.append(said.text),
+    )
     try:
         tab.goto(url)
         yield tab
@@ -123,14 +126,14 @@ class Job:
     def __init__(self) -> None:
         self.view: View = {}
         self.asked: list[Any] = []
-        self.url = ""
+        self.url, self.token = "", "0123456789abcdef"
         self._queues: list[asyncio.Queue[tuple[str, Any] | None]] = []
         self._ready: Future[int] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
     def __enter__(self) -> Job:
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._ready.result(10)}/"
+        self.url = f"http://127.0.0.1:{self._ready.result(10)}/#token={self.token}"
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -161,12 +164,20 @@ class Job:
         made = web.Application()
         made.add_routes([web.get("/", self._file), web.get("/events", self._events), web.get("/{name}", self._file)])
         made.add_routes([web.post("/control", self._control)])
+        made.middlewares.append(self._guarded)
         runner = web.AppRunner(made, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         self._ready.set_result(runner.addresses[0][1])
         await self._ended.wait()
         await runner.cleanup()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path in ("/events", "/control") and request.headers.get("Authorization") != f"Bearer {self.token}":
+            raise web.HTTPUnauthorized(text="`dpa control ui JOB` shows the address")
+        answer: web.StreamResponse = await handler(request)
+        return answer
 
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info.get("name", "page.html")
@@ -180,14 +191,14 @@ class Job:
         await response.prepare(request)
         queue: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
         self._queues.append(queue)
-        await response.write(b"retry: 50\n\n" + _event("view", self.view))
+        await response.write(b":\n\n" + _event("view", self.view))
         while (found := await queue.get()) is not None:
             await response.write(_event(*found))
         self._queues.remove(queue)
         return response
 
     async def _control(self, request: web.Request) -> web.Response:
-        self.asked.append((request.headers.get("X-Dpa"), await request.json()))
+        self.asked.append(await request.json())
         return web.json_response({"refused": False, "text": "reducer has 6 tasks"})
 
 
@@ -383,6 +394,17 @@ def test_all_words_stand_out_from_what_is_behind_them(browser: Any, scheme: str,
             assert tab.evaluate(_FAINT) == []
 
 
+def test_decisions_that_were_only_counted_are_said(browser: Any, tmp_path: Path) -> None:
+    refused, said = (
+        {"below_threshold": 150, "cool_down": 3},
+        "No keys moved. Decisions: 150 below threshold, 3 cool down.",
+    )
+    for counts, words in ((refused, said), ({}, "Nothing was decided.")):
+        made = samples.report(decisions=(), redistributions=(), decision_counts=counts)
+        with opened(browser, file_of(view_of_report(made), tmp_path)) as tab:
+            assert words in tab.locator("#decisions").inner_text()
+
+
 # --- a running job
 
 
@@ -423,6 +445,20 @@ def test_a_page_whose_connection_breaks_connects_again(browser: Any, job: Job) -
         job.disconnect()
         tab.get_by_text("4.00 s · ray").wait_for()
         assert tab.locator("#said").inner_text() == ""
+
+
+def test_the_token_stays_in_the_tab_and_outlasts_a_reload(browser: Any, job: Job) -> None:
+    with opened(browser, f"{job.url}&stage={MAPPER}") as tab:
+        tab.get_by_text("3.50 s · ray").wait_for()
+        assert tab.url.endswith(f"/#stage={MAPPER}") and tab.evaluate("document.cookie") == ""
+        tab.reload()
+        tab.get_by_text("3.50 s · ray").wait_for()
+        job.token = "fedcba9876543210"
+        job.disconnect()
+        tab.get_by_text("`dpa control ui JOB` shows the address").wait_for()
+        assert tab.locator("#control").count() == 0
+        tab.evaluate(f"location.hash = 'token={job.token}'")
+        tab.locator("#control").wait_for()
 
 
 def test_a_page_without_its_job_says_so(browser: Any) -> None:
@@ -470,7 +506,7 @@ def test_a_job_is_asked_after_a_confirmation(browser: Any, job: Job) -> None:
         tab.get_by_role("button", name="Scale").press("Enter")
         dialog.get_by_role("button", name="Scale").press("Enter")
         tab.get_by_text("Scale: reducer has 6 tasks").wait_for()
-        assert job.asked == [("page", {"scale": {"stage": REDUCER, "tasks": 6}})]
+        assert job.asked == [{"scale": {"stage": REDUCER, "tasks": 6}}]
 
 
 @pytest.mark.parametrize(
@@ -491,4 +527,4 @@ def test_a_job_can_be_asked_for(browser: Any, job: Job, button: str, request_: A
         tab.get_by_role("button", name=button, exact=True).click()
         tab.locator("#yes").click()
         tab.get_by_text(f"{button}: reducer has 6 tasks").wait_for()
-        assert job.asked == [("page", request_)]
+        assert job.asked == [request_]
