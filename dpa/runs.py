@@ -12,8 +12,9 @@ import typer
 
 from dpa import report as reports
 from dpa._util.streams import exiting, printing
+from dpa.door.view import view_of_tables
 from dpa.report import EarlierRun, ReportError, earlier_runs, show_table
-from dpa.result.text import Table, one_line, seconds, short
+from dpa.result.text import Fact, Table, one_line, seconds, short
 from dpa.sinks.epoch_log import epochs
 
 app = typer.Typer(add_completion=False)
@@ -79,6 +80,7 @@ def compare(
         str | None, typer.Argument(metavar="[B]", help="Another run; without it, A is shown beside the run before it.")
     ] = None,
     as_json: _Json = False,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write it there, as a page.")] = None,
 ) -> None:
     """Show two runs beside each other: rate, skew, latency, cost, decisions, and what is configured differently."""
     with exiting(), printing("the comparison"):
@@ -88,19 +90,31 @@ def compare(
         figures = {name: [left.get(name), right.get(name)] for name in {**left, **right}}
         differing = dict(_differences(before.report.config, later.report.config))
         differing |= _differences(before.report.versions, later.report.versions, "versions")
+        facts = [
+            Fact(
+                letter,
+                one_line(run.report.name),
+                f"{one_line(run.report.status)}, {run.ended:%Y-%m-%d %H:%M}, {run.path}",
+            )
+            for letter, run in (("A", before), ("B", later))
+        ]
+        rows = [
+            (one_line(name.replace("_", " ")), *map(_shown, both), _change(*both)) for name, both in figures.items()
+        ]
+        compared = Table("", ("", "#A", "#B", "#change"), [row for row in rows if row[1] or row[2]])
+        changed = [(one_line(key), " → ".join(map(json.dumps, both))) for key, both in differing.items()]
+        differ = Table("\nconfigured differently", ("key", "A → B"), changed)
+        if html is not None:
+            tables = {"Figures": compared, "Configured differently": differ}
+            reports.write_page(html, view_of_tables(f"{facts[0].value} and {facts[1].value}", facts, tables))
         if as_json:
             found = {"runs": [_about(before), _about(later)], "figures": figures, "differing": differing}
             print(json.dumps(found, indent=2))
             return
-        for letter, run in (("A", before), ("B", later)):
-            name, status = map(one_line, (run.report.name, run.report.status))
-            print(f"{letter}: {name}, {status}, {run.ended:%Y-%m-%d %H:%M}, {run.path}")
-        rows = [
-            (one_line(name.replace("_", " ")), *map(_shown, both), _change(*both)) for name, both in figures.items()
-        ]
-        show_table(Table("", ("", "#A", "#B", "#change"), [row for row in rows if row[1] or row[2]]))
-        changed = [(one_line(key), " → ".join(map(json.dumps, both))) for key, both in differing.items()]
-        show_table(Table("\nconfigured differently", ("key", "A → B"), changed))
+        for fact in facts:
+            print(f"{fact.name}: {fact.value}, {fact.remark}")
+        show_table(compared)
+        show_table(differ)
 
 
 def _found(run: str) -> EarlierRun:

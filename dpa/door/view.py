@@ -146,6 +146,12 @@ def view_of_report(report: Report) -> View:
     }
 
 
+def view_of_tables(name: str, facts: Iterable[Fact], tables: Mapping[str, Table]) -> View:
+    """Of what is no run: facts, and tables by their titles."""
+    parts = [{**_table(found), "title": title, "caption": title} for title, found in tables.items()]
+    return {"schema": SCHEMA, "job": {"name": name, "status": "compared"}, "facts": _facts(facts), "tables": parts}
+
+
 def _of_both(found: TrackedSnapshot | Report, edges: Sequence[EdgeReport], warnings: Sequence[str]) -> View:
     """What a run and its report know in the same way."""
     newest = max(len(warnings) - _MOST_WARNINGS, 0)

@@ -5,7 +5,7 @@ anything or computes a metric. rich is imported to draw only.
 """
 
 from dpa.report._drawing import draw_plan
-from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write
+from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write, write_page
 from dpa.report._history import EarlierRun, earlier_runs, keep
 from dpa.report._notebook import error_html, rows_html, steps_html
 from dpa.report._plain import ProgressDisplay
@@ -33,4 +33,5 @@ __all__ = [
     "steps_html",
     "to_json",
     "write",
+    "write_page",
 ]

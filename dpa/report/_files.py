@@ -23,7 +23,7 @@ from dpa._util.as_yaml import as_yaml
 from dpa._util.disk import is_there, why, without_links
 from dpa._util.version import REPORT
 from dpa.door.page import page_of
-from dpa.door.view import view_of_report
+from dpa.door.view import View, view_of_report
 from dpa.errors import ConfigError, DpaError
 from dpa.result import Report
 from dpa.result.text import key_text
@@ -73,6 +73,14 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
         return [data, resolved, *([recorded] if events else []), page]
     except OSError as error:
         raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
+
+
+def write_page(path: Path, view: View) -> None:
+    """Write the page of a view. ReportError if it cannot be written."""
+    try:
+        write_file(path, page_of(view))
+    except OSError as error:
+        raise ReportError(f"{path}: cannot write the page: {why(error)}; name another file") from error
 
 
 def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:

@@ -97,6 +97,7 @@ EXPORTED = {
         "steps_html",
         "to_json",
         "write",
+        "write_page",
     ],
     "dpa.result": [
         "EdgeReport",

@@ -158,6 +158,17 @@ def test_jobs_of_other_stages_and_versions_are_compared_by_what_they_share(tmp_p
     assert compared("d", "a")["latency_p99_seconds"] == [None, 1.12]
 
 
+def test_a_comparison_is_a_page_with_the_same_figures(tmp_path: Path) -> None:
+    before, after = pair(records_per_second=6e6, config={"balance": {"strategy": "adaptive"}})
+    kept(before, after)
+    text = said("compare", "--html", "compared.html")
+    [data] = re.findall(r'id="data">(.*)</script>', (tmp_path / "compared.html").read_text(encoding="utf-8"))
+    for table in json.loads(data)["tables"]:
+        for row in table["rows"]:
+            assert re.search(r" +".join(map(re.escape, filter(None, row))), text), row
+    assert "no/page.html: cannot write the page: " in said("compare", "--html", "no/page.html", status=1)
+
+
 def test_no_report_can_write_to_the_terminal_itself(tmp_path: Path) -> None:
     escape, title = "\x1b[2J", "\x1b]0;title\x07"
     report = samples.report()

@@ -452,8 +452,8 @@ function sections() {
     section("overview", "Overview", problem && el("pre", { class: "error" }, problem), facts()),
     section("differences", "Differences from the reference",
       view.differences?.length && el("pre", { class: "error" }, view.differences.join("\n"))),
-    section("graph", "Graph", view.bottleneck && el("p", {}, view.bottleneck.reason), graph(), legend()),
-    section("stages", "Stages",
+    section("graph", "Graph", view.bottleneck && el("p", {}, view.bottleneck.reason), graph(), view.layout && legend()),
+    section("stages", "Stages", view.stages &&
       table(view.facts ? "The whole run" : "The last seconds", STAGE_HEAD, stageRows(), "No stage has started.")),
     section("stage", names.length > 1 ? "All stages" : `Stage ${names[0] ?? ""}`, choice(), names.map(ofStage)),
     section("decisions", "Decisions", names.length && decisions()),
@@ -535,7 +535,7 @@ function say(text) {
 // --- the whole
 
 function head() {
-  const job = view.job ?? {}, kind = { ok: "good", running: "good" }[job.status] ?? "bad";
+  const job = view.job ?? {}, kind = { ok: "good", running: "good", compared: "good" }[job.status] ?? "bad";
   const about = [job.status === "running" ? view.phase : "", seconds(view.at),
     job.backend === "local" ? "in one process" : job.backend, job.generation ? `generation ${job.generation}` : "", job.run ?? ""];
   document.title = `${job.name ?? "dpa"}: ${job.status ?? "starting"}`;

@@ -21,12 +21,13 @@ from aiohttp import web
 from chromium import chromium
 
 from dpa.door.page import page_of
-from dpa.door.view import RunView, View, view_of_report
+from dpa.door.view import RunView, View, view_of_report, view_of_tables
 from dpa.measure.load import MeasuredKey
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats, EventTimeStats, Snapshot
 from dpa.result import OutputReport, RecoveryReport, ReferenceReport, Report
+from dpa.result.text import Fact, Table
 from dpa.telemetry.tracker import RunTracker
 from dpa.tolerance import ErrorCount
 
@@ -260,6 +261,19 @@ def test_what_is_in_the_data_is_text(browser: Any, tmp_path: Path) -> None:
         assert tab.locator("img").count() == 0
         assert tab.locator("script").count() == 2
         assert tab.locator("body").inner_text().count("</script><script>") > 10
+
+
+@pytest.mark.parametrize("width", [1600, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_tables_of_no_run_are_a_page_too(browser: Any, width: int, scheme: str, tmp_path: Path) -> None:
+    figures = Table("", ("", "#A", "#B"), [("rows", "3,000,000", "3,000,001"), (HOSTILE, "", "1")])
+    facts = [Fact("A", HOSTILE, "ok, out/report.json"), Fact("B", "clicks", "ok")]
+    view = view_of_tables(HOSTILE, facts, {"Figures": figures, "Configured differently": Table("", ("key",), [])})
+    with opened(browser, file_of(view, tmp_path), width, color_scheme=scheme) as tab:
+        assert tab.locator("h2").all_inner_texts() == ["Overview", "Figures"]
+        tab.locator("#t-Figures").get_by_role("row", name="rows 3,000,000 3,000,001").wait_for()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width and tab.evaluate(_FAINT) == []
+        assert tab.locator("img").count() == 0 and tab.locator("h1").inner_text() == HOSTILE
 
 
 def test_the_page_fetches_nothing(browser: Any, tmp_path: Path) -> None:
