@@ -22,7 +22,7 @@ from dpa import Flow
 from dpa.columns.arrow import to_frame
 from dpa.result import Result
 
-_GROUPINGS = ("ring", "shuffle", "two_random", "d_choices", "w_choices")
+_GROUPINGS = ("ring", "shuffle", "partial_key", "random_choices", "w_choices")
 _SOON = {"strategy": "adaptive", "check_seconds": 0.0, "min_delay": 0.0}
 
 

@@ -50,6 +50,14 @@ GONE = {
 }
 """By key path, with the variant of a section and without the step."""
 
+GONE_VALUES = {
+    "grouping.kind": {
+        "two_random": "`shuffle` is as even with as many copies of keys",
+        "d_choices": "`w_choices` is more even, with more copies of hot keys",
+    },
+}
+"""What else to write for values that keys had, by the last two parts of a key path."""
+
 
 def without_gone(document: Any, path: tuple[str, ...] = ()) -> Any:
     """A job that an earlier version has written with all its keys, without those that have gone and said nothing."""
@@ -139,6 +147,9 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
         names = [repr(name) for name in variants.classes]
         message = f"Input should be {', '.join(names[:-1])} or {names[-1]}"
     line = f"{place_of(origin, places, path)}: {'.'.join(map(str, path)) or 'job'}"
+    gone = GONE_VALUES.get(".".join(map(str, path[-2:])), {}).get(str(value))
+    if gone is not None:
+        return f"{line}: there is no {value!r} any more: {gone}"
     if kind in _UNKNOWN_KEY:
         return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
     if kind == "missing":

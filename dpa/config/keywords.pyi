@@ -289,9 +289,6 @@ class ShuffleSection(TypedDict, total=False):
 class PartialKeySection(TypedDict, total=False):
     kind: Required[Literal["partial_key"]]
 
-class TwoRandomSection(TypedDict, total=False):
-    kind: Required[Literal["two_random"]]
-
 class BoundedLoadSection(TypedDict, total=False):
     kind: Required[Literal["bounded_load"]]
     epsilon: float
@@ -299,9 +296,6 @@ class BoundedLoadSection(TypedDict, total=False):
 class RandomChoicesSection(TypedDict, total=False):
     kind: Required[Literal["random_choices"]]
     epsilon: float
-
-class DChoicesSection(TypedDict, total=False):
-    kind: Required[Literal["d_choices"]]
 
 class WChoicesSection(TypedDict, total=False):
     kind: Required[Literal["w_choices"]]
@@ -436,10 +430,8 @@ Grouping: TypeAlias = (
         "key",
         "shuffle",
         "partial_key",
-        "two_random",
         "bounded_load",
         "random_choices",
-        "d_choices",
         "w_choices",
         "weighted_w_choices",
         "consistent",
@@ -448,10 +440,8 @@ Grouping: TypeAlias = (
     | KeySection
     | ShuffleSection
     | PartialKeySection
-    | TwoRandomSection
     | BoundedLoadSection
     | RandomChoicesSection
-    | DChoicesSection
     | WChoicesSection
     | WeightedWChoicesSection
     | ConsistentSection

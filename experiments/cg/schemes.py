@@ -12,7 +12,7 @@ from dpa.balance.delegation import DelegationOptions
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.bounded import BoundedLoadGrouping, PooledChoicesGrouping, RandomChoicesGrouping
 from dpa.routing.groupings.by_capacity import ConsistentGrouping, WeightedWChoicesGrouping
-from dpa.routing.groupings.choices import DChoicesGrouping, PartialKeyGrouping, TwoRandomGrouping, WChoicesGrouping
+from dpa.routing.groupings.choices import PartialKeyGrouping, WChoicesGrouping
 from dpa.routing.groupings.plain import KeyGrouping, ShuffleGrouping
 from experiments.charts import COLOURS, INK
 from experiments.streams import SLOT_SECONDS
@@ -29,11 +29,9 @@ Make = Callable[[int, int], Grouping]
 SCHEMES: dict[str, Make] = {
     "KG": lambda bins, source: KeyGrouping(bins),
     "PKG": lambda bins, source: PartialKeyGrouping(bins),
-    "PoTC": TwoRandomGrouping,
     "SG": ShuffleGrouping,
     "CH": lambda bins, source: BoundedLoadGrouping(bins, EPSILON),
     "PoRC": lambda bins, source: RandomChoicesGrouping(bins, EPSILON),
-    "D-C": lambda bins, source: DChoicesGrouping(bins),
     "W-C": lambda bins, source: WChoicesGrouping(bins),
     "weighted W-C": lambda bins, source: WeightedWChoicesGrouping(bins),
     "CG": lambda bins, source: consistent(bins),
@@ -45,11 +43,9 @@ SCHEMES: dict[str, Make] = {
 _LOOKS = {
     "KG": (COLOURS[5], "-"),
     "PKG": (COLOURS[1], "-"),
-    "PoTC": (COLOURS[3], "--"),
     "SG": (COLOURS[7], ":"),
     "CH": (COLOURS[6], "-"),
     "PoRC": (COLOURS[2], "-"),
-    "D-C": (COLOURS[4], "--"),
     "W-C": (COLOURS[4], "-"),
     "weighted W-C": (COLOURS[4], ":"),
     "CG": (COLOURS[0], "-"),

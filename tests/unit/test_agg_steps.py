@@ -87,7 +87,7 @@ def flow(**options: Any) -> Flow:
         {"consistency": "migrate"},
         {"balance": "none", "grouping": "shuffle"},
         {"grouping": "w_choices"},
-        {"combiner": True, "grouping": "two_random"},
+        {"combiner": True, "grouping": "partial_key"},
     ],
     ids=str,
 )

@@ -38,7 +38,7 @@ WIDEN, NARROW = 4.0, 0.5
 it too far ahead, and shrinks after another, in units of 1 / a reducer's records."""
 
 HEAD = 5
-"""Of D- and W-Choices: a key is hot if it has more than 1 / (HEAD n) of the records."""
+"""Of W-Choices: a key is hot if it has more than 1 / (HEAD n) of the records."""
 
 
 @partial(compiled, signature="uint64(uint64, uint64)")
@@ -75,17 +75,6 @@ def both_choices(hashes, reducers, both):  # type: ignore[no-untyped-def]
         key = uint64(hashes[row])
         both[0, row] = choice(key, uint64(0), uint64(reducers))
         both[1, row] = choice(key, uint64(1), uint64(reducers))
-
-
-@compiled
-def less_loaded_of_drawn(hashes, sent, source, loads, owners):  # type: ignore[no-untyped-def]
-    reducers = uint64(len(loads))
-    for row in range(len(hashes)):
-        number = uint64(2 * (sent + row))
-        drawn = salted(uint64(source), number) % reducers, salted(uint64(source), number + uint64(1)) % reducers
-        chosen = drawn[0] if loads[drawn[0]] <= loads[drawn[1]] else drawn[1]
-        loads[chosen] += 1
-        owners[row] = chosen
 
 
 @compiled
@@ -285,7 +274,7 @@ def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-u
 
 
 @compiled
-def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, slot_owners, sketch, owners):  # type: ignore[no-untyped-def]
+def head_or_tail(hashes, slack, reach, sent, loads, work, tree, ranks, slot_owners, sketch, owners):  # type: ignore[no-untyped-def]
     reducers, slots = len(loads), uint64(len(slot_owners))
     counters = sketch.counters
     for row in range(len(hashes)):
@@ -300,12 +289,7 @@ def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, 
                 slack == 0 or _spills(key, chosen, slack, sent[0] - sent[1], loads, tree, reach)
             ):
                 chosen = second
-        elif choices < reducers:  # D-Choices
-            for salt in range(1, choices):
-                other = slot_owners[choice(key, uint64(salt), slots)]
-                if loads[other] + work[other] < loads[chosen] + work[chosen]:
-                    chosen = other
-        else:  # W-Choices: the winner of all, unless the key's own reducer is as good
+        else:  # the winner of all, unless the key's own reducer is as good
             chosen = tree[1] if ranks[1] < loads[chosen] + work[chosen] else chosen
         _add(tree, ranks, loads, work, chosen)
         owners[row] = chosen

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpa.routing.groupings.base import CapacityRequest, Grouping, Signal
 from dpa.routing.groupings.bounded import PooledChoicesGrouping
-from dpa.routing.groupings.choices import HeadTailGrouping
+from dpa.routing.groupings.choices import WChoicesGrouping
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
 
@@ -91,7 +91,7 @@ def reassign(owners: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> np
     return moved
 
 
-class WeightedWChoicesGrouping(HeadTailGrouping):
+class WeightedWChoicesGrouping(WChoicesGrouping):
     """W-Choices by capacity (ours): the least (load + 1) / capacity, and tail keys placed by capacity.
 
     Three things differ from W-Choices. Capacities, of mean 1, are estimated from the service times that reducers

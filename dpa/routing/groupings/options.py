@@ -143,19 +143,6 @@ class PartialKeyOptions(GroupingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoRandomOptions(GroupingOptions):
-    """`two_random`: power of two choices."""
-
-    kind: Literal["two_random"] = "two_random"
-    """The less loaded of two random reducers, without regard to keys."""
-
-    def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.choices import TwoRandomGrouping
-
-        return TwoRandomGrouping(table.reducers, source)
-
-
-@dataclass(frozen=True, kw_only=True)
 class BoundedLoadOptions(BoundedOptions):
     """`bounded_load`: consistent hashing with bounded loads."""
 
@@ -179,19 +166,6 @@ class RandomChoicesOptions(BoundedOptions):
         from dpa.routing.groupings.bounded import RandomChoicesGrouping
 
         return RandomChoicesGrouping(table.reducers, self.epsilon)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DChoicesOptions(GroupingOptions):
-    """`d_choices`: hot keys to the least loaded of d reducers, others to one of two."""
-
-    kind: Literal["d_choices"] = "d_choices"
-    """Hot keys go to the least loaded of d reducers, others to one of two."""
-
-    def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.choices import DChoicesGrouping
-
-        return DChoicesGrouping(table.reducers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,10 +253,8 @@ BY_KIND: dict[str, type[GroupingOptions]] = {
         KeyOptions,
         ShuffleOptions,
         PartialKeyOptions,
-        TwoRandomOptions,
         BoundedLoadOptions,
         RandomChoicesOptions,
-        DChoicesOptions,
         WChoicesOptions,
         WeightedWChoicesOptions,
         ConsistentOptions,

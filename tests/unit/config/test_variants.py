@@ -12,7 +12,7 @@ import pytest
 
 from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, BalanceOptions, HalvingOptions
 from dpa.config import JobFile, json_schema, load, parse, parse_written
-from dpa.config._errors import GONE
+from dpa.config._errors import GONE, GONE_VALUES
 from dpa.config.variants import VARIANTS, Variants
 from dpa.errors import ConfigError
 from dpa.routing.groupings.options import BY_KIND, ConsistentOptions, GroupingOptions, KeyOptions
@@ -197,6 +197,15 @@ def test_a_run_of_an_earlier_version_is_read_whose_key_has_gone_and_said_nothing
     step = {"directory": "/", "job": {"stages": {"out": {"from": "in", "reduce": "count", "key_by": None, **document}}}}
     if section == "balance":
         assert getattr(parse_written(json.dumps(step)).config.stages["out"], section) is not None
+
+
+@pytest.mark.parametrize("key", GONE_VALUES)
+def test_a_value_that_has_gone_is_refused_with_what_to_write(key: str) -> None:
+    section, name = key.split(".")
+    for value, instead in GONE_VALUES[key].items():
+        with pytest.raises(ConfigError) as error:
+            parse({section: {name: value}})
+        assert str(error.value) == f"job: {key}: there is no {value!r} any more: {instead}"
 
 
 # --- what an option sets aside

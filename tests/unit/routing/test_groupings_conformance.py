@@ -116,9 +116,7 @@ def test_the_records_of_a_split_key_are_distributed_by_weight_however_they_are_c
         assert np.abs(given - [0, 1_500, 0, 900, 600]).max() <= 2
 
 
-BALANCED = {
-    name: case for name, case in CASES.items() if case.options.kind not in ("ring", "key", "partial_key", "d_choices")
-}
+BALANCED = {name: case for name, case in CASES.items() if case.options.kind not in ("ring", "key", "partial_key")}
 
 
 @pytest.mark.parametrize("case", BALANCED.values(), ids=BALANCED)
@@ -160,10 +158,6 @@ CHECKSUMS = {
     "partial_key 2": 0xC0D98A11,
     "partial_key 5": 0x035BB64C,
     "partial_key 64": 0xF9596070,
-    "two_random 1": 0x577CE78D,
-    "two_random 2": 0x28F71D36,
-    "two_random 5": 0x52B7ED01,
-    "two_random 64": 0xBABEECAA,
     "bounded_load 1": 0x577CE78D,
     "bounded_load 2": 0x5D99EAB7,
     "bounded_load 5": 0xA547A060,
@@ -172,10 +166,6 @@ CHECKSUMS = {
     "random_choices 2": 0x84169E8C,
     "random_choices 5": 0xBB058099,
     "random_choices 64": 0x3900AA7C,
-    "d_choices 1": 0x577CE78D,
-    "d_choices 2": 0x5907FF22,
-    "d_choices 5": 0xCF6AF33F,
-    "d_choices 64": 0x44941218,
     "w_choices 1": 0x577CE78D,
     "w_choices 2": 0x5907FF22,
     "w_choices 5": 0x01D603F2,

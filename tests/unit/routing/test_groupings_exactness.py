@@ -1,6 +1,5 @@
 """Every compiled grouping chooses, record by record, what a plain and slow reading of its paper would choose."""
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,10 +15,8 @@ from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.bounded import BoundedLoadGrouping, PooledChoicesGrouping, RandomChoicesGrouping
 from dpa.routing.groupings.by_capacity import SLACK, SLOTS, WeightedWChoicesGrouping, apportion, reassign
 from dpa.routing.groupings.choices import (
-    DChoicesGrouping,
     PartialKeyGrouping,
     SpaceSaving,
-    TwoRandomGrouping,
     WChoicesGrouping,
 )
 from dpa.routing.hashing import Hashes
@@ -82,17 +79,6 @@ def plain_partial_key(reducers: int, each: int = 0) -> Choose:
 
     def choose(key: int) -> int:
         chosen = min(place(key, 0, reducers), place(key, 1, reducers), key=loads.__getitem__)
-        loads[chosen] += 1
-        return chosen
-
-    return choose
-
-
-def plain_two_random(reducers: int, source: int) -> Choose:
-    loads, drawn = [0] * reducers, (mixed(source, number) % reducers for number in itertools.count())
-
-    def choose(key: int) -> int:
-        chosen = min(next(drawn), next(drawn), key=loads.__getitem__)
         loads[chosen] += 1
         return chosen
 
@@ -219,13 +205,6 @@ def test_partial_key_grouping_takes_the_less_loaded_of_two(name: str, reducers: 
     agree(found, STREAMS[name], plain_partial_key(reducers))
 
 
-@several_reducers
-@pytest.mark.parametrize("source", [0, 1, 77])
-def test_two_random_choices_take_the_less_loaded_of_the_two_drawn(reducers: int, source: int) -> None:
-    found = TwoRandomGrouping(reducers, source).choose(STREAMS["even"]).tolist()
-    agree(found, STREAMS["even"], plain_two_random(reducers, source))
-
-
 @every_stream
 @several_reducers
 @several_epsilons
@@ -269,42 +248,6 @@ def test_pooled_choices_take_the_first_of_the_sequence_whose_reducer_has_room(
 @several_reducers
 def test_w_choices_give_a_hot_key_to_the_least_loaded_of_all(name: str, reducers: int) -> None:
     agree(WChoicesGrouping(reducers).choose(STREAMS[name]).tolist(), STREAMS[name], PlainHeadTail(reducers))
-
-
-class PlainDChoices(PlainHeadTail):
-    """With d found anew after 1,000 records and whenever there are a fifth more."""
-
-    def __init__(self, reducers: int) -> None:
-        super().__init__(reducers)
-        self.choices, self.find_at = min(2, reducers), 1_000
-
-    def __call__(self, key: int) -> int:
-        chosen = super().__call__(key)
-        if self.sent == self.find_at:
-            self.find_at = math.ceil(self.find_at * 1.2)
-            certain = (self.sketch.counters[:, 1] - self.sketch.counters[:, 2]) / self.sent
-            hot = sorted((share for share in certain.tolist() if share > 1 / (5 * self.reducers)), reverse=True)
-            self.choices = self.min_choices(hot)
-        return chosen
-
-    def min_choices(self, hot: list[float]) -> int:
-        n = self.reducers
-        if not hot:
-            return min(2, n)
-        for d in range(max(2, math.ceil(hot[0] * n)), n):
-            reached = [n - n * ((n - 1) / n) ** (h * d) for h in range(1, len(hot) + 1)]
-            if all(
-                sum(hot[:h]) + (b / n) ** d * sum(hot[h:]) + (b / n) ** 2 * (1 - sum(hot)) <= b * (1 / n + 1e-4)
-                for h, b in enumerate(reached, start=1)
-            ):
-                return d
-        return n
-
-
-@every_stream
-@several_reducers
-def test_d_choices_give_a_hot_key_to_the_least_loaded_of_d(name: str, reducers: int) -> None:
-    agree(DChoicesGrouping(reducers).choose(STREAMS[name]).tolist(), STREAMS[name], PlainDChoices(reducers))
 
 
 @every_stream
@@ -355,11 +298,3 @@ def test_after_a_long_stream_the_least_loaded_are_still_told_exactly(name: str, 
         sketch.counters[0, 1] = each
     agree(partial.choose(stream).tolist(), stream, plain_partial_key(reducers, each))
     agree(hot.choose(stream).tolist(), stream, plain)
-
-
-@pytest.mark.parametrize("sent", [2**31 - 500, 2**40])
-def test_two_random_choices_stay_random_after_a_long_stream(sent: int) -> None:
-    grouping, stream = TwoRandomGrouping(5), STREAMS["one key"]
-    grouping._sent = sent
-    counts = np.bincount(grouping.choose(stream), minlength=5)
-    assert counts.max() - counts.min() < 10

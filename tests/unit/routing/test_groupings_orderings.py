@@ -94,12 +94,11 @@ def test_partial_key_grouping_is_balanced_while_two_can_bear_the_hottest_key(ske
 
 @every_skew
 @any_number_of_reducers
-def test_shuffling_and_two_random_choices_are_near_perfect_and_replicate_most(skew: float, reducers: int) -> None:
-    shuffled, drawn = found("shuffle", skew, reducers), found("two_random", skew, reducers)
-    assert max(shuffled.imbalance, drawn.imbalance) < AS_GOOD_AS_EVEN
-    assert drawn.memory == pytest.approx(shuffled.memory, rel=0.03)
+def test_shuffling_is_near_perfect_and_replicates_most(skew: float, reducers: int) -> None:
+    shuffled = found("shuffle", skew, reducers)
+    assert shuffled.imbalance < AS_GOOD_AS_EVEN
     others = ["key", "partial_key", "random_choices", "bounded_load", "w_choices", "weighted_w_choices"]
-    assert min(shuffled.memory, drawn.memory) > max(found(kind, skew, reducers).memory for kind in others)
+    assert shuffled.memory > max(found(kind, skew, reducers).memory for kind in others)
 
 
 @every_skew
@@ -136,13 +135,8 @@ def test_partial_key_grouping_replicates_no_more_than_random_choices_but_under_m
 
 @pytest.mark.parametrize("skew", [1.0, 2.0])
 @pytest.mark.parametrize("reducers", [10, 100])
-def test_w_choices_are_balanced_under_any_skew_and_d_choices_nearly_with_fewer_copies(
-    skew: float, reducers: int
-) -> None:
-    all_reducers, enough = found("w_choices", skew, reducers), found("d_choices", skew, reducers)
-    assert all_reducers.imbalance < AS_GOOD_AS_EVEN
-    assert enough.imbalance < 1e-3
-    assert enough.memory <= all_reducers.memory
+def test_w_choices_are_balanced_under_any_skew(skew: float, reducers: int) -> None:
+    assert found("w_choices", skew, reducers).imbalance < AS_GOOD_AS_EVEN
 
 
 # --- reducers of unequal speed
