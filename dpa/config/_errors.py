@@ -55,6 +55,9 @@ GONE_VALUES = {
         "two_random": "`shuffle` is as even with as many copies of keys",
         "d_choices": "`w_choices` is more even, with more copies of hot keys",
     },
+    "placement.allocator": {
+        "online": "OTD moves the tasks of a running job with `online: {policy: otd}`, from where `even` puts them"
+    },
 }
 """What else to write for values that keys had, by the last two parts of a key path."""
 

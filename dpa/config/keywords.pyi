@@ -78,7 +78,6 @@ class PlacementSection(TypedDict, total=False):
         "top_down_search",
         "greedy_matching",
         "greedy_matching_improved",
-        "online",
         "exact",
         "pairwise",
     ]

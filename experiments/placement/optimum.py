@@ -14,7 +14,7 @@ import numpy as np
 
 from dpa.errors import PlacementError
 from dpa.placement import scores
-from dpa.placement.allocators.by_task import EvenAllocator, OnlineAllocator, RandomAllocator, TaskLevelAllocator
+from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator, TaskLevelAllocator
 from dpa.placement.allocators.exact import ExactAllocator
 from dpa.placement.allocators.greedy_matching import ImprovedGreedyMatchingAllocator
 from dpa.placement.allocators.search import PairwiseAllocator, TopDownSearchAllocator
@@ -39,7 +39,6 @@ ALLOCATORS: Mapping[str, Allocator] = {
     "TL, by significance": TaskLevelAllocator("significance"),
     "TD, by traffic": TopDownAllocator("traffic"),
     "TD": TopDownAllocator(),
-    "OTD": OnlineAllocator(),
     "GMA improved": ImprovedGreedyMatchingAllocator(),
     "TD with search": TopDownSearchAllocator(),
     "ours": PairwiseAllocator(KeptTraffic, (TopDownAllocator(), TopDownAllocator("traffic")), trials=5),

@@ -27,7 +27,8 @@ CLUSTER = Cluster.alike(4, 2.0, bandwidth=25e6)
 def draw() -> None:
     """Draw all allocators side by side."""
     figure, axes = panels(5, size=(12.5, 5.2), rows=2)
-    for panel, (name, make) in zip(axes, ALLOCATORS.items(), strict=True):
+    axes[-1].set_visible(False)
+    for panel, (name, make) in zip(axes[:-1], ALLOCATORS.items(), strict=True):
         placement = make().allocate(GRAPH, CLUSTER)
         _bars(panel, placement)
         kept = scores.kept_traffic(placement) / GRAPH.traffic

@@ -20,7 +20,6 @@ ALLOCATORS: Mapping[str, Callable[[], Allocator]] = {
     "top_down_search": partial(_made, "search", "TopDownSearchAllocator"),
     "greedy_matching": partial(_made, "greedy_matching", "GreedyMatchingAllocator"),
     "greedy_matching_improved": partial(_made, "greedy_matching", "ImprovedGreedyMatchingAllocator"),
-    "online": partial(_made, "by_task", "OnlineAllocator"),
     "exact": partial(_made, "exact", "ExactAllocator"),
     "pairwise": partial(_made, "search", "PairwiseAllocator"),
 }

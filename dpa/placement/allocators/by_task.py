@@ -1,19 +1,14 @@
-"""Allocators that take task by task: Storm's even one, chance, TL by pairs of tasks, and OTD by its migrations.
+"""Allocators that take task by task: Storm's even one, chance, and TL by pairs of tasks.
 
-They are the baselines of the papers. Time grows with the number of tasks, of TL and OTD with its square.
+They are the baselines of the papers. Time grows with the number of tasks, of TL with its square.
 """
 
 import numpy as np
 
-from dpa.errors import TooLargeError
 from dpa.placement._rooms import Rooms
 from dpa.placement.allocators.top_down import Priority, by_priority
 from dpa.placement.model import Cluster, Placement, TaskGraph
-from dpa.placement.otd import Measured, OnlineTaskDeployment, OtdOptions
-from dpa.placement.scores import Floats, dearest_first, rooms, task_costs
-
-_MAX_TASKS = 2_000
-"""Of OTD: traffic is kept for every pair of tasks."""
+from dpa.placement.scores import dearest_first
 
 Task = tuple[int, int]
 """A group, and the number of a task in it."""
@@ -128,40 +123,3 @@ class _Tasks:
                 self._node[task] = kept
             self._on[kept] += self._on[emptied]
             self._on[emptied] = []
-
-
-class OnlineAllocator:
-    """OTD's cycles on predicted loads, from the even placement until nothing moves any more (N-Storm, section 4). Each
-    node is one worker."""
-
-    def __init__(self, options: OtdOptions | None = None, *, cycles: int = 1_000) -> None:
-        self._options, self._cycles = options or OtdOptions(smoothing=1, rest=0), cycles
-
-    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        if graph.tasks > _MAX_TASKS:
-            raise TooLargeError(f"OTD looks at every pair of {graph.tasks} tasks; beyond {_MAX_TASKS}, take top_down")
-        start = EvenAllocator().allocate(graph, cluster)
-        groups = np.repeat(np.arange(len(graph.groups)), [group.tasks for group in graph.groups])
-        nodes = np.concatenate([start.nodes_of(group) for group in range(len(graph.groups))])
-        room, costs = rooms(cluster), task_costs(graph)[groups]
-        online = OnlineTaskDeployment(range(len(cluster.nodes)), self._options)
-        for _ in range(self._cycles):
-            cpu = np.bincount(nodes, costs, len(room)) / room
-            # A task's part of a worker depends on the worker where nodes differ: that of the smallest is safe.
-            step = online.step(
-                nodes.tolist(), Measured(_traffic(graph, groups), costs / room.min(), cpu, np.zeros_like(cpu))
-            )
-            if step.migration is None:
-                break
-            nodes[step.migration.task] = step.migration.worker
-        counts = np.zeros_like(start.counts)
-        np.add.at(counts, (groups, nodes), 1)
-        return Placement(graph, cluster, counts)
-
-
-def _traffic(graph: TaskGraph, groups: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
-    between = np.zeros((len(graph.groups), len(graph.groups)))
-    for link in graph.links:
-        between[link.upstream, link.downstream] = link.per_pair
-    traffic: Floats = between[np.ix_(groups, groups)]
-    return traffic
