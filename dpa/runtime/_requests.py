@@ -22,7 +22,7 @@ from dpa.errors import ConfigError
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.nodes import Amounts, JobDemand, Placed, in_words
-from dpa.runtime._spares import Actor
+from dpa.runtime._processes import Actor
 from dpa.runtime.actors.actor import Share, elsewhere
 from dpa.runtime.cluster import alive_nodes, is_private
 from dpa.runtime.ray_internals.private import free_resources

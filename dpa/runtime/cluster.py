@@ -27,7 +27,7 @@ from dpa.runtime.ray_internals.private import few_processes, node_processes, ray
 from dpa.runtime.standing import Standing, let_in, usable
 
 if TYPE_CHECKING:
-    from dpa.runtime._spares import Spares
+    from dpa.runtime._processes import Spares
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Connection:
 
     def spares(self) -> Spares:
         """Those of a session, or of one job."""
-        from dpa.runtime._spares import Spares
+        from dpa.runtime._processes import Spares
 
         if not is_kept():
             return Spares()

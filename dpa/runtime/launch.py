@@ -28,10 +28,9 @@ from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import JobDemand, Placed, Placer, TaskProcess
 from dpa.protocol.wire.relays import relays_for
-from dpa.runtime._kept_processes import KeptProcesses
 from dpa.runtime._machines import ENDED, Machines, Running, with_node_ids
+from dpa.runtime._processes import KeptProcesses, Spares
 from dpa.runtime._requests import Requests
-from dpa.runtime._spares import Spares
 from dpa.runtime._surroundings import Surroundings
 from dpa.runtime.actors.actor import NO_SHARE, LoadBalancerActor, StageActor
 from dpa.runtime.actors.answers import RESTARTED, TOO_LATE, Polled

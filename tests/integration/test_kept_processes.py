@@ -17,8 +17,7 @@ from dpa.errors import ProtocolError
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.addresses import RELAY, Address
-from dpa.runtime._kept_processes import KeptProcesses
-from dpa.runtime._spares import Actor
+from dpa.runtime._processes import Actor, KeptProcesses
 from dpa.runtime.actors.actor import LoadBalancerActor, Share, StageActor, TaskActor
 from dpa.runtime.actors.relay import RelayActor
 

@@ -21,7 +21,7 @@ import pytest
 import dpa
 from dpa import Job, RunningJob
 from dpa.errors import ConfigError, JobFailedError
-from dpa.runtime._spares import Spares
+from dpa.runtime._processes import Spares
 from dpa.sessions import Session
 
 FEW = {"mappers": 1, "reducers": 1}
@@ -179,7 +179,7 @@ def test_closing_twice_does_no_harm_and_a_session_can_be_opened_again() -> None:
 
 @pytest.mark.usefixtures("ray")
 def test_spares_that_have_died_are_not_taken() -> None:
-    from dpa.runtime._spares import StageActor
+    from dpa.runtime._processes import StageActor
 
     with closing(Spares(lambda: True)) as spares:
         spares.leave({(StageActor, None): 2}, tasks=2)
