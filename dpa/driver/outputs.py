@@ -19,10 +19,8 @@ from dpa.driver._directories import check_place, check_prefix, holds, in_common,
 from dpa.driver._loading import sink_of
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.execution.publishing import CHANGE, EPOCH, Publishes
-from dpa.logical.step import Step
-from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunOutcome
-from dpa.result import OutputReport, ReferenceReport, SkewReport, StageReport
+from dpa.result import OutputReport
 from dpa.routing.keys import KeyName
 from dpa.sinks.encodings import PARQUET
 from dpa.sinks.formats import FORMATS, Target
@@ -41,6 +39,8 @@ class Publication:
     Attributes:
         publishes: what each epoch publishes; None: there is one result, at the end.
         place: where the sink says that committed rows are.
+        staged: what tasks have staged and nobody has committed yet.
+        report: where the rows are, or would have been, and how many they are.
     """
 
     def __init__(
@@ -57,6 +57,8 @@ class Publication:
         self._path = path
         self._ending = PARQUET.ending
         self.place = self._located()
+        self.staged: list[Any] = []
+        self.report = OutputReport(unpublished=self.place)
 
     @classmethod
     def of(cls, file: JobFile, output: OutputConfig, key: str, given: Any = None) -> Publication:
@@ -287,79 +289,3 @@ def publish(to: Publication, letters: Iterable[Letter]) -> None:
     while some := [*islice(rest, _AT_ONCE)]:
         staged.append(to.stage(as_table(some), len(staged)))
     to.commit(staged)
-
-
-class StepOutputs:
-    """Where the rows of a step go. `table`: the complete result, if it stays in memory; `report`: where the result is,
-    or will be once it is published; `more`: where it is besides."""
-
-    def __init__(self, file: JobFile, step: Step, known: Mapping[str, Publication], *, is_saved: bool) -> None:
-        """`known`: by key path, what publishes them; `is_saved`: the job makes checkpoints."""
-        self.step = step
-        self.outputs = [
-            Publication.of(file, output, step.name) if output.is_memory else known[key]
-            for key, output in step.outputs.items()
-        ]
-        self.main = [*step.outputs].index(step.main) if step.is_result else 0
-        self.exact = [is_saved and output.publishes_once and not output.sink.in_driver for output in self.outputs]
-        self.table: pa.Table | None = None
-        self.compared = ReferenceReport()
-        self.spark_skew: float | None = None
-        self.reports = [OutputReport(unpublished=output.place) for output in self.outputs]
-        self._staged: list[list[Any]] = []
-
-    @property
-    def name(self) -> str:
-        return self.step.name
-
-    @property
-    def with_checkpoints(self) -> list[str]:
-        """The key paths of outputs whose epochs are committed with checkpoints."""
-        return [key for key, is_exact in zip(self.step.outputs, self.exact, strict=True) if is_exact]
-
-    def know(self, job: str) -> None:
-        for output, is_exact in zip(self.outputs, self.exact, strict=True):
-            output.know(job, self.step.key, with_checkpoints=is_exact)
-
-    def published(self, stage: Stage) -> Stage:
-        """The step's stage, knowing how its rows come to readers."""
-        how = [
-            replace(each, with_checkpoints=exact, once=output.publishes_once and not exact)
-            for each, exact, output in zip(stage.publishing, self.exact, self.outputs, strict=True)
-        ]
-        return replace(stage, publishing=tuple(how))
-
-    def take(self, outcome: RunOutcome) -> None:
-        shares = outcome.outputs[self.name]
-        self._staged = [
-            [
-                *outcome.staged.get((self.name, number), ()),
-                *(part.staged[number] for part in shares if number in part.staged),
-            ]
-            for number in range(len(self.outputs))
-        ]
-        rows, published = sum(part.rows for part in shares), outcome.snapshot[self.name].aggregation
-        first = next((output for output in self.outputs if output.publishes is not None), None)
-        if published is not None and first is not None and first.publishes == "final":  # the shares are what is left
-            rows += published.rows
-        self.reports = [OutputReport(rows=rows, unpublished=report.unpublished) for report in self.reports]
-        main = self.outputs[self.main]
-        self.table = self.read() if main.place is None else None
-
-    def read(self) -> pa.Table:
-        return self.outputs[self.main].sink.read(self._staged[self.main])
-
-    def publish(self, outcome: RunOutcome) -> None:
-        seconds = outcome.times.merged - outcome.times.stream_started
-        for number, output in enumerate(self.outputs):
-            files = output.commit(self._staged[number], seconds, outcome.epoch)
-            self.reports[number] = OutputReport(output.place, self.reports[number].rows, files)
-
-    @property
-    def report(self) -> OutputReport:
-        return self.reports[self.main]
-
-    def completed(self, known: StageReport) -> StageReport:
-        more = tuple(report for report in self.reports if report is not self.report)
-        skew = None if self.spark_skew is None else SkewReport(spark=self.spark_skew)
-        return replace(known, skew=skew, reference=self.compared, output=self.report, more_outputs=more)

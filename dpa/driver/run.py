@@ -222,7 +222,7 @@ class Run:
             self._saved.done()
 
     def _report(self, status: str, error: str | None = None) -> Report:
-        results, config = {result.name: result for result in self._outputs.results}, self._spec.config
+        results, config = {result.step.name: result for result in self._outputs.results}, self._spec.config
         stages = []
         for step in self._chosen.spec.steps:
             if step.is_stage and not step.is_source:
