@@ -12,10 +12,9 @@ apply. Executors and tables may be objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpa import config as job_config
 from dpa._looks import picture
@@ -23,25 +22,20 @@ from dpa._streams import KeyedRows, Stream
 from dpa._written_flow import WrittenFlow
 from dpa.config.inputs import FORMATS
 from dpa.errors import ConfigError, traced_from_caller
-from dpa.job import Job
-from dpa.sources.feed import never
+from dpa.job import Job, Runnable
 from dpa.spark import as_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from dpa._util.arguments import ProgressMode
     from dpa.config import keywords as kw
-    from dpa.driver.backend import Backend
-    from dpa.driver.forecast import Forecast
-    from dpa.result import Result
-    from dpa.telemetry.observers import Observer
+    from dpa.driver.spec import JobSpec
 
 __all__ = ["Flow", "KeyedRows", "Stream"]
 
 
 @traced_from_caller
-class Flow(WrittenFlow):
+class Flow(WrittenFlow, Runnable):
     """Steps on rows, which run as a graph of stages when `run` is called. The examples are of this flow:
 
     >>> shop = Flow("shop")
@@ -49,6 +43,7 @@ class Flow(WrittenFlow):
 
     Attributes:
         name: used in reports and file names.
+        resumable: where its last run left checkpoints, for `resume`; None: nowhere.
     """
 
     def read(
@@ -97,37 +92,8 @@ class Flow(WrittenFlow):
         document = {"name": self.name, **self._sections, "stages": self._stages}
         return Job(file=job_config.parse(document, origin=f"Flow({self.name!r})"), objects=self._objects)
 
-    def check(self) -> None:
-        """Check all that can be checked without reading the inputs, `shop.check()`: see `Job.check`."""
-        self.job().check()
-
-    def validate(self) -> None:
-        """Check everything that can be checked without running, `shop.validate()`: see `Job.validate`."""
-        self.job().validate()
-
-    def forecast(self) -> Forecast:
-        """A forecast of the run from samples of the inputs, `shop.forecast().stages`: see `Job.forecast`."""
-        return self.job().forecast()
-
-    def run(
-        self,
-        observer: Observer | None = None,
-        *,
-        address: str | None = None,
-        backend: Backend | Literal["auto", "ray"] = "auto",
-        check: bool = True,
-        resume: str | None = None,
-        closes: Callable[[], bool] = never,
-        progress: bool | ProgressMode = "auto",
-        page: Callable[[str], None] | None = None,
-    ) -> Result:
-        """Run the flow; arguments, result and errors are those of `Job.run`.
-
-        >>> shop.run().table().to_pylist()
-        [{'item': 'tea', 'count': 1}]
-        """
-        run = partial(self.job().run, observer, address=address, resume=resume, backend=backend)
-        return run(check=check, closes=closes, progress=progress, page=page)
+    def _now(self) -> JobSpec:
+        return self.job().spec
 
     def __repr__(self) -> str:
         return f"<Flow {self.name!r}: {', '.join(self._stages) or 'no steps'}>"

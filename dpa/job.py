@@ -6,11 +6,16 @@ Spark to look at the input, Ray starts beside Spark.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel
 
 from dpa import config as job_config
 from dpa._given import as_mapper, as_reducer
@@ -37,68 +42,18 @@ if TYPE_CHECKING:
 
 
 @traced_from_caller
-class Job:
-    """A map/reduce job over a table.
-
-    From Python, give what a job file would say; executors and input may be objects:
-
-    >>> job = Job(input=[{"word": "tea"}], key="word", reducer=Count(), parallelism={"reducers": 2})
+class Runnable:
+    """What can be checked, forecast and run: a `Job`, or a `Flow` as it is then.
 
     Attributes:
-        spec: what to do: the configuration and the executors.
         resumable: where its last run left checkpoints, for `resume`; None: nowhere.
     """
 
-    def __init__(
-        self,
-        *,
-        input: Any = None,
-        mapper: kw.AnyMapper | None = None,
-        reducer: kw.AnyReducer | None = None,
-        file: JobFile | None = None,
-        objects: Mapping[str, Any] | None = None,
-        **sections: Unpack[kw.Job],
-    ) -> None:
-        """Make a job.
+    resumable: str | None = None
 
-        Args:
-            input: a path or glob, an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input`
-                section.
-            mapper: a mapper, a function of a record, or a `mapper` section.
-            reducer: a reducer, a function of two values, or a `reducer` section.
-            file: a checked configuration, instead of `sections`.
-            objects: executors and tables, by the key path of the section that they stand for.
-            sections: the other keys of a job file.
-
-        Raises:
-            ConfigError: something does not fit.
-        """
-        read = {"path": fspath(input)} if isinstance(input, str | PathLike) else input
-        given = {"input": read, "mapper": mapper, "reducer": reducer}
-        plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
-        made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
-        checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
-        self.spec = JobSpec(checked, {**made, **(objects or {})})
-        self.resumable: str | None = None
-
-    @classmethod
-    def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
-        """The job of a job file, with overrides: `Job.from_file("configs/wordcount.yaml", ["parallelism.reducers=2"])`.
-
-        Raises:
-            ConfigError: the file cannot be read or does not fit the schema.
-        """
-        return cls(file=job_config.load(path, overrides))
-
-    @property
-    def config(self) -> JobConfig:
-        """The resolved configuration."""
-        return self.spec.config
-
-    @property
-    def directories(self) -> dict[str, str]:
-        """The directories of its results and partial results, by the key path that names each."""
-        return {f"{key}.path": section.path for key, section in written(self.spec.file) if section.path is not None}
+    def _now(self) -> JobSpec:
+        """What there is to do."""
+        raise NotImplementedError
 
     def check(self) -> None:
         """Check all that can be checked without reading the input, such as the executors: `job.check()`.
@@ -106,11 +61,7 @@ class Job:
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        from dpa.door.opening import token_and_certificate
-
-        self.spec.check()
-        Inputs(self.spec).check()
-        token_and_certificate(self.config.door)
+        _checked(self._now())
 
     def validate(self) -> None:
         """Check everything that can be checked without running, `job.validate()`: also that the input has the columns
@@ -121,13 +72,14 @@ class Job:
         """
         from dpa.driver.reference import Reference
 
-        self.check()
-        self.spec.check_executors()
+        spec = self._now()
+        inputs = _checked(spec)
+        spec.check_executors()
         with ExitStack() as stack:
-            spark = lazy_session(self.config, stack)
-            opened = Inputs(self.spec).open(stack, spark, stage=False)
-            for step in self.spec.results:
-                Reference(self.spec, step, opened, spark).check()
+            spark = lazy_session(spec.config, stack)
+            opened = inputs.open(stack, spark, stage=False)
+            for step in spec.results:
+                Reference(spec, step, opened, spark).check()
 
     def run(
         self,
@@ -168,25 +120,25 @@ class Job:
         [{'word': 'tea', 'count': 1}]
         """
         from dpa.door.opening import Door
-        from dpa.driver.in_process import runs_here
         from dpa.driver.run import Run
         from dpa.report import progress_in_python
 
-        backend, door = backend or "auto", None
+        spec, backend, door = self._now(), backend or "auto", None
+        name = spec.config.name
         if isinstance(backend, str):
             if backend not in ("auto", "ray"):
                 raise ConfigError(f"backend: {backend!r} is neither `auto` nor `ray`, nor a backend")
-            is_here = backend == "auto" and address is None and resume is None and runs_here(self.spec)
-            door = None if is_here else Door(self.config.name, self.config.door)
-            backend = _in_process() if door is None else self._on_ray(address, door)
+            is_here = backend == "auto" and address is None and resume is None and runs_here(spec)
+            door = None if is_here else Door(name, spec.config.door)
+            backend = _in_process() if door is None else _on_ray(spec, address, door)
         with ExitStack() as stack:
-            shown = progress_in_python(progress, self.config.name, is_observed=observer is not None)
+            shown = progress_in_python(progress, name, is_observed=observer is not None)
             if door is not None:
                 stack.enter_context(door)
                 if page is not None and door.address is not None:
                     page(door.address)
             display = stack.enter_context(shown)
-            run = Run(self.spec, backend, [each for each in (door, observer, display) if each], resume, closes)
+            run = Run(spec, backend, [each for each in (door, observer, display) if each], resume, closes)
             try:
                 result = run.result()
             finally:
@@ -210,9 +162,76 @@ class Job:
         """
         from dpa.driver.forecast import forecast
 
-        ray = self._on_ray(address)
-        has_nodes = self.config.is_allocated and ray.address is not None
-        return forecast(self.spec, ray.nodes() if has_nodes else None)
+        spec = self._now()
+        ray = _on_ray(spec, address)
+        has_nodes = spec.config.is_allocated and ray.address is not None
+        return forecast(spec, ray.nodes() if has_nodes else None)
+
+
+@traced_from_caller
+class Job(Runnable):
+    """A map/reduce job over a table.
+
+    From Python, give what a job file would say; executors and input may be objects:
+
+    >>> job = Job(input=[{"word": "tea"}], key="word", reducer=Count(), parallelism={"reducers": 2})
+
+    Attributes:
+        spec: what to do: the configuration and the executors.
+    """
+
+    def __init__(
+        self,
+        *,
+        input: Any = None,
+        mapper: kw.AnyMapper | None = None,
+        reducer: kw.AnyReducer | None = None,
+        file: JobFile | None = None,
+        objects: Mapping[str, Any] | None = None,
+        **sections: Unpack[kw.Job],
+    ) -> None:
+        """Make a job.
+
+        Args:
+            input: a path or glob, an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input`
+                section.
+            mapper: a mapper, a function of a record, or a `mapper` section.
+            reducer: a reducer, a function of two values, or a `reducer` section.
+            file: a checked configuration, instead of `sections`.
+            objects: executors and tables, by the key path of the section that they stand for.
+            sections: the other keys of a job file.
+
+        Raises:
+            ConfigError: something does not fit.
+        """
+        read = {"path": fspath(input)} if isinstance(input, str | PathLike) else input
+        given = {"input": read, "mapper": mapper, "reducer": reducer}
+        plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
+        made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
+        checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
+        self.spec = JobSpec(checked, {**made, **(objects or {})})
+
+    @classmethod
+    def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
+        """The job of a job file, with overrides: `Job.from_file("configs/wordcount.yaml", ["parallelism.reducers=2"])`.
+
+        Raises:
+            ConfigError: the file cannot be read or does not fit the schema.
+        """
+        return cls(file=job_config.load(path, overrides))
+
+    @property
+    def config(self) -> JobConfig:
+        """The resolved configuration."""
+        return self.spec.config
+
+    @property
+    def directories(self) -> dict[str, str]:
+        """The directories of its results and partial results, by the key path that names each."""
+        return {f"{key}.path": section.path for key, section in written(self.spec.file) if section.path is not None}
+
+    def _now(self) -> JobSpec:
+        return self.spec
 
     def __repr__(self) -> str:
         steps = self._stages
@@ -226,10 +245,22 @@ class Job:
     def _stages(self) -> dict[str, Any]:
         return {name: step.resolved() for name, step in self.spec.file.stages.items()}
 
-    def _on_ray(self, address: str | None = None, door: Door | None = None) -> RayBackend:
-        ray = self.config.ray
-        reached = nullcontext if door is None else door.reached
-        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, reached)
+
+def _checked(spec: JobSpec) -> Inputs:
+    """The inputs of a job, once all is checked that needs no look at them."""
+    from dpa.door.opening import token_and_certificate
+
+    spec.check()
+    inputs = Inputs(spec)
+    inputs.check()
+    token_and_certificate(spec.config.door)
+    return inputs
+
+
+def _on_ray(spec: JobSpec, address: str | None, door: Door | None = None) -> RayBackend:
+    ray = spec.config.ray
+    reached = nullcontext if door is None else door.reached
+    return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, reached)
 
 
 def _in_process() -> Backend:
@@ -247,3 +278,39 @@ def _is_section(name: str, value: Any) -> bool:
     if isinstance(value, dict):
         return name != "input" or bool({"format", "path"} & {*value})
     return name != "input" and isinstance(value, str | ExecutorConfig)
+
+
+_FEW_ROWS = 10_000
+"""Starting processes for fewer takes longer than to process them, unless a record takes milliseconds."""
+
+_OF_PROCESSES = frozenset(
+    ("balance", "checkpoint", "epoch_log", "grouping", "placement", "ray", "recovery", "resources", "testing")
+)
+"""Keys of job files that say how tasks in processes are to behave."""
+
+
+def runs_here(spec: JobSpec) -> bool:
+    """Whether a job is so small that its tasks run in this process by themselves: its inputs are few rows in memory, it
+    sets nothing about processes, publishes at its end alone, and this process has no Ray."""
+    ray = sys.modules.get("ray")
+    if os.environ.get("DPA_BACKEND", "auto") != "auto" or (ray is not None and ray.is_initialized()):
+        return False
+    sections = (spec.config, *spec.config.stages.values())
+    if any(map(_says_how, sections)) or any(output.publish for _, output in written(spec.file)):
+        return False
+    rows = 0
+    for source in spec.sources:
+        table = spec.objects.get(spec.input_of(source)[0])
+        if not isinstance(table, pa.Table):
+            return False
+        rows += len(table)
+    return rows <= _FEW_ROWS
+
+
+def _says_how(section: BaseModel) -> bool:
+    """Whether a section sets, to anything but its default, how tasks in processes are to behave."""
+    fields = type(section).model_fields
+    return any(
+        getattr(section, name) != fields[name].get_default(call_default_factory=True)
+        for name in _OF_PROCESSES & fields.keys()
+    )

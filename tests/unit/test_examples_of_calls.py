@@ -15,10 +15,11 @@ import dpa
 from dpa import aggregates
 from dpa._looks import Looks
 from dpa.flow import Flow, KeyedRows, Stream
-from dpa.job import Job
+from dpa.job import Job, Runnable
 from dpa.testing import LocalBackend
 
-CLASSES = (Flow, Stream, KeyedRows, Looks, Job)
+CLASSES = (Flow, Stream, KeyedRows, Looks, Job, Runnable)
+OF = {Looks: Stream, Runnable: Job}
 
 
 class Running(dpa.Process[int, Any]):
@@ -48,7 +49,7 @@ def test_the_example_runs_of(
     kind: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("dpa.job.RayBackend", lambda *options: LocalBackend())
-    text, before = inspect.getdoc(getattr(kind, name)) or "", inspect.getdoc(Stream if kind is Looks else kind) or ""
+    text, before = inspect.getdoc(getattr(kind, name)) or "", inspect.getdoc(OF.get(kind, kind)) or ""
     called = re.findall(rf"`(\w+\.(?:[^`]*\.)?{name}\b[^`]*)`", text)
     assert called or ">>>" in text, "it has no example"
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()

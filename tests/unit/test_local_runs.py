@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from dpa import Flow, Job
 from dpa.aggregates import Count, Sum
-from dpa.driver.in_process import runs_here
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.executors import AnyReducer, Reducer, batch_mapper
+from dpa.job import runs_here
 from dpa.testing import LocalBackend, run_local
 
 DAYS = [date(2026, 1, 31), date(2025, 1, 31), date(2026, 1, 31)]
