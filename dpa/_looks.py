@@ -1,4 +1,4 @@
-"""What can be seen of a step of a flow, and of the flow, before it runs: in this process, without Ray or Spark."""
+"""A flow as the job file that it makes, and what can be seen of it before it runs, in this process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from dpa.operators import ON_COLUMNS
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
+    from typing_extensions import Unpack
 
-    from dpa._written_flow import WrittenFlow
+    from dpa.config import keywords as kw
     from dpa.driver.looking import Looking
 
 _NAMED = {"read": ("path", "use", "table", "format"), "join": ("how",), "top_k": ("k",), "window": ("kind",)}
@@ -30,6 +31,65 @@ _EXECUTORS = ("map", "flat_map", "filter", "reduce", "process", "key_by")
 
 _IN_NOTEBOOKS = 5
 """Rows of a step that a notebook shows."""
+
+
+class WrittenFlow:
+    """The steps of a flow, as sections of a job file, and the objects that no file can hold.
+
+    Attributes:
+        name: used in reports and file names.
+    """
+
+    def __init__(self, name: str = "flow", **sections: Unpack[kw.Flow]) -> None:
+        """`sections` are further keys of a job file that are not of a step: `seed`, `limits`, `spark`, `ray`,
+        `python_path`."""
+        if "stages" in sections:
+            raise ConfigError("the steps of a flow are made by its calls: leave `stages` out")
+        self.name = name
+        self._sections = sections
+        self._stages: dict[str, dict[str, Any]] = {}
+        self._objects: dict[str, Any] = {}
+
+    def _add(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> str:
+        """Add a step with the keys of all `sections`; returns its name: `word` where none is given, with a number if
+        there is one of that name.
+
+        Raises:
+            ConfigError: there is a step of the name that is given, or a key comes twice.
+        """
+        if name is not None and not isinstance(name, str):
+            raise ConfigError(f"the name of a step is a text, not {name!r}")
+        if name in self._stages:
+            raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
+        number, unique = 1, word if name is None else name
+        while unique in self._stages:
+            number += 1
+            unique = f"{word}_{number}"
+        self._stages[unique] = {}
+        for section in sections:
+            self._give(unique, section)
+        return unique
+
+    def _give(self, step: str, keys: Mapping[str, Any]) -> None:
+        """Give a step further keys.
+
+        Raises:
+            ConfigError: it has one of them already.
+        """
+        given = self._stages[step]
+        for key, value in keys.items():
+            if key in given:
+                raise ConfigError(f"the step {step!r} has `{key}` already: {given[key]!r}; give it once")
+            given[key] = value
+
+    def _section(self, step: str, word: str, given: Any) -> Any:
+        """What stands in the document for an executor: the section itself, or that of the object."""
+        if isinstance(given, str):
+            return {"use": given}
+        if isinstance(given, ExecutorConfig | Mapping):
+            return given
+        self._objects[f"stages.{step}.{word}"] = given
+        return ExecutorConfig.of(given)
 
 
 @traced_from_caller

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from dpa._looks import Looks
+from dpa._looks import Looks, WrittenFlow
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig
 from dpa.config.stages import OF_KEYED
 from dpa.errors import ConfigError, traced_from_caller
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from dpa._written_flow import WrittenFlow
     from dpa.config import keywords as kw
 
 

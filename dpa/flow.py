@@ -17,9 +17,8 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from dpa import config as job_config
-from dpa._looks import picture
+from dpa._looks import WrittenFlow, picture
 from dpa._streams import KeyedRows, Stream
-from dpa._written_flow import WrittenFlow
 from dpa.config.inputs import FORMATS
 from dpa.errors import ConfigError, traced_from_caller
 from dpa.job import Job, Runnable
