@@ -15,11 +15,9 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 from dpa.flow import Flow
 from dpa.local.backend import LocalBackend
-from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.graph import REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.routing.keys import KeyName, names_of
-from dpa.sources.memory import columns_of
-from dpa.sources.splits import Split, memory_splits
 from dpa.spark import as_table
 
 _SPLIT_ROWS = 1_000
@@ -76,25 +74,26 @@ def run_local(
         ExecutorError: an executor failed; names it, the key and the traceback.
     """
     if isinstance(mapper, Flow):
-        return _run_flow(mapper, reducer or {}, batch_records)
-    table = as_table(data)
+        spec = _of_flow(mapper, reducer or {}, batch_records)
+        spec.check()
+        found = _results(spec)
+        return {step.name: _ordered(found[step.name], step.key) for step in spec.results}
     sections = {
         "key": key if key is None or isinstance(key, str) else list(key),
         "value": None if value is None else list(value),
         "combiner": combine,
         "parallelism": {"mappers": 1, "reducers": reducers},
-        "limits": {"batch_records": batch_records},
+        "limits": {"batch_records": batch_records, "split_records": _SPLIT_ROWS},
     }
-    objects = {"input": table, "reducer": as_reducer(reducer)}
+    objects = {"input": as_table(data), "reducer": as_reducer(reducer)}
     if mapper is not None:
         objects["mapper"] = as_mapper(mapper)
     spec = JobSpec(parse(sections, origin="run_local(...)"), objects)
-    results = _results(spec, {MAPPER: tuple(memory_splits(table, _SPLIT_ROWS))}, {MAPPER: columns_of(table)})
-    return _ordered(results[REDUCER], spec.config.key)
+    return _ordered(_results(spec)[REDUCER], spec.config.key)
 
 
-def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict[str, pa.Table]:
-    """The results of a flow, whose steps read `tables` where they are named there."""
+def _of_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> JobSpec:
+    """The job of a flow, whose steps read `tables` where they are named there."""
     spec = flow.job().spec
     read = [source.name for source in spec.sources]
     for name in tables:
@@ -105,22 +104,18 @@ def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict
         limits = replace(limits, batch_records=batch_records, split_records=_SPLIT_ROWS)
     file = replace(spec.file, config=spec.config.model_copy(update={"limits": limits}))
     given = {f"stages.{name}.read": as_table(table) for name, table in tables.items()}
-    spec = JobSpec(file, {**spec.objects, **given})
-    spec.check()
+    return JobSpec(file, {**spec.objects, **given})
+
+
+def _results(spec: JobSpec) -> dict[str, pa.Table]:
+    spec.check_executors()
     inputs = Inputs(spec)
     inputs.check()
     with ExitStack() as stack:
         opened = inputs.open(stack, _no_spark)
         splits = {name: found.splits for name, found in opened.items()}
-        results = _results(spec, splits, {name: found.schema for name, found in opened.items()})
-    return {step.name: _ordered(results[step.name], step.key) for step in spec.results}
-
-
-def _results(
-    spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]
-) -> dict[str, pa.Table]:
-    spec.check_executors()
-    outcome = LocalBackend().run(spec.plan(splits, columns), RunHooks())
+        plan = spec.plan(splits, {name: found.schema for name, found in opened.items()})
+        outcome = LocalBackend().run(plan, RunHooks())
     return {step.name: in_memory(outcome, step.name) for step in spec.results}
 
 
