@@ -1,5 +1,6 @@
 """Words that messages share, foreign text made safe to show, and hosts that are this machine."""
 
+import difflib
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -14,6 +15,12 @@ def alternatives(names: Iterable[str]) -> str:
     """Names in a sentence, as `a, b or c`."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str = "", before: str = "") -> str:
+    """`did you mean 'x'?`, after `before`, if a known name is like this one; else `otherwise`."""
+    close = difflib.get_close_matches(name, [*known], n=1)
+    return f"{before}did you mean {close[0]!r}?" if close else otherwise
 
 
 def plural(number: int, noun: str) -> str:

@@ -4,7 +4,6 @@ An expression such as `pl.col("a").sum() / pl.len()` is taken apart: each aggreg
 and what stands around them is computed of their results in the end.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from dpa._util.inference import no_rows, require_name
+from dpa._util.words import suggestion
 from dpa.columns._aggregate_texts import aggregate_of
 from dpa.columns._parts import MOST_VALUES, Aggregate
 from dpa.columns._taking_apart import taken_apart
@@ -236,7 +236,6 @@ def _missing(error: str, columns: pl.Schema | None) -> str:
     names = [] if columns is None else columns.names()
     found = re.search(r'"(.*?)"', error)
     name = found[1] if found else error
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = suggestion(name, names, before="; ")
     there_are = f"the columns of the values are {', '.join(names)}" if names else "there are no values"
     return f"there is no column {name!r}; {there_are}{hint}"

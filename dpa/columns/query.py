@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from dpa._util.inference import no_rows
+from dpa._util.words import suggestion
 from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
 from dpa.errors import TableError
 from dpa.executors import SelfNamed
@@ -90,8 +90,7 @@ class Verb:
         schema = frame.collect_schema() if self.columns else pl.Schema()
         for name in self.columns:
             if name not in schema:
-                close = difflib.get_close_matches(name, schema.names(), n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
+                hint = suggestion(name, schema.names(), before="; ")
                 raise TableError(f"there is no column {name!r} among {', '.join(schema.names())}{hint}")
             if self.word == "explode" and not isinstance(schema[name], pl.List | pl.Array):
                 raise TableError(f"the column {name!r} is {schema[name]}, and `explode` needs lists")

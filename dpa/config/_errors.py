@@ -1,11 +1,11 @@
 """What pydantic finds wrong with a job file, in words: a line for each key, with its place and what would be right."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpa._util.words import suggestion
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, place_of, written_at
@@ -178,9 +178,7 @@ def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping
     else:
         known = variants.keys_of(str(location[-2]))
         near = [name for variant in variants.classes for name in variants.keys_of(variant)]
-    close = difflib.get_close_matches(key, near, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"unknown key{hint} (known here: {', '.join(known)})"
+    return f"unknown key{suggestion(key, near, before='; ')} (known here: {', '.join(known)})"
 
 
 def _of_another_variant(

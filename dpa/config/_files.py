@@ -4,7 +4,6 @@
 opened or started here: see `dpa.job` for that.
 """
 
-import difflib
 import os
 import re
 import sysconfig
@@ -19,7 +18,7 @@ import yaml
 from pydantic import ValidationError
 
 from dpa._secrets import learn
-from dpa._util.words import plural
+from dpa._util.words import plural, suggestion
 from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained, short_for, without_gone
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
@@ -280,8 +279,8 @@ def _only_result(stages: Mapping[str, Any], option: str) -> str:
 def _require_step(stages: Any, parts: Sequence[str], option: str) -> None:
     """ConfigError if an option names a key of a step that there is not."""
     if parts[0] == "stages" and len(parts) > 2 and isinstance(stages, dict) and parts[1] not in stages:
-        close = difflib.get_close_matches(parts[1], map(str, stages), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(map(str, stages))}"
+        there = [*map(str, stages)]
+        hint = suggestion(parts[1], there, f"there are {', '.join(there)}")
         raise ConfigError(f"{option}: stages.{parts[1]}: there is no step {parts[1]!r}; {hint}")
 
 

@@ -1,6 +1,5 @@
 """Loads the executors that a job file names: imports modules, makes objects, and explains what is missing."""
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa._secrets import without_secrets
+from dpa._util.words import suggestion
 from dpa.aggregates import READY_MADE
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.errors import ConfigError
@@ -117,8 +117,7 @@ def named(file: JobFile, key: str, name: str) -> Any:
         return found
     except AttributeError:
         public = [item for item in vars(module) if not item.startswith("_")]
-        close = difflib.get_close_matches(attribute, public, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(public)[:20])}"
+        hint = suggestion(attribute, public, f"it has {', '.join(sorted(public)[:20])}")
         raise file.error(key, f"the module {module_name!r} has no {attribute!r}; {hint}") from None
 
 
@@ -135,8 +134,7 @@ def _registered(file: JobFile, key: str, name: str, group: str) -> Any:
     _searched(file)
     found = {entry.name: entry for entry in entry_points(group=group)}
     if name not in found:
-        close = difflib.get_close_matches(name, found, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"registered are {', '.join(sorted(found)) or 'none'}"
+        hint = suggestion(name, found, f"registered are {', '.join(sorted(found)) or 'none'}")
         own = "your own is `package.module:Name`"
         raise file.error(key, f"no installed package registers {name!r} among its {group}; {hint}; {own}")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from dpa._given import as_mapper, as_process, as_reducer
 from dpa._util.declared import Declared, schema_named, type_names
+from dpa._util.words import suggestion
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import MADE_IN_PYTHON, Combiner, ExecutorConfig, JobFile, StepConfig
@@ -271,8 +271,7 @@ def check_names(file: JobFile) -> None:
             raise file.error(f"stages.{name}", f"tasks of dpa itself are named {name!r}: give the step another name")
         for key, other in _named_by(file, name):
             if other not in stages:
-                close = difflib.get_close_matches(other, file.config.stages, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(file.config.stages)}"
+                hint = suggestion(other, file.config.stages, f"there are {', '.join(file.config.stages)}")
                 raise file.error(file.at(name, key), f"there is no step {other!r}; {hint}")
     read = [name for name, config in stages.items() if config.read is not None]
     if not read:

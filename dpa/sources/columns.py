@@ -1,10 +1,10 @@
 """Columns of tables: checks, with messages that name the columns there are."""
 
-import difflib
 from collections.abc import Container, Iterable
 
 import pyarrow as pa
 
+from dpa._util.words import suggestion
 from dpa.errors import TableError
 
 
@@ -14,8 +14,7 @@ def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -
     present = list(present)
     for column in wanted:
         if column not in present:
-            close = difflib.get_close_matches(column, present, n=1)
-            likely = f"; did you mean {close[0]!r}?" if close else ""
+            likely = suggestion(column, present, before="; ")
             raise TableError(f"{where} has no column {column!r}{likely} (it has {listed(present)})")
 
 

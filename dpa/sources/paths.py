@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import posixpath
 import re
@@ -17,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dpa._util.disk import without_links
+from dpa._util.words import suggestion
 from dpa.errors import TableError
 from dpa.sources.manifest import MANIFEST, ResultManifest
 
@@ -152,9 +152,7 @@ def found(path: str) -> list[Location]:
         return matches
     place = Path(without_file_scheme(path))
     beside = [entry.name for entry in place.parent.iterdir()] if is_surely_local(path) and place.parent.is_dir() else []
-    close = difflib.get_close_matches(place.name, beside, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise TableError(f"{path}: no such file or directory{hint}")
+    raise TableError(f"{path}: no such file or directory{suggestion(place.name, beside, before='; ')}")
 
 
 def data_files(
