@@ -9,50 +9,32 @@ from typing import TYPE_CHECKING, Any
 from dpa._util.streams import quiet_by_default
 
 if TYPE_CHECKING:
-    from dpa.driver.control import RunningJob
-    from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, RowsReducer, batch_mapper
-    from dpa.flow import Flow
-    from dpa.job import Job
-    from dpa.operators import batch_filter
-    from dpa.result import Result
-    from dpa.sessions import session
-    from dpa.sinks.epoch_log import epochs
-    from dpa.sinks.formats import results
-    from dpa.sinks.reading import Results
-    from dpa.sinks.sink import Sink
-    from dpa.sources.feed import Feed, Page
-    from dpa.sources.foreign import Poller
-    from dpa.sources.generated import Generator
-    from dpa.windows.options import sliding, tumbling
+    from dpa.driver.control import RunningJob as RunningJob
+    from dpa.executors import BatchMapper as BatchMapper
+    from dpa.executors import BatchReducer as BatchReducer
+    from dpa.executors import Groups as Groups
+    from dpa.executors import Mapper as Mapper
+    from dpa.executors import Process as Process
+    from dpa.executors import Reducer as Reducer
+    from dpa.executors import RowsReducer as RowsReducer
+    from dpa.executors import batch_mapper as batch_mapper
+    from dpa.flow import Flow as Flow
+    from dpa.job import Job as Job
+    from dpa.operators import batch_filter as batch_filter
+    from dpa.result import Result as Result
+    from dpa.sessions import session as session
+    from dpa.sinks.epoch_log import epochs as epochs
+    from dpa.sinks.formats import results as results
+    from dpa.sinks.reading import Results as Results
+    from dpa.sinks.sink import Sink as Sink
+    from dpa.sources.feed import Feed as Feed
+    from dpa.sources.feed import Page as Page
+    from dpa.sources.foreign import Poller as Poller
+    from dpa.sources.generated import Generator as Generator
+    from dpa.windows.options import sliding as sliding
+    from dpa.windows.options import tumbling as tumbling
 
 quiet_by_default()
-
-__all__ = [
-    "BatchMapper",
-    "BatchReducer",
-    "Feed",
-    "Flow",
-    "Generator",
-    "Groups",
-    "Job",
-    "Mapper",
-    "Page",
-    "Poller",
-    "Process",
-    "Reducer",
-    "Result",
-    "Results",
-    "RowsReducer",
-    "RunningJob",
-    "Sink",
-    "batch_filter",
-    "batch_mapper",
-    "epochs",
-    "results",
-    "session",
-    "sliding",
-    "tumbling",
-]
 
 _HOMES = {
     "dpa.driver.control": ["RunningJob"],
@@ -74,6 +56,8 @@ _HOMES = {
     "dpa.windows.options": ["sliding", "tumbling"],
 }
 """Where each name is imported from when it is first used: most programs, and the command line, need few of them."""
+
+__all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
