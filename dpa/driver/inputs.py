@@ -4,7 +4,7 @@ at; and the one session of Spark that a job uses."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -114,36 +114,24 @@ class Inputs:
     def open(
         self,
         stack: ExitStack,
-        spark: Callable[[], SparkSession],
+        spark: Callable[[], SparkSession] | None,
         *,
         stage: bool = True,
         kept: Callable[[str], Kept] | None = None,
     ) -> dict[str, OpenedInput]:
         """Open all inputs for as long as `stack` is open; returns them by the name of the step that reads each. `spark`
-        starts a session when one is needed. Without `stage`, only columns are looked at of inputs that would be staged.
-        `kept`: where what is staged for a step stays; None: it goes with `stack`. ConfigError if an input cannot be
-        read, or lacks a column, or the job is to end at some time though none is open; JobFailedError if Spark has
-        died."""
-        opened = {
-            source.name: _Input(self._spec, source, kept and kept(source.name)).open(stack, spark, stage)
-            for source in self._spec.sources
-        }
-        self._require_columns(opened)
+        starts a session when one is needed; None: there is none, and inputs have no splits. Without `stage`, only
+        columns are looked at of inputs that would be staged. `kept`: where what is staged for a step stays; None: it
+        goes with `stack`. ConfigError if an input cannot be read, or lacks a column, or the job is to end at some time
+        though none is open; JobFailedError if Spark has died."""
+        opened = {}
+        for source in self._spec.sources:
+            given = _Input(self._spec, source, kept and kept(source.name), looks=spark is None)
+            opened[source.name] = given.open(stack, spark or _no_spark, stage and spark is not None)
+        self._spec.compilation({name: found.schema for name, found in opened.items()})
         if self._spec.config.until != Until() and all(found.feed is None for found in opened.values()):
             raise self._spec.file.error("until", "no input of the job is open, so it ends with its input: leave it out")
         return opened
-
-    def look(self) -> dict[str, OpenedInput]:
-        """Open all inputs without Spark and without splits. ConfigError if that cannot be, or a column is missing."""
-        opened = {}
-        for source in self._spec.sources:
-            with ExitStack() as stack:
-                opened[source.name] = _Input(self._spec, source, looks=True).open(stack, _no_spark, stage=False)
-        self._require_columns(opened)
-        return opened
-
-    def _require_columns(self, opened: Mapping[str, OpenedInput]) -> None:
-        self._spec.compilation({name: found.schema for name, found in opened.items()})
 
 
 def _first_records(source: Source) -> Feed | None:
@@ -181,7 +169,7 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
 
 
 class _Input:
-    def __init__(self, spec: JobSpec, source: Step, kept: Kept | None = None, *, looks: bool = False) -> None:
+    def __init__(self, spec: JobSpec, source: Step, kept: Kept | None, *, looks: bool) -> None:
         self._spec = spec
         self._source = source
         self._kept = kept

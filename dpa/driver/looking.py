@@ -7,6 +7,7 @@ Ray nor Spark is started, nothing is written, and functions of the user's are ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -130,7 +131,8 @@ class Looking:
 
     @cached_property
     def _opened(self) -> Mapping[str, OpenedInput]:
-        return Inputs(self._written).look()
+        with ExitStack() as stack:
+            return Inputs(self._written).open(stack, spark=None)
 
     @cached_property
     def _chosen(self) -> Chosen:
