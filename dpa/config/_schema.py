@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from dpa._util.words import is_loopback
 from dpa.balance.options import AdaptiveOptions
-from dpa.config._section import MaxErrors, OneOf, Section, SparkText, in_json
+from dpa.config._section import Faults, MaxErrors, OneOf, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig, Outputs
 from dpa.config._stage import Balance, Executor, Grouping, JobResourcesConfig, KeyColumns, Reducing, StageConfig, Tasks
 from dpa.config.inputs import InputConfig
@@ -74,18 +74,15 @@ class PlacementConfig(Section):
     online: Annotated[OnlineOptions, Plain(OnlineOptions)] | None = None
     """How tasks move to other nodes while the job runs; null: they stay."""
 
-    @model_validator(mode="after")
-    def _goes_together(self) -> PlacementConfig:
-        if self.group is not None and len(self.model_fields_set) > 1:
-            others = ", ".join(f"`{key}`" for key in sorted(self.model_fields_set - {"group"}))
-            raise ValueError(f"in a placement group Ray places the tasks: leave out `group`, or {others}")
-        if self.online is not None and self.allocator == "exact":
-            raise ValueError("`online` asks the allocator while records flow, for which `exact` takes too long")
-        if self.profile is not None and self.costs:
-            raise ValueError("give `profile`, which is measured, or `costs`, which are declared, not both")
-        if self.traffic and not self.costs:
-            raise ValueError("`traffic` is declared together with `costs`")
-        return self
+    def faults(self) -> Faults:
+        others = ", ".join(f"`{key}`" for key in sorted(self.model_fields_set - {"group"}))
+        by_ray = f"in a placement group Ray places the tasks: leave out `group`, or {others}"
+        yield self.group is not None and others, by_ray
+        slow = "`online` asks the allocator while records flow, for which `exact` takes too long"
+        yield self.online is not None and self.allocator == "exact", slow
+        both = "give `profile`, which is measured, or `costs`, which are declared, not both"
+        yield self.profile is not None and self.costs, both
+        yield self.traffic and not self.costs, "`traffic` is declared together with `costs`"
 
 
 class ParallelismConfig(Section):
@@ -134,13 +131,10 @@ class DoorConfig(Section):
     token_file: str | None = None
     """File with the token, if programs such as Prometheus must know it; null: a new token for each run."""
 
-    @model_validator(mode="after")
-    def _is_safe(self) -> DoorConfig:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("give `certificate` and `key` together")
-        if self.certificate is None and not is_loopback(self.host):
-            raise ValueError(f"on {in_json(self.host)} others could read along: give `certificate` and `key`")
-        return self
+    def faults(self) -> Faults:
+        yield (self.certificate is None) != (self.key is None), "give `certificate` and `key` together"
+        is_open = self.certificate is None and not is_loopback(self.host)
+        yield is_open, f"on {in_json(self.host)} others could read along: give `certificate` and `key`"
 
 
 class _AnyJob(Section):
@@ -219,11 +213,9 @@ class JobConfig(StageConfig, _MapReduce, _AnyJob):
     def _strategy_is_named(cls, document: Any) -> Any:
         return with_strategy(document)
 
-    @model_validator(mode="after")
-    def _knows_its_stages(self) -> JobConfig:
-        if self.stages and (self.resources.mappers or self.resources.reducers):
-            raise ValueError("`resources.mappers` and `resources.reducers` go without `stages`: give steps `resources`")
-        return self
+    def faults(self) -> Faults:
+        of_two = "`resources.mappers` and `resources.reducers` go without `stages`: give steps `resources`"
+        yield self.stages and (self.resources.mappers or self.resources.reducers), of_two
 
     def most_errors(self, rows: int) -> int | None:
         """The number of records that `max_errors` allows of this many rows; None: any."""

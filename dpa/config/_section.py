@@ -2,18 +2,25 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from dpa._secrets import without_secrets
 from dpa._util.declared import type_names
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _SHOWN = 200
 """Characters of a value that errors repeat."""
+
+
+Faults: TypeAlias = Iterator[tuple[object, str]]
+"""Checks, one a row: whether there is a fault, and what it is. The first one is reported."""
 
 
 class Section(BaseModel):
@@ -27,6 +34,17 @@ class Section(BaseModel):
         revalidate_instances="always",
         defer_build=True,
     )
+
+    def faults(self) -> Faults:
+        """What of its keys does not go together."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _has_no_fault(self) -> "Self":
+        for is_wrong, why in self.faults():
+            if is_wrong:
+                raise ValueError(why)
+        return self
 
 
 def _as_text(value: Any) -> Any:

@@ -16,7 +16,7 @@ from pydantic import (
 
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
-from dpa.config._section import Columns, OneOf, Section, text_for
+from dpa.config._section import Columns, Faults, OneOf, Section, text_for
 from dpa.execution.publishing import Publishes
 from dpa.sinks.encodings import COMPRESSED
 from dpa.sinks.formats import FORMATS
@@ -84,41 +84,35 @@ class OutputConfig(Section):
         by, one = tuple(self.partition_by), self.single_file
         return {"partition_by": by, "single_file": one, "compression": self.compression or ""}
 
-    @model_validator(mode="after")
-    def _can_lie_so_in_files(self) -> OutputConfig:
-        encoding = None if self.path is None else FORMATS[self.format].encoding
+    def faults(self) -> Faults:
+        form, published = FORMATS[self.format], self.publish and self.publish.mode
+        encoding = None if self.path is None else form.encoding
         given = [f"`{name}`" for name in ("partition_by", "single_file", "compression") if getattr(self, name)]
-        if given and encoding is None:
-            known = alternatives(f"`{name}`" for name, each in FORMATS.items() if each.encoding is not None)
-            raise ValueError(f"{' and '.join(given)} is for files: give a `path`, and {known} as `format`")
-        if encoding is not None and self.compression not in (None, *encoding.compressions):
+        known = alternatives(f"`{name}`" for name, each in FORMATS.items() if each.encoding is not None)
+        no_files = f"{' and '.join(given)} is for files: give a `path`, and {known} as `format`"
+        yield given and encoding is None, no_files
+        if encoding is not None:
             known = alternatives(f"`{name}`" for name in encoding.compressions)
-            raise ValueError(f"files of {self.format} are not compressed with `{self.compression}`: it is {known}")
-        if self.single_file and self.partition_by:
-            raise ValueError("`partition_by` makes many files, and `single_file` one: leave one of them out")
-        if self.single_file and self.publish is not None and self.publish.mode != "table":
-            raise ValueError("`single_file` is for results published once, or as `table`: other modes add files")
-        return self
-
-    @model_validator(mode="after")
-    def _has_one_sink(self) -> OutputConfig:
-        form, is_default = FORMATS[self.format], self.format == "parquet"
-        if self.use is not None and not (self.path is None and is_default and self.mode == "error"):
-            raise ValueError("`path`, `format` and `mode` are not for `use`: give the sink its own in `args`")
-        if self.args and self.use is None and not form.takes_args:
-            raise ValueError("`args` are those of a sink, or of a table: name it in `use`, or set `format`")
-        if self.mode == "append" and "append" not in form.modes:
-            tables = alternatives(f"`{name}`" for name, each in FORMATS.items() if "append" in each.modes)
-            raise ValueError(f"`append` is for tables: set `format` to {tables}, or `mode` to `overwrite`")
-        if self.mode not in form.modes:
-            raise ValueError(f"nothing in {form.noun} is replaced: set `mode` to `append`")
-        if not is_default and self.path is None:
-            raise ValueError(f"`format: {self.format}` needs a `path`")
-        if self.publish is not None and self.path is None and self.use is None:
-            raise ValueError("`publish` needs a place: give a `path`, or a sink or a function in `use`")
-        if self.publish is not None and self.publish.mode == "table" and self.mode == "append":
-            raise ValueError("`publish: table` replaces all rows, and `mode: append` keeps those that are there")
-        return self
+            other = f"files of {self.format} are not compressed with `{self.compression}`: it is {known}"
+            yield self.compression not in (None, *encoding.compressions), other
+        many = "`partition_by` makes many files, and `single_file` one: leave one of them out"
+        yield self.single_file and self.partition_by, many
+        adds = "`single_file` is for results published once, or as `table`: other modes add files"
+        yield self.single_file and published not in (None, "table"), adds
+        is_set = self.path is not None or self.format != "parquet" or self.mode != "error"
+        its_own = "`path`, `format` and `mode` are not for `use`: give the sink its own in `args`"
+        yield self.use is not None and is_set, its_own
+        no_args = "`args` are those of a sink, or of a table: name it in `use`, or set `format`"
+        yield self.args and self.use is None and not form.takes_args, no_args
+        tables = alternatives(f"`{name}`" for name, each in FORMATS.items() if "append" in each.modes)
+        no_table = f"`append` is for tables: set `format` to {tables}, or `mode` to `overwrite`"
+        yield self.mode == "append" and "append" not in form.modes, no_table
+        yield self.mode not in form.modes, f"nothing in {form.noun} is replaced: set `mode` to `append`"
+        yield self.format != "parquet" and self.path is None, f"`format: {self.format}` needs a `path`"
+        nowhere = "`publish` needs a place: give a `path`, or a sink or a function in `use`"
+        yield published and self.path is None and self.use is None, nowhere
+        keeps = "`publish: table` replaces all rows, and `mode: append` keeps those that are there"
+        yield published == "table" and self.mode == "append", keeps
 
 
 class ReferenceConfig(Section):
@@ -147,11 +141,8 @@ class ReferenceConfig(Section):
     def is_auto(self) -> bool:
         return self.sql == "auto"
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> ReferenceConfig:
-        if self.sql and self.function:
-            raise ValueError("give `sql` or `function`, not both")
-        return self
+    def faults(self) -> Faults:
+        yield self.sql and self.function, "give `sql` or `function`, not both"
 
 
 Output: TypeAlias = Annotated[OutputConfig, text_for("path", OutputConfig)]

@@ -11,12 +11,12 @@ from dataclasses import fields, is_dataclass
 from functools import reduce
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ByteSize, Field, model_validator
+from pydantic import BeforeValidator, ByteSize, Field
 
 from dpa.aggregates import READY_MADE
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
-from dpa.config._section import Columns, Schema, Section, in_json, text_for
+from dpa.config._section import Columns, Faults, Schema, Section, in_json, text_for
 from dpa.config._sinks import ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.config.variants import BALANCE, GROUPING, Plain
@@ -89,13 +89,9 @@ class ReducerConfig(Section):
     agg: Aggregates | None = None
     """Instead of `use`: [aggregates](flows.md#aggregates) in SQL, by the names of the result columns."""
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> ReducerConfig:
-        if (self.use is None) == (self.agg is None):
-            raise ValueError("give `use` or `agg`, one of both")
-        if self.agg is not None and self.args:
-            raise ValueError("`args` are of a class that `use` names: leave them out")
-        return self
+    def faults(self) -> Faults:
+        yield (self.use is None) == (self.agg is None), "give `use` or `agg`, one of both"
+        yield self.agg is not None and self.args, "`args` are of a class that `use` names: leave them out"
 
     @property
     def as_step(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from dpa._util.declared import schema_named
 from dpa._util.durations import Duration
 from dpa._util.words import alternatives
-from dpa.config._section import OneOf, Schema, Section, SparkText
+from dpa.config._section import Faults, OneOf, Schema, Section, SparkText
 from dpa.config.variants import Plain
 from dpa.errors import TableError
 from dpa.sources.columns import of_json
@@ -94,10 +94,8 @@ class ViewConfig(Section):
     options: dict[str, SparkText] = {}
     """Options of Spark's reader."""
 
-    @model_validator(mode="after")
-    def _knows_its_options(self) -> ViewConfig:
-        check_options(self.format, self.options)
-        return self
+    def faults(self) -> Faults:
+        yield from misspelt(self.format, self.options)
 
 
 class WatchConfig(Section):
@@ -148,11 +146,9 @@ class KafkaConfig(FeedSection):
     options: dict[str, SparkText] = {}
     """Settings of librdkafka, such as `security.protocol`."""
 
-    @model_validator(mode="after")
-    def _has_columns_if_json(self) -> KafkaConfig:
-        if (self.value == "json") != bool(self.columns):
-            raise ValueError("`value: json` goes with `columns`, the fields that become columns")
-        return self
+    def faults(self) -> Faults:
+        both = "`value: json` goes with `columns`, the fields that become columns"
+        yield (self.value == "json") != bool(self.columns), both
 
     def feed(self, tolerates: bool) -> KafkaFeed:
         columns = None if self.columns is None else of_json(schema_named(self.columns))
@@ -267,23 +263,20 @@ class InputConfig(Section):
             raise ValueError(f"is a key of the format {known}, but the format is `{chosen}`")
         return value
 
-    @model_validator(mode="after")
-    def _has_what_its_format_needs(self) -> InputConfig:
+    def faults(self) -> Faults:
         need = self._form.needs
-        if need and not getattr(self, need) and not (need == "records" and self.records == []):
-            if self.format is None:
-                raise ValueError("an input needs `format`, or a `path` whose ending shows it")
-            raise ValueError(f"format {self.format!r} needs the key {need!r}")
-        check_options(str(self.format), self.options)
-        if self.exclude and not self.recursive:
-            raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
+        lacks = need and not getattr(self, need) and not (need == "records" and self.records == [])
+        yield lacks and self.format is None, "an input needs `format`, or a `path` whose ending shows it"
+        yield lacks, f"format {self.format!r} needs the key {need!r}"
+        yield from misspelt(str(self.format), self.options)
+        no_use = "`exclude` names sub-directories, which are read with `recursive: true` only"
+        yield self.exclude and not self.recursive, no_use
         if self.watch is not None:
-            self._require_watchable()
+            yield from self._faults_of_watching()
+        no_place = self.columns is not None and self.watch is None and not self.in_place
+        yield no_place, "`columns` are of files that are read with `in_place: true`"
         if self.in_place:
-            self._require_scannable()
-        elif self.columns is not None and self.watch is None:
-            raise ValueError("`columns` are of files that are read with `in_place: true`")
-        return self
+            yield from self._faults_of_scanning()
 
     @property
     def _form(self) -> InputFormat:
@@ -350,26 +343,22 @@ class InputConfig(Section):
             settle_seconds=watch.settle,
         )
 
-    def _require_scannable(self) -> None:
-        if self.watch is not None:
-            raise ValueError("what is watched is read in place anyway: leave `in_place` out")
-        if self.select or self.where:
-            raise ValueError("`select` and `where` are Spark's, which does not read what is read in place: use steps")
+    def _faults_of_scanning(self) -> Faults:
+        yield self.watch is not None, "what is watched is read in place anyway: leave `in_place` out"
+        of_spark = "`select` and `where` are Spark's, which does not read what is read in place: use steps"
+        yield self.select or self.where, of_spark
         if self.format in ("csv", "json"):
             ScanFormat.of(self.format, self.options)
 
-    def _require_watchable(self) -> None:
-        if self.format is None:
-            raise ValueError("`watch` needs `format`: the files may not be there yet")
-        if not isinstance(self.path, str) or any(mark in self.path for mark in "*?["):
-            raise ValueError("`watch` looks into one directory: `path` must name it; `glob` chooses files in it")
-        if self.select or self.where:
-            raise ValueError("`select` and `where` are Spark's, which does not read what is watched: use steps for it")
-        unknown = self.options.keys() - (_WATCHED_OPTIONS if self.format == "csv" else ())
-        if unknown:
-            raise ValueError(f"what is watched is not read by Spark, and knows no option {min(unknown)!r} of it")
-        if len(self.options.get("sep", ",").encode()) != 1:
-            raise ValueError("`sep` of watched CSV is one character of ASCII")
+    def _faults_of_watching(self) -> Faults:
+        yield self.format is None, "`watch` needs `format`: the files may not be there yet"
+        is_one = isinstance(self.path, str) and not any(mark in self.path for mark in "*?[")
+        yield not is_one, "`watch` looks into one directory: `path` must name it; `glob` chooses files in it"
+        of_spark = "`select` and `where` are Spark's, which does not read what is watched: use steps for it"
+        yield self.select or self.where, of_spark
+        for unknown in sorted(self.options.keys() - (_WATCHED_OPTIONS if self.format == "csv" else ())):
+            yield True, f"what is watched is not read by Spark, and knows no option {unknown!r} of it"
+        yield len(self.options.get("sep", ",").encode()) != 1, "`sep` of watched CSV is one character of ASCII"
 
 
 def _of_format(form: Any, options: Any) -> dict[str, Any]:
@@ -415,12 +404,11 @@ _READERS = {
 }
 
 
-def check_options(form: str, options: Iterable[str]) -> None:
-    """ValueError if an option is one of Spark's, misspelt. Others pass: drivers of databases and codecs have their
-    own."""
+def misspelt(form: str, options: Iterable[str]) -> Faults:
+    """Options that are Spark's, misspelt. Others pass: drivers of databases and codecs have their own."""
     known = {name.lower(): name for name in _READERS.get(form, "").split()}
     for option in options:
         close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)
         if close and option.lower() not in known:
             what = f"Spark's reader of the format `{form}` has no option {option!r}"
-            raise ValueError(f"{what}; did you mean {known[close[0]]!r}?")
+            yield True, f"{what}; did you mean {known[close[0]]!r}?"

@@ -8,13 +8,13 @@ made (`dpa.driver._steps`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
 
-from dpa.config._section import Columns, Section, in_json
+from dpa.config._section import Columns, Faults, Section, in_json
 from dpa.config._sinks import OutputConfig, Outputs
 from dpa.config._stage import (
     Aggregates,
@@ -252,7 +252,7 @@ class StepConfig(StageConfig, _Operation):
         # The model itself does not know in which order its keys were written.
         names = document if isinstance(document, dict) else document._words
         made._words = tuple(name for name in names if name in OPERATIONS and getattr(made, name) is not None)
-        for is_wrong, why in made._faults():
+        for is_wrong, why in made._misfits():
             if is_wrong:
                 raise ValueError(why)
         return made
@@ -305,8 +305,8 @@ class StepConfig(StageConfig, _Operation):
         document |= {word: document.pop(word) for word in self._words}
         return {**document, "key_by": document.get("key_by")} if self.names_key else document
 
-    def _faults(self) -> Iterator[tuple[object, str]]:
-        """Checks, one a row: whether there is a fault, and what it is. The first one is reported."""
+    def _misfits(self) -> Faults:
+        """As `faults`, once it is known what the step does."""
         done = self._words
         *before, last = done or ("",)
         yield before and "read" in done, "`read` does nothing else in its step: make another one of the rest"
