@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dpa._util.arguments import Overrides
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.dead_letters._letters import FoundLetters
@@ -66,9 +67,7 @@ def show(
 def replay(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The job file, whose executors are mended.")],
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the job file.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Send the records through the mended executors of CONFIG, into its results."""
     from dpa.dead_letters._replay import replay as replayed

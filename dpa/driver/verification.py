@@ -188,7 +188,7 @@ class _Result:
     spark: Callable[[], SparkSession]
 
     def verified(self, first: int, last: int | None) -> Verified:
-        newest = self._newest()
+        newest = self.found.epoch
         last = min(newest, self.log.newest) if last is None else last
         self.log.require(first, last)
         done = partial(Verified, self.step.name, first, last)
@@ -218,13 +218,6 @@ class _Result:
         opened = {name: _as_read(found, given[name]) if name in given else found for name, found in self.opened.items()}
         compared = Reference(self.spec, self.step, opened, self.spark).verify(own, keep)
         return done(own.num_rows, read, compared)
-
-    def _newest(self) -> int:
-        # Earlier versions gave a job's last epoch the number after the newest at the place, and not that of the log.
-        newest = self.log.newest
-        before = self.log.published(self.step.name, newest - 1) or 0  # older tables do not say what was last
-        has_ended = self.log[newest]["is_last"] and (self.found.is_last or self.found.epoch > before)
-        return newest if has_ended else self.found.epoch
 
     def _why_not(self, first: int, until: int, newest: int) -> str | None:
         """Why a result that is not in windows cannot be verified, or None."""
