@@ -41,20 +41,26 @@ class TrackedStage(StageSnapshot):
 
     Attributes:
         is_source: whether no stage feeds it.
-        counted: records processed or left out; of a source, which processes nothing, rows read.
         load: of the last few seconds.
         parts: likewise, of each present task by number: the parts (0 to 1) of its time in which it was busy, blocked
             and waiting.
         rate: `counted` records a second, likewise.
-        redistributions: how many there were, with those that snapshots no longer hold.
     """
 
     is_source: bool = False
-    counted: int = 0
     load: StageLoad = field(kw_only=True)
     parts: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     rate: float = 0.0
-    redistributions: int = 0
+
+    @property
+    def counted(self) -> int:
+        """Records processed or left out; of a source, which processes nothing, rows read."""
+        return self.records.read if self.is_source else self.records.handled
+
+    @property
+    def redistributions(self) -> int:
+        """How many there were, with those that snapshots no longer hold."""
+        return self.decision_counts.get(Outcome.APPLIED.value, 0)
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,6 @@ class RunTracker:
         self.newest = TrackedSnapshot("", 0.0, 0, ())
         self._steps = 0
         self._versions: dict[str, int] = {}
-        self._seen: Counter[str] = Counter()
         self._history: deque[TrackedSnapshot] = deque()
 
     def update(self, snapshot: Snapshot) -> TrackedSnapshot:
@@ -188,7 +193,6 @@ class RunTracker:
             for decision in stage.decisions
             if decision.outcome is Outcome.APPLIED and decision.version is not None and decision.version > last
         ]
-        self._seen[stage.name] += len(applied)
         self._versions[stage.name] = max([last, *(decision.version or 0 for decision in applied)])
         return applied
 
@@ -196,20 +200,12 @@ class RunTracker:
         none = TrackedStage(stage.name, "", (), load=StageLoad(stage.name, 0.0, 0.0, 0.0))
         last = next((found for found in self.newest.stages if found.name == stage.name), none)
         earlier = next((found for found in before.stages if found.name == stage.name), none)
-        elapsed, is_source = snapshot.at - before.at, stage in snapshot.sources
-        counted = stage.records.read if is_source else stage.records.handled
-        load, parts = last.load, last.parts
+        elapsed, load, parts = snapshot.at - before.at, last.load, last.parts
         if elapsed > 0:
             load, parts = _since(stage, earlier, snapshot.at, elapsed, last.parts)
-        return TrackedStage(
-            **_fields(StageSnapshot, stage),
-            is_source=is_source,
-            counted=counted,
-            load=load,
-            parts=parts,
-            rate=_rate(counted - earlier.counted, elapsed, last.rate),
-            redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
-        )
+        is_source = stage in snapshot.sources
+        made = TrackedStage(**_fields(StageSnapshot, stage), is_source=is_source, load=load, parts=parts)
+        return replace(made, rate=_rate(made.counted - earlier.counted, elapsed, last.rate))
 
 
 def _fields(kind: type, record: Any) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def test_a_recovery_that_rolls_counts_back_gives_no_rate_below_zero() -> None:
 def test_redistributions_that_were_dropped_from_the_snapshot_still_count() -> None:
     tracker = RunTracker()
     tracker.update(samples.snapshot(4.9, rounds=3))
-    assert tracker.update(samples.snapshot(4.9, rounds=3, decisions=(samples.decision(version=9),), decision_counts={}))
-    assert tracker.newest.redistributions == 4
+    tracker.update(samples.snapshot(4.9, rounds=3, decisions=(samples.decision(version=9),)))
+    assert (tracker.newest.redistributions, len(tracker.newest.news)) == (3, 1)
 
 
 def test_no_time_left_is_estimated_before_the_first_second() -> None:
