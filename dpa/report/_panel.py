@@ -1,7 +1,7 @@
 """The live panel: input, stages, a queue bar for each task, and redistributions with their reasons as they happen.
 
 Drawn with rich from the newest snapshot, eight times a second. `PanelState` holds what is shown, `Panel` lays it out,
-and `Queues` draws the tasks of one stage: of several, those of the one that limits the run. Tasks that do not fit one
+and `_queues` draws the tasks of one stage: of several, those of the one that limits the run. Tasks that do not fit one
 to a line share lines. If they still do not fit, those with the shortest peaks are only counted.
 """
 
@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from io import StringIO
 from threading import Timer
 from typing import TextIO
@@ -205,8 +204,8 @@ class Panel:
             reasons = self._reasons(console, width, REASON_LINES // 2 if crowded else REASON_LINES)
             rounds = {task.index: state.rounds.get((task.stage, task.index), 0) for task in tasks}
             name = now.focus if now.is_graph else None
-            queues = Queues(tasks, rounds, width, height=max(free - len(reasons), 3), name=name or "task")
-            parts += [Text(), queues.render(), Text(), *counts, *reasons]
+            queues = _queues(tasks, rounds, width, max(free - len(reasons), 3), one_line(name or "task", 16))
+            parts += [Text(), queues, Text(), *counts, *reasons]
         title = Text.assemble((state.name, "bold"), f" {clock(self._now - state.began)}")
         yield Frame(Group(*parts), title=title, title_align="left", border_style=FAINT, padding=(0, 1))
 
@@ -318,75 +317,58 @@ def _windows(now: TrackedSnapshot, console: Console, width: int) -> list[Text]:
     return _wrapped(Text("windows  "), words, console, width, REASON_LINES)
 
 
-@dataclass(frozen=True)
-class Queues:
-    """Draws tasks in at most `height` lines, headed by `name`; `rounds` are redistributions by task."""
+def _queues(
+    tasks: Sequence[TaskStats], rounds: Mapping[int, int], width: int, height: int, name: str
+) -> RenderableType:
+    """Tasks in at most `height` lines, headed by `name`; `rounds` are redistributions by task. A row for each task; if
+    there are too many, several tasks in a row and a line that counts the rest."""
+    longest = max(tasks, key=lambda task: task.queue, default=None)
+    scale = max((max(task.peak_queue, task.queue) for task in tasks), default=0) or 1
+    processed = sum(task.processed for task in tasks) or 1
 
-    tasks: Sequence[TaskStats]
-    rounds: Mapping[int, int]
-    width: int
-    height: int
-    name: str = "task"
+    def cells(task: TaskStats) -> dict[str, RenderableType]:
+        style = LONGEST if task is longest else ""
+        return {
+            "#": str(task.index),
+            "": QueueBar(task.queue / scale, style or QUEUE, task.peak_queue / scale),
+            "queue": Text(short(task.queue), style if task.queue else ""),
+            "peak": short(task.peak_queue),
+            "processed": short(task.processed),
+            "share": percent(task.processed / processed),
+            "forwards": short(task.forwarded),
+            "rounds": Text(str(rounds.get(task.index) or ""), NOTICE),
+            " ": "",
+        }
 
-    def render(self) -> RenderableType:
-        """A row for each task; if there are too many, several tasks in a row and a line that counts the rest."""
-        if len(self.tasks) <= self.height:
-            return self._grid(self.tasks, _ALL if self.width >= WIDE else _NARROW)
-        columns = max(min(math.ceil(len(self.tasks) / self.height), self.width // CELL_COLUMNS), 1)
-        if len(self.tasks) <= columns * self.height:
-            return self._grid(self.tasks, _FOLDED, columns)
-        room = columns * (self.height - 1)
-        # Peaks only grow, so the tasks shown hardly change from one drawing to the next.
-        by_peak = sorted(self.tasks, key=lambda task: (-task.peak_queue, task.index))
-        shown = sorted(by_peak[:room], key=lambda task: task.index)
-        queues = [task.queue for task in by_peak[room:]]
-        queued = f"{short(sum(queues))} records queued, at most {short(max(queues))}"
-        rest = line("", f"and {len(queues):,} more tasks with {queued}", FAINT)
-        return Group(self._grid(shown, _FOLDED, columns), rest)
+    if len(tasks) <= height:
+        return _grid(list(map(cells, tasks)), _ALL if width >= WIDE else _NARROW, name)
+    columns = max(min(math.ceil(len(tasks) / height), width // CELL_COLUMNS), 1)
+    if len(tasks) <= columns * height:
+        return _grid(list(map(cells, tasks)), _FOLDED, "#", columns)
+    room = columns * (height - 1)
+    # Peaks only grow, so the tasks shown hardly change from one drawing to the next.
+    by_peak = sorted(tasks, key=lambda task: (-task.peak_queue, task.index))
+    shown = sorted(by_peak[:room], key=lambda task: task.index)
+    queues = [task.queue for task in by_peak[room:]]
+    queued = f"{short(sum(queues))} records queued, at most {short(max(queues))}"
+    rest = line("", f"and {len(queues):,} more tasks with {queued}", FAINT)
+    return Group(_grid(list(map(cells, shown)), _FOLDED, "#", columns), rest)
 
-    def _grid(self, tasks: Sequence[TaskStats], titles: Sequence[str], columns: int = 1) -> Grid:
-        """Tasks in columns, read downwards, each with the cells of these titles."""
-        is_folded = titles is _FOLDED
-        head = (list(titles) * columns)[: -1 if is_folded else None]
-        grid = Grid.grid(padding=(0, 1 if is_folded else 2, 0, 0), expand=True, pad_edge=False)
-        for title in head:
-            grid.add_column(
-                justify="right", ratio=None if title else 1, min_width=5 if is_folded and title.isalpha() else None
-            )
-        named = {} if is_folded else {"#": one_line(self.name, 16)}
-        grid.add_row(*(Text(named.get(title, title), FAINT, no_wrap=True) for title in head))
-        height = math.ceil(len(tasks) / columns)
-        for number in range(height):
-            cells = [self._cell(task, title) for task in tasks[number::height] for title in titles]
-            grid.add_row(*cells[: len(head)])
-        return grid
 
-    def _cell(self, task: TaskStats, title: str) -> RenderableType:
-        is_longest = task is self._longest
-        match title:
-            case "":
-                style = LONGEST if is_longest else QUEUE
-                return QueueBar(task.queue / self._scale, style, task.peak_queue / self._scale)
-            case "queue":
-                return Text(short(task.queue), LONGEST if is_longest and task.queue else "")
-            case "share":
-                return percent(task.processed / self._processed)
-            case "rounds":
-                return Text(str(self.rounds.get(task.index) or ""), NOTICE)
-        numbers = {"peak": task.peak_queue, "processed": task.processed, "forwards": task.forwarded}
-        return short(numbers[title]) if title in numbers else str(task.index) if title == "#" else ""
-
-    @cached_property
-    def _longest(self) -> TaskStats:
-        return max(self.tasks, key=lambda task: task.queue)
-
-    @cached_property
-    def _scale(self) -> int:
-        return max(max(task.peak_queue, task.queue) for task in self.tasks) or 1
-
-    @cached_property
-    def _processed(self) -> int:
-        return sum(task.processed for task in self.tasks) or 1
+def _grid(tasks: Sequence[Mapping[str, RenderableType]], titles: Sequence[str], name: str, columns: int = 1) -> Grid:
+    """Tasks in columns, read downwards, each with the cells of these titles; `name` is the title of their numbers."""
+    is_folded = titles is _FOLDED
+    head = (list(titles) * columns)[: -1 if is_folded else None]
+    grid = Grid.grid(padding=(0, 1 if is_folded else 2, 0, 0), expand=True, pad_edge=False)
+    for title in head:
+        grid.add_column(
+            justify="right", ratio=None if title else 1, min_width=5 if is_folded and title.isalpha() else None
+        )
+    grid.add_row(*(Text(name if title == "#" else title, FAINT, no_wrap=True) for title in head))
+    height = math.ceil(len(tasks) / columns)
+    for number in range(height):
+        grid.add_row(*[task[title] for task in tasks[number::height] for title in titles][: len(head)])
+    return grid
 
 
 @dataclass(frozen=True)
