@@ -20,11 +20,7 @@ Part: TypeAlias = dict[str, Any]
 """Of a view."""
 
 STATES = ("busy", "blocked", "waiting")
-_OF_A_TASK = (
-    *("read", "mapped", "processed", "forwarded", "queue", "peak_queue", "keys", "states", "even_share"),
-    *("busy_seconds", "blocked_seconds", "waiting_seconds", "latency_p99"),
-    *("cpu_seconds", "peak_memory", "state_memory", "spilled", "node"),
-)
+_OF_A_TASK = ("queue", *(field.name for field in fields(TaskReport) if field.name != "emitted"))
 _TASKS_A_SECOND = 64
 """How many tasks are shown anew."""
 _MOST_CHANNELS = 100
@@ -56,22 +52,12 @@ class LiveTasks:
 
 
 def _task(task: TaskStats, stage: TrackedStage, now: TrackedSnapshot) -> Part:
-    found = known(task, now.use.get(Address(task.stage, task.index), TaskUse()))
+    records = task, now.use.get(Address(task.stage, task.index), TaskUse())
+    found = {name: plain(getattr(each, name)) for each in records for name in _OF_A_TASK if hasattr(each, name)}
     found |= {name: round(found[name], 1) for name in found if name.endswith("_seconds")}
     found |= {name: found[name] >> 20 << 20 for name in ("peak_memory", "state_memory")}
     parts = zip(STATES, stage.parts.get(task.index, (0.0, 0.0, 0.0)), strict=True)
     return {**found, "emitted": sum(task.emitted), **{name: round(part, 2) for name, part in parts}}
-
-
-def known(*records: Any) -> Part:
-    """What a task's records know, by the names of `TaskReport`."""
-    return {name: plain(getattr(record, name)) for record in records for name in _KNOWN[type(record)]}
-
-
-_KNOWN = {
-    kind: [field.name for field in fields(kind) if field.name in _OF_A_TASK]
-    for kind in (TaskStats, TaskUse, TaskReport)
-}
 
 
 def lag(found: Mapping[str, Lag]) -> Part:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from dpa._util.as_yaml import as_yaml
 from dpa.balance.decision import Decision, Outcome
-from dpa.door._live import STATES, LiveTasks, known, lag, open_epoch, plain, tries
+from dpa.door._live import STATES, LiveTasks, lag, open_epoch, plain, tries
 from dpa.door.layout import Sizes, layout
 from dpa.measure.skew import even_shares, part_of, skew
 from dpa.protocol.wire.epochs import EpochStats
@@ -274,8 +274,7 @@ def _finished(stage: StageReport, report: Report) -> View:
         "skew": None if stage.skew is None else plain(stage.skew.dpa),
         "tasks": {
             str(task.id): {
-                **known(task),
-                "emitted": task.emitted,
+                **plain(task),
                 **{name: plain(part_of(getattr(task, f"{name}_seconds"), task.lived_seconds)) for name in STATES},
             }
             for task in stage.tasks

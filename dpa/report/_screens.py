@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,8 +24,6 @@ from dpa.result import Report
 from dpa.result.text import Table
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from dpa.driver.forecast import Forecast
 
 _MAX_COLUMNS = 12
@@ -96,9 +95,7 @@ def show(
     """
     from dpa.report import _terminal  # it imports rich
 
-    def parts(console: Console) -> Iterator[RenderableType]:
-        return _terminal.run_parts(report, files, result, console, verbose=verbose)
-
+    parts = partial(_terminal.run_parts, report, files, result, verbose=verbose)
     _terminal.print_parts(parts, sys.stdout if stream is None else stream, width)
 
 
@@ -106,10 +103,8 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, i
     """Print a forecast on `stream`, in `width` columns (the terminal's if None); if `is_brief` its graph alone."""
     from dpa.report import _terminal  # it imports rich
 
-    def parts(console: Console) -> Iterable[RenderableType]:
-        return (_terminal.graph_parts if is_brief else _terminal.plan_parts)(forecast, console)
-
-    _terminal.print_parts(parts, stream, width)
+    parts = _terminal.graph_parts if is_brief else _terminal.plan_parts
+    _terminal.print_parts(partial(parts, forecast), stream, width)
 
 
 def show_rows(found: pa.Table, said: str, rows: int, *, width: int | None = None) -> None:
