@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -94,58 +96,67 @@ def test_of_a_thousand_reducers_the_busiest_and_the_idlest_are_listed() -> None:
     assert len(re.findall(r"^ +\d+ +[0-9,]+ +[0-9.]+%", text, re.MULTILINE)) == 32
 
 
-def test_three_skews_are_compared() -> None:
-    text = words(shown(samples.report()))
-    assert (
-        "skew S 0.034 ▍ this run; 0 is even, 1 is all on one task S, static 0.412 ████▏ the same ring without balancing"
-        in text
-    )
-    assert "S, Spark 0.398 ████ hash partitioning of the same records" in text
+DEATH = RecoveryReport(0, 12.5, "reducer 1", "two", "it was killed", 1_234, 2.5, begun=1.25, restored=2.25)
+DETAILS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
+    "a usual run": (
+        {},
+        (
+            "skew S 0.034 ▍ this run; 0 is even, 1 is all on one task S, static 0.412 ████▏ the same ring",
+            "S, Spark 0.398 ████ hash partitioning of the same records",
+            "redistributions 4 decisions: 150 below threshold, 5 rounds used up, 4 applied",
+            "records 24,000,000 processed; 20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted",
+            "forwards 49,380 0.0021 per record",
+            "throughput 4,800,000/s records mapped",
+            "latency p99 1.12 s p95 0.41 s, p50 31.2 ms, max 2.50 s, mean 0.10 s",
+            "15.3 s startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s",
+            "first record after 3.60 s",
+            "reducer: hot keys key share records between the 7.8% 1,877,450 1,876,550 to 1,878,550",
+            "result 200,000 rows out/wordcount/result, 4 files",
+            "report out/report/report.html and report.json, resolved.yaml",
+        ),
+    ),
+    "a skew that was not computed": ({"skew": SkewReport(0.034, 0.412)}, ["Spark not asked for"]),
+    "a planned table": ({"first_table": "2 hot keys split"}, [" first table 2 hot keys split redistributions"]),
+    "many redistributions": (
+        {"rounds": 30},
+        (
+            "reducer: 30 redistributions at (s) task reason 0.13 1 queue of 131,072 exceeds 1.2 times",
+            "and 18 more, in the report",
+        ),
+    ),
+    "partial results": (
+        {"aggregation": AggregationStats(epochs=12, seconds=0.834, states=1_234)},
+        ["aggregation published 12 times 1,234 states handed over, 0.83 s of user code"],
+    ),
+    "a result in memory": ({"output": OutputReport(None, 1)}, ["result 1 row in memory"]),
+    "deaths": (
+        {"recoveries": (DEATH, replace(DEATH, node="", seconds=None))},
+        ["after died node rows again begun after restored flowed 12.5 s reducer 1 two 1,234 1.25 s 2.25 s 2.50 s"],
+    ),
+    "a failed job": (
+        {"status": "failed", "error": "no", "output": OutputReport(rows=7, unpublished="/data/out")},
+        ["result nothing was published /data/out is as it was"],
+    ),
+    "another grouping": (
+        {"grouping": GroupingReport("consistent", 1.234, 12)},
+        ["grouping consistent a key on 1.23 tasks on average, 12 parts of the keys moved"],
+    ),
+}
 
 
-def test_a_skew_that_was_not_computed_is_said_to_be_so() -> None:
-    text = words(shown(samples.report(skew=SkewReport(0.034, 0.412))))
-    assert "Spark not asked for" in text
+@pytest.mark.parametrize(("changes", "expected"), DETAILS.values(), ids=DETAILS)
+def test_the_details_say_what_a_run_did_and_nothing_of_what_it_did_not(
+    changes: dict[str, Any], expected: Sequence[str]
+) -> None:
+    text = words(shown(samples.report(**changes)))
+    assert [each for each in expected if each not in text] == []
+    for name in {"grouping", "first_table", "aggregation"} - {*changes}:
+        assert name.replace("_", " ") not in text
+    assert text.count("gives up 32 of its 64 tokens") <= 12
 
 
-def test_the_first_table_is_explained_where_one_was_to_be_planned() -> None:
-    planned = "from a sample of 20,000 rows, 2 hot keys split"
-    assert f" first table {planned} redistributions" in words(shown(samples.report(first_table=planned)))
-    assert "first table" not in shown(samples.report())
-
-
-def test_redistributions_are_listed_with_reasons_and_the_rest_counted() -> None:
-    text = words(shown(samples.report(rounds=30)))
-    assert (
-        "reducer: 30 redistributions at (s) task reason 0.13 1 queue of 131,072 exceeds 1.2 times the second longest"
-        in text
-    )
-    assert text.count("gives up 32 of its 64 tokens") == 12
-    assert "and 18 more, in the report" in text
-
-
-def test_the_facts_of_the_run_are_given() -> None:
-    text = words(shown(samples.report()))
-    for expected in (
-        "redistributions 4 decisions: 150 below threshold, 5 rounds used up, 4 applied",
-        "records 24,000,000 processed; 20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted",
-        "forwards 49,380 0.0021 per record",
-        "throughput 4,800,000/s records mapped",
-        "latency p99 1.12 s p95 0.41 s, p50 31.2 ms, max 2.50 s, mean 0.10 s",
-        "15.3 s startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s",
-        "first record after 3.60 s",
-        "reducer: hot keys key share records between the 7.8% 1,877,450 1,876,550 to 1,878,550",
-        "result 200,000 rows out/wordcount/result, 4 files",
-        "report out/report/report.html and report.json, resolved.yaml",
-    ):
-        assert expected in text
-
-
-def test_partial_results_have_a_line_if_the_job_has_any() -> None:
-    aggregation = AggregationStats(epochs=12, seconds=0.834, states=1_234)
-    expected = "aggregation published 12 times 1,234 states handed over, 0.83 s of user code"
-    assert expected in words(shown(samples.report(aggregation=aggregation)))
-    assert "aggregation" not in shown(samples.report())
+def test_an_empty_job_has_a_table_too() -> None:
+    assert "0  processed; 0 rows read, 0 mapped, 0 emitted\n" in shown(samples.empty_report())
 
 
 def test_no_line_breaks_between_a_number_and_its_unit() -> None:
@@ -195,10 +206,6 @@ def test_a_hot_key_is_named_and_those_that_make_nothing_uneven_are_not() -> None
 def test_a_hot_key_that_was_counted_has_no_bounds() -> None:
     hot = replace(samples.hot_keys()[0], lower=7, upper=7)
     assert re.search(r"the +7\.8% +1,877,450 +exact\n", shown(samples.report(hot_keys=(hot,))))
-
-
-def test_a_result_in_memory_is_said_to_be_there() -> None:
-    assert "\nresult     1 row  in memory\n" in shown(samples.report(output=OutputReport(None, 1)))
 
 
 @pytest.mark.parametrize("key", samples.NASTY_KEYS, ids=range(len(samples.NASTY_KEYS)))
@@ -260,24 +267,6 @@ def test_a_job_that_failed_before_its_stages_had_finished_has_no_static_skew() -
     assert "static" not in repr(Result(early))
 
 
-def test_deaths_that_the_job_has_survived_are_listed() -> None:
-    found = RecoveryReport(0, 12.5, "reducer 1", "two", "it was killed", 1_234, 2.5, begun=1.25, restored=2.25)
-    text = words(shown(samples.report(recoveries=(found, replace(found, node="", seconds=None)))))
-    assert (
-        "after died node rows again begun after restored flowed 12.5 s reducer 1 two 1,234 1.25 s 2.25 s 2.50 s" in text
-    )
-
-
-def test_a_failed_job_says_where_nothing_was_published() -> None:
-    output = OutputReport(rows=7, unpublished="/data/out")
-    text = words(shown(samples.report(status="failed", error="no", output=output)))
-    assert "result nothing was published /data/out is as it was" in text
-
-
-def test_an_empty_job_has_a_table_too() -> None:
-    assert "0  processed; 0 rows read, 0 mapped, 0 emitted\n" in shown(samples.empty_report())
-
-
 def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
@@ -291,15 +280,6 @@ def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
 def test_the_summary_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     show(samples.report())
     assert "reference: match\n" in capsys.readouterr().out
-
-
-def test_a_grouping_other_than_the_ring_is_shown() -> None:
-    assert "grouping" not in words(shown(samples.report()))
-    text = words(shown(samples.report(grouping=GroupingReport("consistent", 1.234, 12))))
-    assert "grouping consistent a key on 1.23 tasks on average, 12 parts of the keys moved" in text
-    still = words(shown(samples.report(grouping=GroupingReport("key", 1.0))))
-    assert "grouping key a key on 1.00 tasks on average" in still
-    assert "moved" not in still
 
 
 def first_rows(result: pa.Table, width: int = 80, key: str = "output.path", verbose: bool = False) -> list[str]:
