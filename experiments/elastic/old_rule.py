@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from dpa.placement.online import OnlinePlacement
-from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.planners import Planners
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.wire.events import Rescale
@@ -18,7 +18,7 @@ from dpa.protocol.wire.metrics import TaskChange
 _BUSY, _IDLE, _SECONDS, _LOOK_SECONDS, _FIRST_COST = 0.9, 0.4, 2.0, 1.0, 2.0
 
 
-class _OldRule(Elasticity):
+class _OldRule(Planners):
     """Of the one elastic stage of a job."""
 
     def __init__(self, graph: Graph, stages: Mapping[str, StageProgress]) -> None:
@@ -31,18 +31,16 @@ class _OldRule(Elasticity):
         self._looked: float | None = None
         self._busy: dict[int, float] = {}
 
-    def counts_of(self, stage: str) -> dict[str, int]:
+    def scaling_counts(self, stage: str) -> dict[str, int]:
         return dict(self._counted) if stage == self._stage.name else {}
 
     def changed(self, step: TaskChange) -> None:
         self._looked, self._cost = None, step.seconds
         self._since.clear()
 
-    def tick(
-        self, now: float, cores_busy: float, seconds_left: Callable[[str], float | None], *, can_change: bool
-    ) -> list[Rescale]:
+    def _rescales(self, now: float, cores_busy: float) -> list[Rescale]:
         stage = self._stage
-        if not can_change or stage.is_changing or not stage.is_running or stage.ledger.began_at is None:
+        if stage.is_changing or not stage.is_running or stage.ledger.began_at is None:
             return []
         busy = {index: stage.tasks[index].busy_seconds for index in stage.members}
         before, then = self._busy, self._looked
@@ -53,7 +51,7 @@ class _OldRule(Elasticity):
             return []
         self._looked, self._busy = now, busy
         share = min(sum(busy[index] - before[index] for index in busy) / (len(busy) * (now - then)), 1.0)
-        wanted = self._wanted(share, now, cores_busy, seconds_left(stage.name))
+        wanted = self._wanted(share, now, cores_busy, self._seconds_left(now, stage.name))
         if wanted == len(busy):
             return []
         return [Rescale(None, stage.name, wanted, reason=f"busy {share:.0%} of the time")]
@@ -86,4 +84,4 @@ class OldCoordinator(CoordinatorMachine):
 
     def __init__(self, graph: Graph, online: OnlinePlacement | None = None) -> None:
         super().__init__(graph, online)
-        self._planners._elastic = _OldRule(graph, self.stages)
+        self._planners = _OldRule(graph, self.stages)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from typing import cast
 
 import pytest
 from wires import INPUT, CoordinatorWire, last_table
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.protocol.coordinator._demand import TrueRates
-from dpa.protocol.coordinator.elasticity import Elasticity
+from dpa.protocol.coordinator.membership import Membership
+from dpa.protocol.coordinator.planners import Planners
 from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.events import TaskRequest
 
 READ, SUMS, LAST = Address("read"), Address("sums"), Address("last")
 
@@ -52,26 +54,39 @@ def test_of_a_stage_that_emits_its_result_counts_what_it_makes_of_that_alone() -
     assert seen.offered("last", 101.0) == pytest.approx(80)
 
 
+class Idle:
+    """The changes of tasks, of which none is under way at times."""
+
+    def __init__(self) -> None:
+        self.is_idle = True
+        self.asked: list[TaskRequest] = []
+
+    def ask(self, request: TaskRequest) -> None:
+        self.asked.append(request)
+
+
 def test_one_look_after_a_change_of_another_stage_decides_nothing() -> None:
-    seen = Seen(ElasticOptions(seconds=2.0))
-    elasticity = Elasticity(seen.wire.graph, seen.wire.coordinator.stages)
+    seen, changes = Seen(ElasticOptions(seconds=2.0)), Idle()
+    planners = Planners(seen.wire.graph, seen.wire.coordinator.stages)
     asked: list[float] = []
     for number in range(30):
         now = number / 2
         seen.wire.progress(READ, emitted=(round(400 * now),), supply=400.0, now=now)
         seen.wire.progress(SUMS, processed=round(100 * now), ready_seconds=now, emitted=(0,), now=now)
-        if elasticity.tick(now, 0.0, lambda stage: math.inf, can_change=not 1.5 < now < 8):
-            asked.append(now)
+        changes.is_idle = not 1.5 < now < 8
+        planners.tick(now, 0.0, cast(Membership, changes))
+        asked += [now] * len(changes.asked)
     assert asked[0] == 10.5
 
 
 def test_the_time_of_a_change_of_another_stage_is_none_in_which_a_stage_was_behind() -> None:
-    seen = Seen(ElasticOptions(backlog_seconds=10.0))
-    elasticity = Elasticity(seen.wire.graph, seen.wire.coordinator.stages)
+    seen, changes = Seen(ElasticOptions(backlog_seconds=10.0)), Idle()
+    planners = Planners(seen.wire.graph, seen.wire.coordinator.stages)
     for number in range(65):
         now = number / 2
         seen.wire.progress(READ, emitted=(round(50 * now) + 900,), supply=50.0, now=now)
         processed = round(50 * now)
         seen.wire.progress(SUMS, processed=processed, queue=900, ready_seconds=now / 2, emitted=(0,), now=now)
-        can_change = now < 2.5 or now >= 30
-        assert elasticity.tick(now, 0.0, lambda stage: math.inf, can_change=can_change) == []
+        changes.is_idle = now < 2.5 or now >= 30
+        planners.tick(now, 0.0, cast(Membership, changes))
+    assert changes.asked == []

@@ -73,8 +73,8 @@ class Relocation:
         for task in step.stopped:
             self._now.pop(Address(step.stage, task), None)
 
-    def abandoned(self) -> None:
-        self.counts["a task did not start"] += 1
+    def abandoned(self, why: str) -> None:
+        self.counts[why] += 1
         self._looked_at = None
 
     def tick(self, now: float, seconds_left: float | None) -> list[MoveTasks]:
