@@ -222,7 +222,7 @@ class TellsOldMembersOnly(StageBalance):
 
 
 PROGRESS = "dpa.protocol.coordinator.machine.StageProgress"
-GIVING = "dpa.protocol.task._migration.Giving"
+GIVING = "dpa.protocol.task.hand_over.Giving"
 BALANCER = "dpa.protocol.balancer.machine.LoadBalancerMachine"
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "ends while tasks change": (

@@ -243,7 +243,7 @@ class FreezesBeforeAllHaveSettled(StageBalance):
 
 
 QUEUE, GIVING, TAKING = (
-    f"dpa.protocol.task.{place}" for place in ("operator.MigratingQueue", "_migration.Giving", "_migration.Taking")
+    f"dpa.protocol.task.{place}" for place in ("operator.MigratingQueue", "hand_over.Giving", "hand_over.Taking")
 )
 BALANCE = "dpa.protocol.balancer.machine.StageBalance"
 IN_DISORDER = "records of key .* from mapper . are out of order at task"

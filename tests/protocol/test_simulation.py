@@ -228,7 +228,7 @@ class CountsTwice(OperatorMachine):
     """Reports twice what it has processed."""
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
-        rows = self._working_on.block.rows if self._working_on else 0
+        rows = self.working_on.block.rows if self.working_on else 0
         super()._process_done(sender, event)
         self.processed += rows
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from dpa.balance.delegation import Delegation, DelegationOptions
 from dpa.balance.options import LoadReportOptions
-from dpa.execution.block import Block
 from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
@@ -72,8 +71,8 @@ class LoadReporter:
     def began(self, now: float) -> None:
         self._busy.began(now)
 
-    def processed(self, block: Block, done: ProcessDone, queue: int, now: float) -> None:
-        records, seconds = block.rows, done.seconds
+    def processed(self, push: Push, done: ProcessDone, queue: int, *, began: float, now: float) -> None:
+        block, records, seconds = push.block, push.block.rows, done.seconds
         self._service_time.observe(records, seconds)
         own = seconds - done.tried
         self.pace.observe(records, own, done.waited)
@@ -83,12 +82,10 @@ class LoadReporter:
         if self._delegation is not None:
             self._delegation.worked(records, seconds)
             self._delegation.advance(now, queue)
-
-    def took(self, push: Push, began: float, now: float) -> None:
-        rows = push.block.rows
-        self._new.add(now - push.read_at, rows)
-        self.stage_latency.add(now - push.emitted_at, rows)
-        self.work_seconds += rows * (now - began)
+        self._new.add(now - push.read_at, records)
+        self.stage_latency.add(now - push.emitted_at, records)
+        self.work_seconds += records * (now - began)
+        self.dequeued(records)
 
     @property
     def latency(self) -> LatencySketch:

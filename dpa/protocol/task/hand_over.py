@@ -1,4 +1,5 @@
-"""The two sides of a hand-over: the ranges that a task gives to others by the newest table, and those that it takes.
+"""States that move while records flow, as one task sees it: the two sides of a hand-over, the ranges that it gives to
+others by the newest table, and those that it takes.
 
 docs/design.md has hand-overs step by step, and why they are right.
 """
@@ -15,11 +16,13 @@ from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.record_queue import Forwards, RecordQueue
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import RangesExtracted, StatesInstalled
 from dpa.protocol.wire.instructions import ExtractRanges, InstallStates
-from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer, Settled
 from dpa.routing.hashing import ALL_HASHES
+from dpa.routing.members import Moves, hand_overs, left_by
+from dpa.routing.table import RoutingTable
 
 _REST_SECONDS = 0.1
 """Seconds in which user code may process records between two pieces."""
@@ -275,3 +278,121 @@ class Taking(RuledMachine):
         when(TakingState.TAKING, _install, "install what has arrived", (None, TakingState.INSTALLING)),
         on(StatesInstalled, TakingState.INSTALLING, _installed, "continue", (TakingState.TAKING, TakingState.IDLE)),
     )
+
+
+class Migration:
+    """What a task gives and takes by the newest table: hand-overs come one by one, each settled before the next.
+
+    In migrate mode every table moves states. In merge mode states stay until the last exchange, unless a task leaves:
+    it processes what is queued for a while, then hands over the rest, and the others merge it.
+    """
+
+    def __init__(
+        self,
+        task: TaskMachine,
+        queue: RecordQueue,
+        options: MigrationOptions,
+        senders: tuple[Address, ...],
+        forward: Callable[[Forwards], None],
+    ) -> None:
+        """`senders` emit records to the task; `forward` sends on what its queue gives back."""
+        self.giving = Giving(task, queue, forward, options)
+        self.taking = Taking(task, queue, options)
+        self._task = task
+        self._queue = queue
+        self._options = options
+        self.senders = senders
+        self._forward = forward
+        self._settled = queue.table.version
+        self._is_leaving = False
+        self._put_off: tuple[RoutingTable, float] | None = None  # what to adopt, and when at the latest
+        task.include(self.giving)
+        task.include(self.taking)
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled == self._queue.table.version and self._put_off is None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.is_settled and self.giving.is_idle and self.taking.is_idle
+
+    @property
+    def has_left(self) -> bool:
+        return self._is_leaving and self.is_settled
+
+    @property
+    def occupies_user_code(self) -> bool:
+        return self.giving.state is GivingState.EXTRACTING or self.taking.state is TakingState.INSTALLING
+
+    def restart(self, table: RoutingTable, senders: tuple[Address, ...]) -> None:
+        self.senders = senders
+        self._forward(self._queue.retable(table))
+        self._settled = table.version
+        self.taking.restart()
+
+    def adopt(self, table: RoutingTable, senders: tuple[Address, ...] | None) -> None:
+        """`senders`: who emits records from now on; None: as before."""
+        before, own = self._queue.table, self._task.address.index
+        if not self.is_settled:
+            raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
+        self.senders = self.senders if senders is None else senders
+        if not self._options.in_order and own in left_by(before, table) and not self._queue.is_empty:
+            self._put_off = table, self._task.now + self._options.flow.drain_seconds
+        else:
+            self._adopt(table)
+
+    def _adopt(self, table: RoutingTable) -> None:
+        before, own = self._queue.table, self._task.address.index
+        gone = left_by(before, table)
+        between = hand_overs(before, table) if self._options.in_order else _all_of(gone, table)
+        receivers = [to for source, to in between if source == own]
+        sources = [source for source, to in between if to == own]
+        self._forward(self._queue.migrate(table, self.senders, gives=bool(receivers), takes=bool(sources)))
+        self._mark(gone, before, table)
+        self._is_leaving = self._is_leaving or own in gone
+        takes_part = (self._options.in_order or gone) and own in {*before.members, *table.members}
+        if not takes_part:
+            self._settled = table.version
+        self.giving.begin(receivers, self._markers_for(own, before))
+        self.taking.begin(sources, self.senders)
+
+    def _mark(self, gone: frozenset[int], before: RoutingTable, table: RoutingTable) -> None:
+        # Tasks that leave learn that nothing more is forwarded to them. In migrate mode nothing was: the table before
+        # is settled.
+        own = self._task.address.index
+        if not self._options.in_order and own in before.members:
+            for index in sorted(gone - {own}):
+                self._task.send(Address(self._task.address.stage, index), Marker(table.version))
+
+    def _markers_for(self, own: int, before: RoutingTable) -> list[Address]:
+        peers = () if self._options.in_order else before.members
+        stage = self._task.address.stage
+        return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]
+
+    def advance(self, *, is_free: bool, has_work: bool) -> None:
+        """Called between quanta: extract or install states if that is due and user code is free."""
+        if self._put_off is not None:
+            table, until = self._put_off
+            if self._queue.is_empty or self._task.now >= until:
+                self._put_off = None
+                self._adopt(table)
+        if self.is_settled:
+            return
+        if is_free and not self.occupies_user_code and not (has_work and self._task.now < self.giving.rests_until):
+            self.giving.advance()
+        if is_free and not self.occupies_user_code:
+            self.taking.advance()
+
+    def end(self) -> None:
+        """Report once that the newest table is settled."""
+        if self.is_settled or self._put_off is not None:
+            return
+        if self.giving.state is GivingState.IDLE and self.taking.state is TakingState.IDLE:
+            self._settled = self._queue.table.version
+            self._task.send(BALANCER, Settled(self._settled))
+
+
+def _all_of(gone: frozenset[int], table: RoutingTable) -> Moves:
+    """Each leaving task gives to each that stays, perhaps nothing."""
+    return frozenset((source, to) for source in gone for to in table.members)

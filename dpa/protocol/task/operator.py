@@ -1,6 +1,7 @@
 """The state machine of an operator task: a bounded queue, forwarding of what the task no longer owns, the exchange of
 states, and the share of the stage's result."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -11,13 +12,12 @@ from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.rules import Rule, State, on, on_each, when
 from dpa.protocol.task._load_reporter import LoadReporter
-from dpa.protocol.task._migration import Forwarding, Migration
 from dpa.protocol.task.credit import ActiveSenders, CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.flow_control import QuantumSizer
-from dpa.protocol.task.hand_over import MigrationOptions
+from dpa.protocol.task.hand_over import Migration, MigrationOptions
 from dpa.protocol.task.machine import TaskMachine
-from dpa.protocol.task.record_queue import MigratingQueue, RecordQueue
+from dpa.protocol.task.record_queue import Forwards, MigratingQueue, RecordQueue
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, SnapshotMarked, Tick, WriteDone
@@ -93,8 +93,7 @@ class OperatorMachine(TaskMachine):
         self._limits = limits
         self._senders = ActiveSenders()
         self._reporter = LoadReporter(reports, delegation)
-        self._forward = Forwarding(self, self._reporter)
-        self._working_on: Push | None = None
+        self.working_on: Push | None = None
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = self._had_records = False
@@ -113,10 +112,6 @@ class OperatorMachine(TaskMachine):
     @property
     def table(self) -> RoutingTable:
         return self.queue.table
-
-    @property
-    def working_on(self) -> Push | None:
-        return self._working_on
 
     def states(self) -> dict[str, object]:
         return {**super().states(), f"routing table of {self.address.stage}": self.table.version}
@@ -142,7 +137,7 @@ class OperatorMachine(TaskMachine):
 
     @property
     def has_records(self) -> bool:
-        return not self.queue.is_empty or self._working_on is not None
+        return not self.queue.is_empty or self.working_on is not None
 
     @property
     def is_blocked(self) -> bool:
@@ -152,7 +147,7 @@ class OperatorMachine(TaskMachine):
 
     @property
     def _is_free(self) -> bool:
-        if self._working_on is not None or self._is_marking:
+        if self.working_on is not None or self._is_marking:
             return False
         return not (self._exchange.occupies_user_code or self._migration.occupies_user_code)
 
@@ -200,14 +195,24 @@ class OperatorMachine(TaskMachine):
             self._exchange.advance()
         if not self._is_free or not self.is_open:
             return
-        self._working_on, forwards = self.queue.take(self._quantum.size)
+        self.working_on, forwards = self.queue.take(self._quantum.size)
         self._forward(forwards)
-        if self._working_on is not None:
+        if self.working_on is not None:
             self._reporter.began(self.now)
             self._work_began = self.now
-            self.instruct(ProcessBlock(self._working_on.block, self._working_on.version, self._closed))
+            self.instruct(ProcessBlock(self.working_on.block, self.working_on.version, self._closed))
         elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
             self._migration.advance(is_free=True, has_work=False)
+
+    def _forward(self, forwards: Forwards) -> None:
+        """Also reports to those who emitted the records where their credit is now."""
+        moved: Counter[tuple[Address, int, int]] = Counter()
+        for owner, push in forwards:
+            self.send(Address(self.address.stage, owner), push)
+            self._reporter.dequeued(push.block.rows)
+            moved[push.origin, push.edge, owner] += push.block.rows
+        for (origin, edge, owner), records in moved.items():
+            self.send(origin, CreditTransfer(edge, records, owner))
 
     def _pushed(self, sender: Address, push: Push) -> None:
         self._had_records = True
@@ -252,14 +257,12 @@ class OperatorMachine(TaskMachine):
         return OperatorState.LEFT
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
-        push, self._working_on = self._working_on, None
+        push, self.working_on = self.working_on, None
         if push is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows
         self._quantum.observe(rows, event.seconds - event.tried)  # else ever fewer are tried together
-        self._reporter.processed(push.block, event, self.queue.length, self.now)
-        self._reporter.took(push, self._work_began, self.now)
-        self._reporter.dequeued(rows)
+        self._reporter.processed(push, event, self.queue.length, began=self._work_began, now=self.now)
         self._ready_seconds += self.now - self._work_began
         self.queue.processed(rows)
         self.processed += rows
