@@ -17,7 +17,7 @@ from dpa.errors import CheckpointError
 from dpa.execution.block import Block
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.spill.room import Room
-from dpa.protocol._archive import Archive, WrittenSnapshot, read_snapshots
+from dpa.protocol.checkpointing import Archive, read_snapshots
 from dpa.protocol.wire.addresses import Address
 from dpa.routing.table import RoutingTable
 from experiments.simulated_jobs._files import SimulatedFiles
@@ -109,10 +109,10 @@ class World:
         if self.draw.random() < 0.5:
             self.process()
         written = [write() for write in writes]
-        done = [each for each in written if isinstance(each, WrittenSnapshot)]
+        done = [each for each in written if not isinstance(each, str)]
         try:
             if len(done) == len(written) and self.draw.random() < 0.9:  # else another task has failed
-                tasks = [TaskParts("s", index, each.parts) for index, each in enumerate(done)]
+                tasks = [TaskParts("s", index, each) for index, each in enumerate(done)]
                 known = self.chain.data.write(slot, "coordinator", [model])
                 self.chain.commit(epoch=slot, coordinator=known, tasks=tasks, records=0, seconds=0.0)
                 self.chain.collect(self.draw.choice([1, 2]))

@@ -21,9 +21,8 @@ from dpa.errors import JobFailedError
 from dpa.execution._object_table import ObjectTable
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.snapshots import TaskSaving
-from dpa.protocol._archive import Archive
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
-from dpa.protocol.checkpointing import Checkpointing
+from dpa.protocol.checkpointing import Archive, Checkpointing
 from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.recovery import Recoveries, RecoveryOptions
@@ -143,7 +142,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, int]] = {
         Checkpointing,
         "write",
         "in stage.snapshots.items()",
-        "in stage.snapshots.items() if hasattr(written, 'file')",
+        "in stage.snapshots.items() if hasattr(snapshot, 'file')",
         78,
     ),
     "states for tasks that come while records flow": (

@@ -15,7 +15,7 @@ from dpa import BatchReducer, Flow, Groups, Job, Process, Reducer, batch_filter,
 from dpa.aggregates import Sum
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import ConfigError, JobFailedError
-from dpa.protocol._archive import StoredLetters
+from dpa.protocol.checkpointing import StoredLetters
 from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
@@ -285,7 +285,7 @@ def simulated(place: Path) -> SimulatedJob:
 def test_dead_letters_lie_in_the_checkpoints_whatever_dies(
     kind: str, file_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpa.protocol._archive._SMALL", file_bytes)
+    monkeypatch.setattr("dpa.protocol.checkpointing._SMALL", file_bytes)
     job = simulated(tmp_path)
     faults = Faults((Fault(1, kind, checkpoints=2), Fault(1, kind, checkpoints=1)))
     world = SimulatedGenerations(

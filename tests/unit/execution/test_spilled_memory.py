@@ -14,7 +14,7 @@ from dpa.execution.block import Block, object_array
 from dpa.execution.receivers import receiver_of
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.spill.room import Room
-from dpa.protocol._archive import Archive, WrittenSnapshot
+from dpa.protocol.checkpointing import Archive
 from dpa.protocol.wire.addresses import Address
 from experiments.spill import KINDS, measured
 
@@ -36,7 +36,7 @@ def checkpoint(task: ReduceTask, directory: Path) -> None:
     """Write one."""
     chain = CheckpointStore.open(str(directory)).create("job")
     written = Archive(chain.data, Address("sums", 0), pickle.dumps).start_saving(chain.next, task)()
-    assert isinstance(written, WrittenSnapshot)
+    assert not isinstance(written, str)
 
 
 def peak(work: Callable[[ReduceTask, Path], None], kind: str, directory: Path) -> float:

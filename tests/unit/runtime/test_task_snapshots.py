@@ -21,7 +21,7 @@ from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.snapshots import TaskSnapshot
 from dpa.execution.states import ObjectPart
 from dpa.executors import Reducer
-from dpa.protocol._archive import Archive, NotWritten, WrittenSnapshot, read_snapshots
+from dpa.protocol.checkpointing import Archive, Written, read_snapshots
 from dpa.protocol.wire.addresses import Address
 from dpa.routing.hashing import hash_column
 
@@ -66,19 +66,20 @@ def archive_of(chain: Chain) -> Archive:
     return Archive(chain.data, Address("sums", 1), pickle.dumps)
 
 
-def commit(chain: Chain, written: WrittenSnapshot) -> None:
+def commit(chain: Chain, written: Written) -> None:
+    assert not isinstance(written, str)
     chain.commit(
         epoch=1,
         coordinator=chain.data.write(chain.next, "coordinator", b""),
-        tasks=[TaskParts("sums", 1, written.parts)],
+        tasks=[TaskParts("sums", 1, written)],
         records=1,
         seconds=0.1,
     )
 
 
-def files_of(written: WrittenSnapshot | NotWritten) -> list[FileRef]:
-    assert isinstance(written, WrittenSnapshot)
-    return [part.file for part in written.parts]
+def files_of(written: Written) -> list[FileRef]:
+    assert not isinstance(written, str)
+    return [part.file for part in written]
 
 
 def states_in(slices: Iterable[TaskSnapshot]) -> dict[int, int]:
@@ -92,7 +93,7 @@ def states_in(slices: Iterable[TaskSnapshot]) -> dict[int, int]:
 def test_a_task_begins_with_what_was_written(tmp_path: Path, keys: int) -> None:
     chain = CheckpointStore.open(str(tmp_path)).create("job")
     written = archive_of(chain).start_saving(chain.next, task_of(keys))()
-    assert isinstance(written, WrittenSnapshot) and [part.keys for part in written.parts] == [keys]
+    assert not isinstance(written, str) and [part.keys for part in written] == [keys]
     slices = [*read_snapshots(chain.data, [files_of(written)])]
     assert sum(rows.num_rows for part in slices for rows in part.rows) == 2
     assert states_in(slices) == {number: number for number in range(keys)}
@@ -103,9 +104,9 @@ def test_only_what_has_changed_is_written_until_that_is_much(tmp_path: Path) -> 
     archive, expected, made = archive_of(chain), {number: number for number in range(1000)}, []
     for turn in range(12):
         written = archive.start_saving(chain.next, task)()
-        assert isinstance(written, WrittenSnapshot)
+        assert not isinstance(written, str)
         commit(chain, written)
-        made.append([part.keys for part in written.parts])
+        made.append([part.keys for part in written])
         slices = [*read_snapshots(chain.data, [files_of(written)])]
         assert states_in(slices) == expected
         assert sum(rows.num_rows for part in slices for rows in part.rows) == 2
@@ -152,7 +153,7 @@ def test_behind_a_checkpoint_that_failed_all_is_written(tmp_path: Path, failed: 
         files.rename(tmp_path / "elsewhere")
         files.write_text("in the way")
     written = archive.start_saving(chain.next, task)()
-    assert isinstance(written, NotWritten if failed == "not written" else WrittenSnapshot)
+    assert isinstance(written, str) == (failed == "not written")
     if failed == "not written":
         files.unlink()
         (tmp_path / "elsewhere").rename(files)
