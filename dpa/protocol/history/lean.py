@@ -19,23 +19,13 @@ from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.states import ColumnPart, JoinPart, ObjectPart, StatePart
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import (
-    Event,
-    ExtractDone,
-    PollDone,
-    ProcessDone,
-    PublishDone,
-    RangesExtracted,
-    StepDone,
-    Tick,
-)
+from dpa.protocol.wire.events import Event, ExtractDone, PollDone, ProcessDone, PublishDone, RangesExtracted, StepDone
 from dpa.protocol.wire.instructions import Finish, InstallStates, OpenSplit, ProcessBlock, Publish, Send
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.messages.splits import SplitGrant
-from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import Split, channel_of, is_split
 
 T = TypeVar("T")
@@ -61,9 +51,6 @@ LARGE: dict[type, str] = {
     Finish: "parts",
 }
 """Types with a part that machines ignore, and the name of that field."""
-
-_OUTLINED = {**LARGE, Tick: "use", Progress: "use"}
-"""Types whose outline leaves something out."""
 
 
 @dataclass(frozen=True)
@@ -144,23 +131,17 @@ def _lean_split(split: Split | None) -> SplitOutline | None:
     return None if split is None else SplitOutline(split.rows, channel_of(split))
 
 
-def _use_outline(use: TaskUse) -> TaskUse:
-    return _NO_USE
-
-
-_NO_USE = TaskUse()
-
 _NO_RECORDS = BlockOutline(0, 0, 0, 0)
 
 _Conversions = dict[type, Callable[[Any], Any]]
 _LEAN: _Conversions = {Block: _lean_block, **dict.fromkeys((StatePart, ColumnPart, JoinPart, ObjectPart), _lean_states)}
-_OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
+_OUTLINE: _Conversions = {**_LEAN, Block: _block_outline}
 
 
 def _opened(thing: T, conversions: _Conversions) -> T:
     """With its large field converted; the same object if nothing changes."""
     kind = type(thing)
-    field = "message" if kind is Envelope else "envelope" if kind is Send else _OUTLINED.get(kind)
+    field = "message" if kind is Envelope else "envelope" if kind is Send else LARGE.get(kind)
     if field is None:
         return thing
     value = getattr(thing, field)
