@@ -223,7 +223,7 @@ def _replay(make: Callable[[], Machine], recorded: list[_Taken], relays: int, si
     machine, is_cut = make(), False
     for at, event, call in recorded:
         was_cut, instructions = is_cut, machine.handle(event, at)
-        is_cut = isinstance(machine, CoordinatorMachine) and machine.is_cut
+        is_cut = isinstance(machine, CoordinatorMachine) and machine.cuts.is_holding
         if at < since:
             continue
         own = [event] if isinstance(event, Envelope) else []

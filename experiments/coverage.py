@@ -228,7 +228,7 @@ def _conversations(cluster: SimulatedCluster) -> Iterator[tuple[str, str]]:
     for name, stage in cluster.coordinator.stages.items():
         if stage.is_changing:
             yield SOURCE_CHANGES if stage.is_source else STAGE_CHANGES, name
-        if cluster.coordinator.is_cut and not stage.is_source:
+        if cluster.coordinator.cuts.is_holding and not stage.is_source:
             yield CUT, name
         if stage.state in _PHASES:
             yield _PHASES[stage.state], name

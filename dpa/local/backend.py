@@ -225,7 +225,7 @@ class _LocalRun(LocalMachines):
         ended, machine, snapshot = time.time(), self.coordinator, self.coordinator.snapshot()
         self._hooks.observe(snapshot)
         first = None if machine.first_record_at is None else self._began
-        failed, stored = machine.failed, self._checkpointing
+        failed, stored = machine.errors.noted, self._checkpointing
         letters = failed.letters if stored is None else stored.letters.with_rest(failed)
         return RunOutcome(
             {of.name: tuple(map(self._output, machine.stages[of.name].addresses)) for of in self.graph.queue_fed()},
@@ -233,9 +233,9 @@ class _LocalRun(LocalMachines):
             Times(self._began, self._began, first, ended, ended),
             {task: TaskUse(cpu_seconds=self._cpu_seconds[task], sent=self._sent[task].found()) for task in self.tasks},
             letters,
-            machine.given,
-            machine.staged,
-            machine.epoch,
+            machine.inputs.given,
+            machine.cuts.staged,
+            machine.cuts.epoch,
         )
 
     def _output(self, address: Address) -> TaskOutput:

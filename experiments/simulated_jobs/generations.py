@@ -337,7 +337,7 @@ class SimulatedGenerations:
     def _end(self) -> None:
         """The job is done: those that were taken for dead end at last, and no file stays."""
         self._let_zombies(None)
-        failed = self.cluster.coordinator.failed
+        failed = self.cluster.coordinator.errors.noted
         if self._saved is None or self._stored is None:
             self.letters = failed.letters
             return

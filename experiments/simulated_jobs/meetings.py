@@ -38,7 +38,7 @@ class Meetings:
 def _under_way(cluster: SimulatedCluster) -> list[str]:
     coordinator = cluster.coordinator
     moving = {BalanceState.SETTLING, BalanceState.FREEZING}
-    changes = {RESCALE if isinstance(request, Rescale) else MOVE for request in coordinator.requests}
+    changes = {RESCALE if isinstance(request, Rescale) else MOVE for request in coordinator.membership.requests}
     found = {
         CUT: coordinator.states()["cut"] != CutState.WAITING.value,
         HAND_OVER: any(balance.state in moving for balance in cluster.balancer.stages.values()),

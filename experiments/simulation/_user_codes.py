@@ -134,7 +134,8 @@ class UserCodes:
     def cut_is_over(self, coordinator: CoordinatorMachine) -> None:
         """The coordinator lets tasks go on; the next cut may have begun by then."""
         for name, book in self._finals.items():
-            book.cut_is_over(knows=coordinator.stages[name].results.has_closed)
+            outputs = coordinator.stages[name].results.outputs
+            book.cut_is_over(knows=any(output.has_closed for output in outputs))
 
     def _require_cut(self) -> None:
         """All that was emitted is processed."""
@@ -162,7 +163,7 @@ class UserCodes:
         }
         committed = {name: tuple(self.published[name].committed) if name in self.published else () for name in stages}
         late = {name: book.late for name, book in self._windows.items()}
-        staged = coordinator.staged
+        staged = coordinator.cuts.staged
         finals = {name: {**book.committed, LEFT: staged.get((name, 0), ())} for name, book in self._finals.items()}
         return SimulatedRun(shares, coordinator.snapshot(), clock, steps, committed, dict(answers), late, finals)
 

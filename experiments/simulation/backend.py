@@ -78,7 +78,9 @@ class SimulatedBackend:
             for stage in plan.graph.queue_fed()
         }
         moments = _moments(cluster.coordinator, started)
-        return RunOutcome(outputs, run.snapshot, moments, letters=cluster.coordinator.failed.letters, given=plan.given)
+        return RunOutcome(
+            outputs, run.snapshot, moments, letters=cluster.coordinator.errors.noted.letters, given=plan.given
+        )
 
 
 def _with_what_has_come(plan: RunPlan) -> RunPlan:

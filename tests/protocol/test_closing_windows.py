@@ -253,7 +253,7 @@ def test_windows_that_were_closed_before_it_was_time_to_publish_are_published_th
     coordinator.paused(520, 1.0)
     coordinator.processed(FIRST, 1, 1.0, opens=480)
     assert [begun.publishes for _, begun in coordinator.frozen("first", 1.0)] == [()]
-    assert coordinator.coordinator.is_cut
+    assert coordinator.coordinator.cuts.is_holding
     coordinator.published(FIRST, 1.0, processed=1, emitted=(0,), opens=600)
     coordinator.frozen("second", 1.0)
     coordinator.published(SECOND, 1.0)

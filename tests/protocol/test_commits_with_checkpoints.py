@@ -78,7 +78,7 @@ def test_what_is_staged_is_committed_once_the_checkpoint_is_written_that_names_i
     assert named(done) == [FIRST] and commits(done) == []
     assert commits(coordinator.written(1, 11.0)) == [1]
     coordinator.coordinator.handle(Committed(REDUCER, 1), 12.0)
-    assert coordinator.coordinator.staged == {}
+    assert coordinator.coordinator.cuts.staged == {}
     done = coordinator.checkpoint(2, 21.0)
     assert named(done) == [SECOND]
 
@@ -113,7 +113,7 @@ def test_what_the_newest_checkpoint_names_is_committed_before_anything_else() ->
 def test_what_no_checkpoint_names_is_left_for_the_end() -> None:
     coordinator = Coordinator()
     coordinator.checkpoint(1, 10.0)
-    assert coordinator.coordinator.staged == {(REDUCER, 0): FIRST[1]}
+    assert coordinator.coordinator.cuts.staged == {(REDUCER, 0): FIRST[1]}
 
 
 def test_rows_that_come_once_are_published_with_each_checkpoint_too_which_names_them() -> None:
@@ -131,7 +131,7 @@ def test_a_table_that_is_published_whole_is_named_in_no_checkpoint() -> None:
     done = coordinator.checkpoint(1, 10.0)
     assert named(done) == [] and commits(done) == [1]
     assert coordinator.coordinator.handle(Committed(REDUCER, 1), 10.5) == [], "while the checkpoint is written"
-    assert coordinator.coordinator.staged == {} and commits(coordinator.written(1, 11.0)) == []
+    assert coordinator.coordinator.cuts.staged == {} and commits(coordinator.written(1, 11.0)) == []
 
 
 def test_a_stage_that_has_just_processed_all_publishes_with_the_checkpoint_too() -> None:

@@ -110,7 +110,7 @@ def test_open_inputs_are_closed_after_a_time_enough_records_or_none_for_a_while(
         if closed is None and not coordinator.coordinator.snapshot().is_open:
             closed = now
     assert closed == closed_at
-    assert coordinator.coordinator.given == {MAPPER: SPLITS[:2]}
+    assert coordinator.coordinator.inputs.given == {MAPPER: SPLITS[:2]}
 
 
 def test_an_input_is_not_idle_before_its_first_poll_has_been_answered() -> None:

@@ -174,7 +174,7 @@ def test_each_stage_has_partial_results_of_its_own(is_slow: bool) -> None:
             coordinator.coordinator.handle(pending.pop(), now)
         # What a stage gives at its end has a number that no cut has, whether or not it took part in the newest one.
         assert [coordinator.coordinator.stages[name].epoch for name in ("counts", "ranks")] == [epoch, epoch]
-    assert coordinator.coordinator.epoch == 4
+    assert coordinator.coordinator.cuts.epoch == 4
 
 
 def test_records_of_one_stage_are_not_lost_because_another_takes_long() -> None:

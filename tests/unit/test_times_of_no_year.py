@@ -130,7 +130,9 @@ def test_a_job_goes_on_behind_a_checkpoint_with_rows_of_no_year(tmp_path: Path) 
     for cut in (cuts[0], cuts[-1]):
         again = SimulatedCluster(behind(job, cut), seed=2)
         again.run()
-        found = Counter(pickle.loads(letter.data)[1]["n"] for letter in again.coordinator.failed.letters if letter.data)
+        found = Counter(
+            pickle.loads(letter.data)[1]["n"] for letter in again.coordinator.errors.noted.letters if letter.data
+        )
         assert found == {2: len(parts), 4: len(parts)}
 
 

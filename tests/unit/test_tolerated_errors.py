@@ -298,7 +298,7 @@ def test_dead_letters_lie_in_the_checkpoints_whatever_dies(
     world.run()
     assert world.counts["deaths"] == 2
     assert sorted(int(letter.record) for letter in world.letters) == sorted(BAD)
-    remembered = world.cluster.coordinator.failed
+    remembered = world.cluster.coordinator.errors.noted
     assert 0 < remembered.earlier == len(BAD) - len(remembered.letters)
     assert sum(count.records for count in world.cluster.coordinator.snapshot().errors) == len(BAD)
 
@@ -322,7 +322,7 @@ def test_dead_letters_go_with_the_cut(tmp_path: Path) -> None:
     for cut in cuts:
         again = SimulatedCluster(behind(job, cut), seed=2)
         again.run()
-        letters = again.coordinator.failed.letters
+        letters = again.coordinator.errors.noted.letters
         assert sorted(int(letter.record) for letter in letters) == sorted(BAD)
         assert {letter.epoch for letter in cut.failed.letters} <= {*range(1, cut.epoch + 1)}
         assert sum(count.records for count in again.coordinator.snapshot().errors) == len(BAD)
@@ -337,7 +337,7 @@ def letters_behind_slow_cuts(place: Path) -> list[list[int]]:
     def watch(cluster: SimulatedCluster) -> None:
         for event in cluster.pending:
             if isinstance(event, JobSnapshot):
-                noted.setdefault(event.epoch, len(cluster.coordinator.failed.letters))
+                noted.setdefault(event.epoch, len(cluster.coordinator.errors.noted.letters))
 
     cluster, found = SimulatedCluster(job, seed=1, watch=watch), []
     cluster.run()
@@ -345,7 +345,7 @@ def letters_behind_slow_cuts(place: Path) -> list[list[int]]:
         again = SimulatedCluster(behind(job, cut), seed=2)
         again.run()
         if noted[cut.epoch] > len([letter for letter in cut.failed.letters if letter.epoch <= cut.epoch]):
-            found.append(sorted(int(letter.record) for letter in again.coordinator.failed.letters))
+            found.append(sorted(int(letter.record) for letter in again.coordinator.errors.noted.letters))
     return found
 
 

@@ -90,10 +90,6 @@ class EpochResults:
         return None if self._first is None else self._stats
 
     @property
-    def has_closed(self) -> bool:
-        return any(output.has_closed for output in self.outputs)
-
-    @property
     def rows(self) -> int:
         return self._stats.rows
 

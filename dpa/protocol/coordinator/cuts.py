@@ -108,6 +108,8 @@ class Cuts(RuledMachine):
 
     @property
     def staged(self) -> dict[tuple[str, int], tuple[Any, ...]]:
+        """By stage and output, what is staged of epochs that are not committed; at the end, of those that no checkpoint
+        names."""
         found: dict[tuple[str, int], tuple[Any, ...]] = {}
         for (stage, output, _), commit in self._staged.items():
             found[stage, output] = (*found.get((stage, output), ()), *commit.staged)
@@ -115,7 +117,7 @@ class Cuts(RuledMachine):
 
     @property
     def epoch(self) -> int:
-        """The number of the stretch of the input to which what tasks report belongs."""
+        """The epoch to which what tasks report belongs: the next to end, or once the job is done, its last one."""
         return self._epoch if self.is_holding else self._epoch + 1
 
     def start(self, now: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.coordinator._errors import Errors
@@ -28,7 +28,6 @@ from dpa.protocol.wire.events import (
     Start,
     StartFailed,
     TaskDied,
-    TaskRequest,
     TaskStarted,
     Tick,
 )
@@ -43,7 +42,6 @@ from dpa.protocol.wire.metrics import Snapshot, TaskChange
 from dpa.protocol.wire.use import TaskUse, with_sums
 from dpa.sources.feed import Until
 from dpa.sources.splits import Split
-from dpa.tolerance import Failed
 
 
 class OpenInputs:
@@ -127,15 +125,15 @@ class CoordinatorMachine(Machine):
             epoch = 0 if graph.checkpoints is None else graph.checkpoints.epoch
             self.stages[stage.name] = StageProgress(self, stage, feeders, epoch)
         self._planners = Planners(graph, self.stages, online)
-        self._membership = Membership(
-            self, self.stages, self._tasks_changed, self._change_abandoned, self._waits_for_cut
+        self.membership = Membership(
+            self, self.stages, self._tasks_changed, self._planners.abandoned, self._waits_for_cut
         )
-        self.include(self._membership)
-        self._errors = Errors(graph.tolerated)
+        self.include(self.membership)
+        self.errors = Errors(graph.tolerated)
         read_before = 0 if graph.checkpoints is None else graph.checkpoints.read
-        self._inputs = OpenInputs(self.stages.values(), graph.until, read_before)
-        self._cuts = Cuts(self, self.stages, graph.checkpoints, self._membership, self._errors)
-        self.include(self._cuts)
+        self.inputs = OpenInputs(self.stages.values(), graph.until, read_before)
+        self.cuts = Cuts(self, self.stages, graph.checkpoints, self.membership, self.errors)
+        self.include(self.cuts)
 
     @property
     def first_record_at(self) -> float | None:
@@ -151,17 +149,17 @@ class CoordinatorMachine(Machine):
         """What is known now. Without `history` its size does not grow with the job's age: it has the last changes and
         decisions, no samples, no latency and no traffic."""
         started_at = self.started_at or 0.0
-        event_times = self._cuts.watermarks.stats()
+        event_times = self.cuts.watermarks.stats()
         return Snapshot(
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
-            rows=0 if self._inputs.were_open else self._graph.rows,
-            is_open=self._inputs.are_open,
-            checkpoints=self._cuts.checkpoints,
-            checkpoint_tries=tuple(self._cuts.tries),
-            epochs=self._cuts.times.stats,
-            epoch=None if self.started_at is None else self._cuts.times.open(self._cuts.epoch, started_at),
-            errors=self._errors.counts,
+            rows=0 if self.inputs.were_open else self._graph.rows,
+            is_open=self.inputs.are_open,
+            checkpoints=self.cuts.checkpoints,
+            checkpoint_tries=tuple(self.cuts.tries),
+            epochs=self.cuts.times.stats,
+            epoch=None if self.started_at is None else self.cuts.times.open(self.cuts.epoch, started_at),
+            errors=self.errors.counts,
             stages=tuple(
                 replace(
                     stage.snapshot(history=history),
@@ -172,7 +170,7 @@ class CoordinatorMachine(Machine):
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else self._use_without_traffic,
-            steps=tuple(replace(step, at=step.at - started_at) for step in self._membership.recent(history=history)),
+            steps=tuple(replace(step, at=step.at - started_at) for step in self.membership.recent(history=history)),
             placement_looks=self._planners.placement_looks(started_at) if history else (),
             placement_counts=self._planners.placement_counts,
             generation=self.generation,
@@ -183,35 +181,8 @@ class CoordinatorMachine(Machine):
         return {task: self._use[task].without_traffic for task in self.present if task in self._use}
 
     @property
-    def given(self) -> Mapping[str, tuple[Split, ...]]:
-        return self._inputs.given
-
-    @property
-    def failed(self) -> Failed:
-        return self._errors.noted
-
-    @property
-    def staged(self) -> dict[tuple[str, int], tuple[Any, ...]]:
-        """By stage and output, what is staged of epochs that are not committed; at the end, of those that no checkpoint
-        names."""
-        return self._cuts.staged
-
-    @property
-    def epoch(self) -> int:
-        """The number of the epoch that ends next; once the job is done, of its last one."""
-        return self._cuts.epoch
-
-    @property
-    def is_cut(self) -> bool:
-        return self._cuts.is_holding
-
-    @property
     def may_be_cut(self) -> bool:
-        return self.state is CoordinatorState.RUNNING and self._cuts.may_checkpoint
-
-    @property
-    def requests(self) -> list[TaskRequest]:
-        return self._membership.requests
+        return self.state is CoordinatorState.RUNNING and self.cuts.may_checkpoint
 
     @property
     def known(self) -> list[Address]:
@@ -232,22 +203,22 @@ class CoordinatorMachine(Machine):
 
     def states(self) -> dict[str, object]:
         of_stages = {f"stage {name}": stage.state.value for name, stage in self.stages.items()}
-        return {**super().states(), "cut": self._cuts.state.value, **of_stages}
+        return {**super().states(), "cut": self.cuts.state.value, **of_stages}
 
     def _go_on(self) -> State | None:
-        if not self._cuts.is_holding:
-            self._membership.advance()
-        self._cuts.advance()
-        if self._cuts.is_holding:
+        if not self.cuts.is_holding:
+            self.membership.advance()
+        self.cuts.advance()
+        if self.cuts.is_holding:
             return None
         for stage in self.stages.values():
             stage.advance()
-        self._membership.settle()
-        if not all(progress.is_done for progress in self.stages.values()) or self._cuts.is_committing:
+        self.membership.settle()
+        if not all(progress.is_done for progress in self.stages.values()) or self.cuts.is_committing:
             return None
         self.done_at = self.now
-        self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.DONE]}")
-        self._cuts.end(self.now)
+        self.membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.DONE]}")
+        self.cuts.end(self.now)
         self.instruct(JobDone())
         return CoordinatorState.DONE
 
@@ -261,7 +232,7 @@ class CoordinatorMachine(Machine):
         if self._starting:
             return None
         self.started_at = self.now
-        self._cuts.start(self.now)
+        self.cuts.start(self.now)
         for stage in self._graph.in_order:
             self.stages[stage.name].start(self.now)
             if self._graph.is_source(stage.name):
@@ -281,7 +252,7 @@ class CoordinatorMachine(Machine):
         return self._fail(event.reason)
 
     def _fail(self, reason: str) -> State:
-        self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.FAILED]}")
+        self.membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.FAILED]}")
         self.instruct(JobFailed(reason))
         return CoordinatorState.FAILED
 
@@ -292,42 +263,39 @@ class CoordinatorMachine(Machine):
         self.for_senders_stage(sender, message)
         if message.failed is None:
             return None
-        reason = self._errors.note(sender, message.failed, self._cuts.epoch, self.generation)
+        reason = self.errors.note(sender, message.failed, self.cuts.epoch, self.generation)
         return None if reason is None else self._fail(reason)
 
     def _close_feeds(self, sender: Address, event: CloseFeeds) -> None:
-        are_open = self._inputs.are_open
-        self._inputs.close()
+        are_open = self.inputs.are_open
+        self.inputs.close()
         if event.request is not None:
             text = "the inputs are closed; the job ends with what has come" if are_open else "no input of it is open"
             self.instruct(Answer(event.request, text, refused=not are_open))
 
     def _last_table(self, sender: Address, message: LastTable) -> None:
-        (self.hand_on if self._cuts.is_holding else self.for_named_stage)(sender, message)
+        (self.hand_on if self.cuts.is_holding else self.for_named_stage)(sender, message)
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if event.cuts:
-            self._cuts.trigger(self.now)
-        if event.cuts or self._cuts.is_holding:
+            self.cuts.trigger(self.now)
+        if event.cuts or self.cuts.is_holding:
             return
         assert self.started_at is not None
-        self._inputs.tick(self.now, self.started_at)
+        self.inputs.tick(self.now, self.started_at)
         for stage in self.stages.values():
             stage.tick(self.now)
         self.hand_on(sender, event)
-        self._membership.advance()
-        self._planners.tick(self.now, event.cores_busy, self._membership)
+        self.membership.advance()
+        self._planners.tick(self.now, event.cores_busy, self.membership)
 
     def _tasks_changed(self, step: TaskChange) -> None:
         if step.stopped:
             self._use = with_sums(self._use, {*self.known})
         self._planners.changed(step)
 
-    def _change_abandoned(self, request: TaskRequest) -> None:
-        self._planners.abandoned(request, self.now)
-
     def _waits_for_cut(self) -> bool:
-        return self._cuts.precedes_changes
+        return self.cuts.precedes_changes
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Start, CoordinatorState.CREATED, _start, "start all tasks", CoordinatorState.STARTING),

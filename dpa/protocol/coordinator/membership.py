@@ -75,7 +75,7 @@ class Membership(RuledMachine):
         coordinator: Machine,
         stages: Mapping[str, StageProgress],
         changed: Callable[[TaskChange], None],
-        abandoned: Callable[[TaskRequest], None],
+        abandoned: Callable[[TaskRequest, float], None],
         waits: Callable[[], bool],
     ) -> None:
         """`changed` is called with each change that was carried out, `abandoned` with each request whose tasks did not
@@ -223,7 +223,7 @@ class Membership(RuledMachine):
         self._answer(change.request, f"nothing was changed: {self._why_cancelled or event.reason}", refused=True)
         self._answer_cancels(f"the change of {change.stage.name} is cancelled")
         if not is_over:
-            self._abandoned(change.request)
+            self._abandoned(change.request, self._coordinator.now)
         return MembershipState.IDLE
 
     def _answer_cancels(self, text: str, *, refused: bool = False) -> None:

@@ -139,9 +139,10 @@ class Coordinating(RelayedTask):
                 merged=machine.done_at or machine.now,
             )
         tasks = {address: self.handles[address] for address in machine.present}
-        failed, stored = machine.failed, self._checkpointing
+        failed, stored = machine.errors.noted, self._checkpointing
         letters = failed.letters if stored is None else stored.letters.with_rest(failed)
-        done = RunOutcome({}, snapshot, times, {}, letters, machine.given, machine.staged, machine.epoch)
+        cuts, given = machine.cuts, machine.inputs.given
+        done = RunOutcome({}, snapshot, times, {}, letters, given, cuts.staged, cuts.epoch)
         return done, tasks
 
     def ask(self, request: Request) -> None:
