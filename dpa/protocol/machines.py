@@ -3,7 +3,7 @@
 from functools import partial
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.protocol.graph import Graph, Stage
+from dpa.protocol.graph import Graph
 from dpa.protocol.task.emitter import Emitter, OfferedMeter
 from dpa.protocol.task.flow_control import QuantumSizer
 from dpa.protocol.task.hand_over import MigrationOptions
@@ -21,39 +21,35 @@ def task_of(
     operator: type[OperatorMachine] = OperatorMachine,
 ) -> TaskMachine:
     """The machine of a task of a stage. Tests give broken machines in place of `source` and `operator`."""
-    task = _made(graph, graph[address.stage], address, source, operator)
+    stage, emitters = graph[address.stage], emitters_of(graph, address)
+    task: TaskMachine
+    if graph.is_source(stage.name):
+        task = source(address, emitters)
+    else:
+        task = operator(
+            address,
+            stage.first_table(),
+            emitters,
+            eager=stage.balance.forwards_eagerly,
+            regroup=None if stage.grouping.is_ring else partial(stage.grouping.create, source=address.index),
+            quantum=QuantumSizer(stage.flow),
+            limits=graph.credit(stage.name),
+            reports=stage.balance.reports,
+            delegation=DelegationOptions.of(
+                stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.flow.queue_seconds
+            ),
+            migration=MigrationOptions(
+                stage.piece_keys,
+                in_order=stage.migrates,
+                starts_late=address.index >= stage.tasks,
+                flow=stage.flow,
+            ),
+            senders=tuple(graph.senders(stage.name)),
+            ring=None if stage.first is None else stage.ring_table(),
+            closed=stage.reached.closed,
+        )
     task.report_seconds = graph.report_seconds
     return task
-
-
-def _made(
-    graph: Graph, stage: Stage, address: Address, source: type[SourceMachine], operator: type[OperatorMachine]
-) -> TaskMachine:
-    emitters = emitters_of(graph, address)
-    if graph.is_source(stage.name):
-        return source(address, emitters)
-    return operator(
-        address,
-        stage.first_table(),
-        emitters,
-        eager=stage.balance.forwards_eagerly,
-        regroup=None if stage.grouping.is_ring else partial(stage.grouping.create, source=address.index),
-        quantum=QuantumSizer(stage.flow),
-        limits=graph.credit(stage.name),
-        reports=stage.balance.reports,
-        delegation=DelegationOptions.of(
-            stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.flow.queue_seconds
-        ),
-        migration=MigrationOptions(
-            stage.piece_keys,
-            in_order=stage.migrates,
-            starts_late=address.index >= stage.tasks,
-            flow=stage.flow,
-        ),
-        senders=tuple(graph.senders(stage.name)),
-        ring=None if stage.first is None else stage.ring_table(),
-        closed=stage.reached.closed,
-    )
 
 
 def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
