@@ -163,19 +163,23 @@ class ReduceTask:
     def close(self, until: int) -> tuple[tuple[int, Block], ...]:
         """Close windows to which no record of time `until` (microseconds since 1970) or later belongs. Their results,
         and those of timers due before it, join the share and are emitted, as in `process`; their states are dropped,
-        and later records too. A snapshot does not hold `until`: call this again after `restore`. Raises
-        ExecutorError."""
-        self.note_closed(until)
+        and later records too. Nothing happens unless `until` is later than before. A snapshot does not hold it: call
+        this again after `restore`. Raises ExecutorError."""
+        if not self.note_closed(until):
+            return ()
         with self._explained():
             share = self._states.close(until, self._stage.row_key)
         if share is None or not share.table.num_rows:
             return ()
         return self._emit(whole_of(plain(share.table)))
 
-    def note_closed(self, until: int) -> None:
-        """Other tasks have closed windows up to this time: records of these are late."""
+    def note_closed(self, until: int) -> bool:
+        """All tasks have closed windows up to this time: records of these are late. Returns whether it closes any."""
+        if self._closed is not None and until <= self._closed:
+            return False
         self._states.note_closed(until)
         self._closed, self._knows_first = until, False
+        return True
 
     def _emit(self, rows: pa.RecordBatch) -> tuple[tuple[int, Block], ...]:
         if not rows.num_rows:

@@ -202,11 +202,10 @@ class Stage:
         """That of the plain ring, by which the static skew is counted."""
         return _ring_table(self.balance, self.tasks)
 
-    @property
-    def moves_states(self) -> bool:
-        """Whether a state may be elsewhere than with the owner of its key by the first table, though it is the last."""
+    def moves_states(self, version: int = 0) -> bool:
+        """Whether a state may be elsewhere than with the owner of its key by the table of this version, the newest."""
         splits = self.first is not None and self.first.splits > 0
-        return splits or self.grouping.splits_keys
+        return not self.migrates and (version > 0 or splits or self.grouping.splits_keys)
 
 
 @lru_cache(maxsize=4)

@@ -69,7 +69,7 @@ def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
         stage.name for stage in job.graph.queue_fed() if not stage.grouping.is_ring and stage.why_fixed is None
     ]
     if without_ring and draw.random() < _MOVED_EARLY:
-        stays = [name for name in without_ring if not job.graph[name].moves_states]
+        stays = [name for name in without_ring if not job.graph[name].moves_states()]
         return _with_early_moves(job, draw, draw.choice(stays or without_ring))
     requests = _random_changes(seed, job.graph)
     start_seconds = random.Random(f"starts of {seed}").choice(_START_SECONDS)

@@ -14,9 +14,9 @@ from dpa.execution.receivers._sessions import SessionStates
 from dpa.execution.reduce_task import ReduceTask
 from dpa.protocol.balancer.machine import StageBalance
 from dpa.protocol.coordinator._event_times import EventTimes, _Channel
-from dpa.protocol.coordinator._results import EpochResults, StageEnd
+from dpa.protocol.coordinator._results import EpochResults
 from dpa.protocol.coordinator.cuts import Cuts
-from dpa.protocol.graph import CheckpointTimes, ClosingWindows
+from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Stage
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Rescale
 from dpa.windows.options import Windows
@@ -112,7 +112,7 @@ def passes_on_what_comes(patch: pytest.MonkeyPatch) -> None:
 
 def leaves_states_where_they_are(patch: pytest.MonkeyPatch) -> None:
     """Lets every task close what it has of a window."""
-    patch.setattr(StageEnd, "moves_states", lambda self, version: False)
+    patch.setattr(Stage, "moves_states", lambda self, version=0: False)
 
 
 def closes_sessions_at_their_ends(patch: pytest.MonkeyPatch) -> None:

@@ -146,16 +146,11 @@ class StageEnd:
         stage_latency: the same from emitted to processed.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self) -> None:
         self.last_version: int | None = None
         self.latency = LatencySketch()
         self.stage_latency = LatencySketch()
-        self._stage = stage
         self._shares: dict[int, Finished] = {}
-
-    def moves_states(self, version: int) -> bool:
-        """Whether a state may be elsewhere than with the owner of its key by the table of this version, the newest."""
-        return not self._stage.migrates and (version > 0 or self._stage.moves_states)
 
     def finished(self, task: int, message: Finished) -> None:
         self.add_latencies(message)

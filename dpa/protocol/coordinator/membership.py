@@ -219,7 +219,7 @@ class Membership(RuledMachine):
     def _not_started(self, sender: Address, event: StartFailed) -> State:
         change, self._change = self._current, None
         is_over = change.stage.has_nothing_left
-        change.stage.abandon_change()
+        change.stage.end_change(is_abandoned=True)
         self._answer(change.request, f"nothing was changed: {self._why_cancelled or event.reason}", refused=True)
         self._answer_cancels(f"the change of {change.stage.name} is cancelled")
         if not is_over:

@@ -71,7 +71,7 @@ class StageProgress(RuledMachine):
         self.ledger: Ledger = Ledger(
             stage.name, self.roster, ((feeder.ledger, position) for feeder, position in feeders)
         )
-        self.end = StageEnd(stage)
+        self.end = StageEnd()
         self.results = EpochResults(stage, epoch)
         self.epoch = epoch
         self._coordinator = coordinator
@@ -198,12 +198,8 @@ class StageProgress(RuledMachine):
         else:
             self.end.add_latencies(message)
 
-    def abandon_change(self) -> None:
-        self.roster.abandon()
-        self.splits.keep(self.members)
-
-    def end_change(self) -> None:
-        self.roster.end()
+    def end_change(self, *, is_abandoned: bool = False) -> None:
+        (self.roster.abandon if is_abandoned else self.roster.end)()
         self.splits.keep(self.members)
 
     def start(self, now: float) -> None:
@@ -314,7 +310,7 @@ class StageProgress(RuledMachine):
         for output in self.results.outputs:
             output.has_closed |= self.closes_by(closes) if output.how.closed else closes != self.time.closed
         self.results.begin(epoch, at, self.members, self.ledger.processed, publishes)
-        transfer, numbers = self.end.moves_states(version), tuple(output.number for output in publishes)
+        transfer, numbers = self.spec.moves_states(version), tuple(output.number for output in publishes)
         self.time.closed = closes
         self._broadcast(BeginExchange(epoch, version, transfer=transfer, closes=closes, publishes=numbers))
 
@@ -322,7 +318,7 @@ class StageProgress(RuledMachine):
         version = self.end.last_version
         if version is None:
             return None
-        moves = self.end.moves_states(version)
+        moves = self.spec.moves_states(version)
         self._broadcast(BeginExchange(self.epoch + 1, version, last=True, transfer=moves))
         return StagePhase.EXCHANGING
 

@@ -106,7 +106,6 @@ class UserCode:
         self._delivery = delivery
         self._archive = archive
         self._writes: Callable[[], object] = _nothing
-        self._closed: int | None = None
         self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
 
@@ -137,7 +136,8 @@ class UserCode:
                 step = self._with_dropped(next(self._steps, None))
                 return StepDone(step, failed=self._failed(), event_time=self._portions.greatest)
             case ProcessBlock(block, _, closed):
-                self._judge(closed)
+                if closed is not None:  # a new task may get rows of windows that the others have closed
+                    self.reduce_task.note_closed(closed)
                 before, blocks = self.reduce_task.dead, self._processed(block)
                 dead, opens = self.reduce_task.dead - before, self.reduce_task.first_open
                 return ProcessDone(0.0, blocks, dead=dead, failed=self._failed(), opens=opens)
@@ -145,7 +145,7 @@ class UserCode:
                 return self._move_states(instruction)
             case Publish(parts, epoch, closes, publishes):
                 self.reduce_task.merge(parts)
-                blocks = self._close(closes)
+                blocks = () if closes is None else self.reduce_task.close(closes)
                 deliver = (publishes and self._delivery) or Delivery()
                 staged, rows = deliver.publish(self.reduce_task, self._index, publishes, epoch)
                 opens, failed = self.reduce_task.first_open, self._failed()
@@ -182,22 +182,6 @@ class UserCode:
         if instruction.ring_table is None or not self.reduce_task.receiver.keeps_states:
             return FinishDone(schema)
         return FinishDone(schema, tuple(self.reduce_task.loads(instruction.ring_table).tolist()))
-
-    def _close(self, until: int | None) -> tuple[tuple[int, Block], ...]:
-        """Returns the blocks emitted."""
-        return self.reduce_task.close(until) if until is not None and self._is_later(until) else ()
-
-    def _judge(self, closed: int | None) -> None:
-        # A new task may get rows of windows that the others have closed: to it these rows are late too.
-        if closed is not None and self._is_later(closed):
-            self.reduce_task.note_closed(closed)
-
-    def _is_later(self, until: int) -> bool:
-        """Whether this event time closes windows; remembers it."""
-        if self._closed is not None and until <= self._closed:
-            return False
-        self._closed = until
-        return True
 
     def _deliver(self, schema: pa.Schema | None, is_first: bool, epoch: int) -> None:
         if self._delivery is None:

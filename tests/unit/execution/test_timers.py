@@ -92,7 +92,7 @@ def test_each_timer_is_called_once_in_the_order_of_time_wherever_its_key_is(
         task.process(block(found))
         waiting += [(key, value) for key, value in found if value != 13]
         task = moved(task, stage, room, data)
-        until += data.draw(st.integers(0, 15))
+        until += data.draw(st.integers(1, 15))
         before = len(rows_of(task))
         task.close(until * SECOND)
         now = rows_of(task)[before:]
