@@ -93,9 +93,10 @@ class StageWork:
 
     Attributes:
         tasks: how many it has.
-        offered: records a second that would arrive without backpressure from the stage.
-        rate: records a second that a task processes while it has any (DS2's true processing rate); None: none has
-            been processed.
+        offered: records a second that would arrive without backpressure from the stage; of a source, those that the
+            stages it feeds could take.
+        rate: records a second that a task processes while it has any (DS2's true processing rate), or makes of rows
+            while nothing holds it back; None: it has not.
         backlog: records that wait.
         processed: records a second that it processes.
         behind_seconds: for how long it has not been done with all that there is: a task has always had records, or one

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dpa.balance.elastic import StageWork
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph, Stage
 
@@ -30,25 +31,6 @@ class _Totals:
 _NOTHING = _Totals(0, 0.0, 0.0, 0.0, {})
 
 
-@dataclass(frozen=True)
-class StageRates:
-    """A stage since the last look.
-
-    Attributes:
-        offered: records a second that would arrive without backpressure from the stage; of a source, those that the
-            stages it feeds could take.
-        rate: records a second that a task processes while it has any, or makes of rows while nothing holds it back;
-            None: it did not.
-        running: the share of its busy time for which user code runs on a processor, 0 to 1.
-    """
-
-    offered: float
-    rate: float | None
-    processed: float
-    backlog: int
-    running: float
-
-
 class TrueRates:
     """Of all stages of a job."""
 
@@ -62,7 +44,8 @@ class TrueRates:
         self._reading: set[str] = set()
         self._looked_at = 0.0
 
-    def look(self, now: float) -> dict[str, StageRates]:
+    def look(self, now: float) -> dict[str, StageWork]:
+        """What each stage has to do, as far as tasks report it."""
         rates: dict[str, float | None] = {}
         running: dict[str, float] = {}
         processed: dict[str, float] = {}
@@ -80,7 +63,14 @@ class TrueRates:
         for stage in self._graph.in_order:
             offered[stage.name] = self._offered(stage, offered, capacity)
         return {
-            name: StageRates(offered[name], rates[name], processed[name], self._backlog(name), running[name])
+            name: StageWork(
+                len(self._stages[name].members),
+                offered[name],
+                rates[name],
+                self._backlog(name),
+                processed[name],
+                running=running[name],
+            )
             for name in offered
         }
 

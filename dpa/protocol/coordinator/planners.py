@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dpa.balance.elastic import ElasticPolicy, StageWork
 from dpa.placement.online import OnlinePlacement
-from dpa.protocol.coordinator._demand import StageRates, TrueRates
+from dpa.protocol.coordinator._demand import TrueRates
 from dpa.protocol.coordinator._relocation import Relocation
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
@@ -120,18 +120,13 @@ class Planners:
         requests = [self._decide(name, found[name], now, cores_busy) for name in self._policies]
         return [request for request in requests if request is not None]
 
-    def _decide(self, name: str, rates: StageRates, now: float, cores_busy: float) -> Rescale | None:
+    def _decide(self, name: str, measured: StageWork, now: float, cores_busy: float) -> Rescale | None:
         stage = self._stages[name]
         if stage.is_changing or not stage.is_running or (stage.ledger.began_at is None and not stage.is_source):
             return None
-        work = StageWork(
-            len(stage.members),
-            rates.offered,
-            rates.rate,
-            rates.backlog,
-            processed=rates.processed,
-            behind_seconds=self._behind_seconds(name, rates.rate or 0.0, now),
-            running=rates.running,
+        work = replace(
+            measured,
+            behind_seconds=self._behind_seconds(name, measured.rate or 0.0, now),
             cores_busy=0.0 if stage.spec.has_processors else cores_busy,
             seconds_left=self._seconds_left(now, name),
         )
