@@ -103,11 +103,8 @@ class BalanceOptions(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TriggeredOptions(BalanceOptions):
-    """How often a strategy that redistributes judges whether a reducer is overloaded, and what never is."""
+    """How often a strategy that redistributes judges whether a reducer is overloaded."""
 
-    min_delay: Annotated[float, Ge(0)] = 0.25
-    """Seconds of work below which no queue counts as overloaded; with `halving` and `doubling` only for the triggers
-    `queueing_delay` and `both`."""
     check_seconds: Annotated[float, Ge(0)] = 0.5
     """Least seconds between two evaluations of the trigger, and with `halving` and `doubling` before the first; 0: at
     every report, as in the paper's code."""

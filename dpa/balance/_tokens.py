@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt
 
 from dpa.balance._base import BalanceOptions, LoadReportOptions, TriggeredOptions
-from dpa.balance._trigger import BothTrigger, QueueTrigger, Trigger
+from dpa.balance._trigger import QueueTrigger
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.measure.load import Load
@@ -49,7 +49,7 @@ class TokenPolicy(BalancePolicy):
         self,
         ring: TokenRing,
         relieve: Callable[[TokenRing, int], Proposal | Refusal],
-        trigger: Trigger,
+        trigger: QueueTrigger,
         *,
         max_rounds: int,
         check_seconds: float = 0.0,
@@ -116,7 +116,7 @@ class TokenPolicy(BalancePolicy):
         self.rounds = Counter({reducer: self.rounds[reducer] for reducer in members})
 
     def _most_loaded(self) -> int:
-        return max(self._loads, key=lambda reducer: (self._trigger.measure(self._loads[reducer]), -reducer))
+        return max(self._loads, key=lambda reducer: (self._loads[reducer].queue, -reducer))
 
     def _why_not_yet(self, suspect: int, now: float) -> str | None:
         # A queue measured under an older table still holds what the newest table moves.
@@ -164,12 +164,8 @@ class NoBalancingOptions(BalanceOptions):
 class TokenOptions(TriggeredOptions):
     """What the paper's two methods have in common."""
 
-    trigger: Literal["queue_length", "queueing_delay", "both"] = "queue_length"
-    """What makes a reducer overloaded: its queue in records, in seconds of work, or both; each must then exceed the
-    other reducers'."""
     min_queue: Annotated[int, Ge(0)] = 1_000
-    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (in the paper 1).
-    Lower it if a record takes long."""
+    """Records below which no queue counts as overloaded (in the paper 1). Lower it if a record takes long."""
     tau: Annotated[float, Ge(0)] = 0.2
     """Act when the greatest load exceeds the second greatest by more than this share (equation 1 of the paper)."""
     max_rounds: Annotated[int, Ge(0)] = 4
@@ -194,19 +190,12 @@ class TokenOptions(TriggeredOptions):
         return TokenPolicy(
             self.first_ring(stage),
             self.relieve,
-            self._trigger,
+            QueueTrigger(self.tau, self.min_queue),
             max_rounds=self.max_rounds,
             check_seconds=self.check_seconds,
             act_on_old_reports=self.act_on_old_reports,
             rounds=None if stage.first is None else stage.first.rounds,
         )
-
-    @property
-    def _trigger(self) -> Trigger:
-        length = QueueTrigger(self.tau, self.min_queue)
-        delay = QueueTrigger(self.tau, self.min_delay, in_seconds=True)
-        of: dict[str, Trigger] = {"queue_length": length, "queueing_delay": delay, "both": BothTrigger(length, delay)}
-        return of[self.trigger]
 
     @property
     def reports(self) -> LoadReportOptions:

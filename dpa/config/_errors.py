@@ -26,15 +26,19 @@ class GoneKey:
 
 
 _SPEED = GoneKey(1.0, "a measurement of a record's time counts half after 1 s of work")
+_BY_LENGTH = GoneKey("queue_length", "`halving` and `doubling` compare queues in records, as in the paper")
+_BY_RECORDS = GoneKey(0.25, "`halving` and `doubling` measure queues in records: set `min_queue`")
 _LOOKS = "nodes and workers learn of a new placement at once"
 
 GONE = {
     "balance.halving.half_life": _SPEED,
     "balance.doubling.half_life": _SPEED,
     "balance.adaptive.half_life": _SPEED,
-    "balance.adaptive.trigger": GoneKey(
-        "utilisation", "`adaptive` goes by how busy tasks are; the triggers by queue are those of `halving`, `doubling`"
-    ),
+    "balance.adaptive.trigger": GoneKey("utilisation", "`adaptive` goes by how busy tasks are"),
+    "balance.halving.trigger": _BY_LENGTH,
+    "balance.doubling.trigger": _BY_LENGTH,
+    "balance.halving.min_delay": _BY_RECORDS,
+    "balance.doubling.min_delay": _BY_RECORDS,
     "balance.adaptive.min_queue": GoneKey(1_000, "`adaptive` measures queues in seconds: set `min_delay`"),
     "balance.adaptive.movement_cost": GoneKey(0.25, "moving the whole load costs a quarter of a task's mean work"),
     "placement.online.min_gain": GoneKey(0.05, "tasks move for a gain of at least 5 %"),

@@ -325,9 +325,7 @@ class HalvingSection(TypedDict, total=False):
     initial_tokens: int
     token_format: str
     hash_seed: int
-    min_delay: float
     check_seconds: float
-    trigger: Literal["queue_length", "queueing_delay", "both"]
     min_queue: int
     tau: float
     max_rounds: int
@@ -342,9 +340,7 @@ class DoublingSection(TypedDict, total=False):
     initial_tokens: int
     token_format: str
     hash_seed: int
-    min_delay: float
     check_seconds: float
-    trigger: Literal["queue_length", "queueing_delay", "both"]
     min_queue: int
     tau: float
     max_rounds: int
@@ -359,8 +355,8 @@ class AdaptiveSection(TypedDict, total=False):
     initial_tokens: int
     token_format: str
     hash_seed: int
-    min_delay: float
     check_seconds: float
+    min_delay: float
     max_imbalance: float
     measure_seconds: float
     tolerance: float

@@ -175,7 +175,7 @@ def random_stage_options(draw: random.Random, batch: int, *, migrates: bool = Fa
             act_on_old_reports=draw.random() < 0.2,
             **draw.choice([{}, {"initial_tokens": 4}]),
             forwarding=draw.choice(["eager", "lazy"]),
-            **draw.choice([{}, *({"trigger": name} for name in ("queue_length", "queueing_delay", "both"))]),
+            trigger=draw.choice(["", "", "", ""]),  # as `half_life` below
             min_delay=draw.choice([0.0, 0.01]),
             measure_seconds=draw.choice([0.001, 0.02]),
             tolerance=draw.choice([0.05, 0.5]),

@@ -79,10 +79,9 @@ def test_executors_names_every_ready_made_reducer() -> None:
     assert named == [(name, made.__name__) for name, made in READY_MADE.items()]
 
 
-def test_balancing_names_every_strategy_trigger_and_outcome() -> None:
+def test_balancing_names_every_strategy_and_outcome() -> None:
     named = re.findall(r"^\| `(\w+)` \| (?!the overloaded)", TEXTS["docs/balancing.md"], re.MULTILINE)
-    triggers = SCHEMA["$defs"]["HalvingOptions"]["properties"]["trigger"]["enum"]
-    assert set(named) == {*BY_STRATEGY, *triggers, *(outcome.value for outcome in Outcome)}
+    assert set(named) == {*BY_STRATEGY, *(outcome.value for outcome in Outcome)}
 
 
 # --- what all pages have in common

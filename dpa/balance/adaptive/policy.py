@@ -57,6 +57,8 @@ class AdaptiveOptions(TriggeredOptions):
     strategy: Literal["adaptive"] = "adaptive"
     """The excess that is measured moves, and a key that is too hot is split over several reducers."""
     initial_tokens: Annotated[int, Ge(1)] = 64
+    min_delay: Annotated[float, Ge(0)] = 0.25
+    """Seconds of work below which no queue counts as overloaded."""
     check_seconds: Annotated[float, Ge(0)] = 0.25
     max_imbalance: Annotated[float, Ge(0)] = 0.1
     """Act when the greatest load exceeds the mean by more than this share, and by more than chance explains. Each

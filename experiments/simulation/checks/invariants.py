@@ -389,9 +389,7 @@ class _StageInvariants:
             return
         loads = decision.load_of
         own, second = loads.pop(decision.reducer), max(loads.values(), default=0)
-        reason = own > 0
-        if balance.trigger == "queue_length":
-            reason = own > second * (1 + balance.tau) and own >= balance.min_queue
+        reason = own > second * (1 + balance.tau) and own >= balance.min_queue
         require(reason, f"redistributed without a load reason: {decision}")  # 7
         self.rounds[decision.reducer] += 1
         within = self.rounds[decision.reducer] <= balance.max_rounds

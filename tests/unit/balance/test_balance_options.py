@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from dpa.balance._trigger import BothTrigger, QueueTrigger, Trigger
 from dpa.balance.options import (
     BY_STRATEGY,
     AdaptiveOptions,
@@ -17,7 +14,6 @@ from dpa.balance.options import (
 )
 from dpa.balance.policy import BalancedStage
 from dpa.errors import BalanceError
-from dpa.measure.load import Load
 from dpa.routing.table import RoutingTable
 
 every_strategy = pytest.mark.parametrize("strategy", BY_STRATEGY)
@@ -53,23 +49,6 @@ def test_the_strategies_ask_for_different_reports() -> None:
     assert AdaptiveOptions(measure_seconds=2.0).reports == LoadReportOptions(
         report_every=None, report_seconds=2.0, report_when_idle=False, measures_keys=True
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "trigger"),
-    [
-        ("queue_length", QueueTrigger(0.3, 7)),
-        ("queueing_delay", QueueTrigger(0.3, 0.5, in_seconds=True)),
-        ("both", BothTrigger(QueueTrigger(0.3, 7), QueueTrigger(0.3, 0.5, in_seconds=True))),
-    ],
-)
-def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:
-    """What each makes of loads is its own tests' matter: here it is what the policy says of some."""
-    options = HalvingOptions(trigger=name, tau=0.3, min_queue=7, min_delay=0.5)
-    policy, loads = options.policy(BalancedStage(2)), {0: Load(10, 0, 0.1), 1: Load(20, 0, 0.1)}
-    decisions = [policy.report(reducer, load, 1.0 + reducer) for reducer, load in loads.items()]
-    assert decisions[-1] is not None
-    assert decisions[-1].reason.startswith(trigger.judge(1, loads).reason)
 
 
 def test_records_are_forwarded_when_the_table_comes_unless_options_say_otherwise() -> None:

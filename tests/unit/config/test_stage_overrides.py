@@ -23,7 +23,7 @@ stages:
     balance:
       strategy: halving
       tau: 0.5
-      min_delay: 7
+      check_seconds: 7
   top:
     from: counts
     key_by: null
@@ -64,7 +64,7 @@ def test_the_output_of_a_graph_with_one_result_is_what_that_step_writes(tmp_path
         (["stages.counts.reduce.use=sum", "stages.counts.reduce.args.column=n"], "counts.reduce.args", {"column": "n"}),
         (["stages.counts.reduce.args.column=n"], "counts.reduce.use", "count"),
         (["stages.counts.key_by=[word, n]"], "counts.key_by", ("word", "n")),
-        (["stages.counts.balance.min_delay=9"], "counts.balance.min_delay", 9),
+        (["stages.counts.balance.check_seconds=9"], "counts.balance.check_seconds", 9),
         (["stages.lines.read.records=[a]"], "lines.read.records", ["a"]),
         (["stages.all={from: lines, key_by: null, reduce: count}"], "all.key_by", ()),
     ],
@@ -83,9 +83,9 @@ def test_an_option_replaces_what_the_file_says_of_a_step(job_file, overrides: li
 def test_an_option_sets_aside_what_belongs_to_another_strategy_of_the_step(job_file, tmp_path, strategy: str) -> None:
     option = f"stages.counts.balance.strategy={strategy}"
     file = job_file(option)
-    kept = {"min_delay": 7} if strategy == "adaptive" else {}
+    kept = {"check_seconds": 7} if strategy == "adaptive" else {}
     assert file.config.stages["counts"].balance == BY_STRATEGY[strategy](**kept)
-    lost = {"none": [(11, "tau"), (12, "min_delay")], "adaptive": [(11, "tau")]}[strategy]
+    lost = {"none": [(11, "tau"), (12, "check_seconds")], "adaptive": [(11, "tau")]}[strategy]
     assert list(file.set_aside) == [
         f"{tmp_path}/job.yaml:{line}: stages.counts.balance.{key}: set aside, as --set {option}: "
         f"`{strategy}` has no such key"

@@ -21,7 +21,7 @@ HALVING = """\
 balance:
   strategy: halving
   tau: 0.5
-  min_delay: 7
+  check_seconds: 7
 """
 EVERY = [(variants, name) for variants in VARIANTS.values() for name in variants.classes]
 every_variant = pytest.mark.parametrize(("variants", "name"), EVERY, ids=[name for _, name in EVERY])
@@ -213,7 +213,7 @@ def test_a_value_that_has_gone_is_refused_with_what_to_write(key: str) -> None:
 
 def test_an_option_that_changes_the_strategy_sets_aside_what_belongs_to_the_old_one(job_file, tmp_path: Path) -> None:
     file = job_file(HALVING, "balance.strategy=adaptive")
-    assert file.config.balance == AdaptiveOptions(min_delay=7)
+    assert file.config.balance == AdaptiveOptions(check_seconds=7)
     why = "set aside, as --set balance.strategy=adaptive: `adaptive` has no such key"
     assert file.set_aside == (f"{tmp_path}/job.yaml:3: balance.tau: {why}",)
 
@@ -221,10 +221,10 @@ def test_an_option_that_changes_the_strategy_sets_aside_what_belongs_to_the_old_
 @pytest.mark.parametrize(
     ("text", "overrides", "grouping", "balance"),
     [
-        (HALVING, ["balance.strategy=doubling"], BY_KIND["ring"](), BY_STRATEGY["doubling"](tau=0.5, min_delay=7)),
+        (HALVING, ["balance.strategy=doubling"], BY_KIND["ring"](), BY_STRATEGY["doubling"](tau=0.5, check_seconds=7)),
         (HALVING, ["balance.strategy=none"], BY_KIND["ring"](), BY_STRATEGY["none"]()),
         (HALVING, ["balance=adaptive"], BY_KIND["ring"](), AdaptiveOptions()),
-        (HALVING, ["balance.tau=1"], BY_KIND["ring"](), HalvingOptions(tau=1.0, min_delay=7)),
+        (HALVING, ["balance.tau=1"], BY_KIND["ring"](), HalvingOptions(tau=1.0, check_seconds=7)),
         ("balance: {min_gain: 1}", ["grouping=key"], KeyOptions(), BY_STRATEGY["none"]()),
         ("grouping: {kind: consistent, epsilon: 0.5}", ["grouping.kind=key"], KeyOptions(), BY_STRATEGY["none"]()),
     ],
