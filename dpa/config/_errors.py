@@ -56,6 +56,7 @@ GONE = {
 
 GONE_VALUES = {
     "grouping.kind": {
+        "bounded_load": "`random_choices` keeps the same bound with fewer copies of keys",
         "two_random": "`shuffle` is as even with as many copies of keys",
         "d_choices": "`w_choices` is more even, with more copies of hot keys",
     },

@@ -288,10 +288,6 @@ class ShuffleSection(TypedDict, total=False):
 class PartialKeySection(TypedDict, total=False):
     kind: Required[Literal["partial_key"]]
 
-class BoundedLoadSection(TypedDict, total=False):
-    kind: Required[Literal["bounded_load"]]
-    epsilon: float
-
 class RandomChoicesSection(TypedDict, total=False):
     kind: Required[Literal["random_choices"]]
     epsilon: float
@@ -420,22 +416,11 @@ class ParallelismSection(TypedDict, total=False):
     reducers: int
 
 Grouping: TypeAlias = (
-    Literal[
-        "ring",
-        "key",
-        "shuffle",
-        "partial_key",
-        "bounded_load",
-        "random_choices",
-        "w_choices",
-        "weighted_w_choices",
-        "consistent",
-    ]
+    Literal["ring", "key", "shuffle", "partial_key", "random_choices", "w_choices", "weighted_w_choices", "consistent"]
     | RingSection
     | KeySection
     | ShuffleSection
     | PartialKeySection
-    | BoundedLoadSection
     | RandomChoicesSection
     | WChoicesSection
     | WeightedWChoicesSection

@@ -61,7 +61,7 @@ def figure4(options: argparse.Namespace) -> Findings:
     """Zipf keys onto virtual workers."""
     records = 50_000 if options.quick else FIGURE4_RECORDS
     exponents, bins = ((0.5, 1.5), (10, 100)) if options.quick else (EXPONENTS, BINS)
-    schemes = ("KG", "PKG", "SG", "CH", "PoRC", "W-C")
+    schemes = ("KG", "PKG", "SG", "PoRC", "W-C")
     found: dict[int, Found] = {}
     for exponent in exponents:
         stream = zipf(exponent, records, FIGURE4_KEYS)
@@ -121,7 +121,7 @@ def figure6(options: argparse.Namespace) -> Findings:
 
 def figure7(options: argparse.Namespace) -> Findings:
     """The groupings onto the virtual workers of 5 to 100 workers."""
-    schemes = ("KG", "PKG", "SG", "CH", "PoRC")
+    schemes = ("KG", "PKG", "SG", "PoRC")
     return _by_workers(
         options,
         schemes,
@@ -135,7 +135,7 @@ def figure7(options: argparse.Namespace) -> Findings:
 
 def figure8(options: argparse.Namespace) -> Findings:
     """The groupings, and consistent grouping, onto 5 to 100 workers."""
-    schemes = ("KG", "PKG", "SG", "CH", "PoRC", "W-C", "CG", "CG, pooled")
+    schemes = ("KG", "PKG", "SG", "PoRC", "W-C", "CG", "CG, pooled")
     return _by_workers(
         options,
         schemes,
@@ -204,11 +204,11 @@ def _orderings(found: Found, name: str, at: float, bins: int) -> list[Target]:
     """The orderings to expect: which groupings are even, and how often each holds a key."""
     imbalance = {scheme: of_scheme[at][0] for scheme, of_scheme in found.items() if at in of_scheme}
     memory = {scheme: of_scheme[at][1] for scheme, of_scheme in found.items() if at in of_scheme}
-    order = [scheme for scheme in ("KG", "PKG", "PoRC", "CH", "SG") if scheme in memory]
+    order = [scheme for scheme in ("KG", "PKG", "PoRC", "SG") if scheme in memory]
     shown = " < ".join(f"{scheme} {memory[scheme]:.3g}" for scheme in sorted(order, key=lambda name: memory[name]))
     rising = all(memory[left] <= memory[right] for left, right in pairwise(order))
     return [
-        Target(f"{name}: memory KG < PKG <= PoRC < CH < SG", "in this order", shown, rising),
+        Target(f"{name}: memory KG < PKG <= PoRC < SG", "in this order", shown, rising),
         at_most(f"{name}: PoRC's imbalance by epsilon / n", imbalance["PoRC"] * bins / EPSILON, 1.1),
         below(f"{name}: imbalance of SG", imbalance["SG"], 1e-4),
         above(f"{name}: KG's imbalance by PoRC's", imbalance["KG"] / imbalance["PoRC"], 10),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.bounded import BoundedLoadGrouping, PooledChoicesGrouping, RandomChoicesGrouping
+from dpa.routing.groupings.bounded import PooledChoicesGrouping, RandomChoicesGrouping
 from dpa.routing.groupings.by_capacity import ConsistentGrouping, WeightedWChoicesGrouping
 from dpa.routing.groupings.choices import PartialKeyGrouping, WChoicesGrouping
 from dpa.routing.groupings.plain import KeyGrouping, ShuffleGrouping
@@ -30,7 +30,6 @@ SCHEMES: dict[str, Make] = {
     "KG": lambda bins, source: KeyGrouping(bins),
     "PKG": lambda bins, source: PartialKeyGrouping(bins),
     "SG": ShuffleGrouping,
-    "CH": lambda bins, source: BoundedLoadGrouping(bins, EPSILON),
     "PoRC": lambda bins, source: RandomChoicesGrouping(bins, EPSILON),
     "W-C": lambda bins, source: WChoicesGrouping(bins),
     "weighted W-C": lambda bins, source: WeightedWChoicesGrouping(bins),
@@ -44,7 +43,6 @@ _LOOKS = {
     "KG": (COLOURS[5], "-"),
     "PKG": (COLOURS[1], "-"),
     "SG": (COLOURS[7], ":"),
-    "CH": (COLOURS[6], "-"),
     "PoRC": (COLOURS[2], "-"),
     "W-C": (COLOURS[4], "-"),
     "weighted W-C": (COLOURS[4], ":"),

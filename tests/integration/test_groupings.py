@@ -29,7 +29,7 @@ OURS = {"proportional": True, "pooled": True}
 SLOT = {"slot_seconds": 0.1}
 """For groupings that listen to signals."""
 
-KINDS = ("key", "partial_key", "bounded_load", "random_choices", "w_choices")
+KINDS = ("key", "partial_key", "random_choices", "w_choices")
 """One of each sort but the ring, which all other jobs have, and those that listen to signals, which are below."""
 
 

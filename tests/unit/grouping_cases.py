@@ -46,7 +46,7 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield f"consistent pooled {reducers}", Case(ConsistentOptions(pooled=True), table)
         yield f"consistent ours {reducers}", Case(ConsistentOptions(proportional=True, pooled=True), table)
     yield "consistent one each", Case(ConsistentOptions(virtual_workers=1), TABLES[5])
-    for kind in ("bounded_load", "random_choices", "consistent"):
+    for kind in ("random_choices", "consistent"):
         yield f"{kind} least epsilon", Case(BY_KIND[kind](epsilon=5e-324), TABLES[5])
         yield f"{kind} large epsilon", Case(BY_KIND[kind](epsilon=1e9), TABLES[5])
     for name, options in {

@@ -20,9 +20,6 @@ _A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ALL_HASHES = 2.0**32
 
-ARC_BITS = 12
-"""Of CH: the circle is cut into 2**ARC_BITS equal arcs, to find a key's token without a search."""
-
 MEMO = 2**14
 """Of PoRC: the number of keys whose position in their sequence is remembered; a power of 2."""
 
@@ -137,33 +134,6 @@ def first_reducer_with_room(hashes, epsilon, owners, counts, firsts, loads, sent
             found = firsts[reducer]
         loads[reducer] += 1
         chosen[row] = found
-
-
-@compiled
-def _skip_full(token, capacity, owners, loads, skips):  # type: ignore[no-untyped-def]
-    """The first token, from `token` on clockwise, whose reducer has room. `skips`: for each token the capacity at which
-    all tokens from it up to another were full, and that other one."""
-    found = token
-    while loads[owners[found]] >= capacity:
-        found = skips[found, 1] if skips[found, 0] == capacity else (found + 1) % len(owners)
-    while token != found:  # shorten the next walk, as union-find does
-        following = skips[token, 1] if skips[token, 0] == capacity else (token + 1) % len(owners)
-        skips[token, 0], skips[token, 1] = capacity, found
-        token = following
-    return found
-
-
-@compiled
-def clockwise_with_room(hashes, epsilon, positions, owners, first_token, loads, sent, skips, chosen):  # type: ignore[no-untyped-def]
-    for row in range(len(hashes)):
-        sent[0] += 1
-        capacity = math.ceil((1 + epsilon) * sent[0] / len(loads))
-        token = first_token[hashes[row] >> (32 - ARC_BITS)]
-        while token < len(positions) and positions[token] <= hashes[row]:
-            token += 1
-        token = _skip_full(token % len(positions), capacity, owners, loads, skips)
-        loads[owners[token]] += 1
-        chosen[row] = owners[token]
 
 
 @compiled

@@ -1,21 +1,16 @@
-"""Groupings that bound loads: none goes above (1 + epsilon) times the average, and what is full is passed over.
-
-They differ in where a key's record goes next: CH follows the circle, PoRC a random sequence of the key.
-"""
+"""Groupings that bound loads: none goes above (1 + epsilon) times the average, and what is full is passed over, along a
+random sequence of the key (PoRC)."""
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.routing.groupings._loops import (
-    ARC_BITS,
     MEMO,
-    clockwise_with_room,
     first_reducer_with_room,
     first_with_room,
 )
 from dpa.routing.groupings.base import Grouping, chosen_by
 from dpa.routing.hashing import Hashes
-from dpa.routing.ring import TokenRing
 from dpa.routing.table import Owners
 
 LEVEL = 1_000
@@ -23,36 +18,13 @@ LEVEL = 1_000
 would make many copies each time; the more there are, the longer it takes until a reducer that got too much is full."""
 
 
-class BoundedLoadGrouping(Grouping):
-    """CH, consistent hashing with bounded loads: clockwise from the key's point to the first reducer with room
-    (Mirrokni, Thorup and Zadimoghaddam; CG paper, III-C). A hot key always overflows into the next reducer.
-
-    Loads are whole numbers, so a full reducer stays full until the capacity passes the next whole number. Until then a
-    walk skips the tokens that an earlier one found full, which gives the very same choices.
-    """
-
-    def __init__(self, reducers: int, epsilon: float = 0.01, tokens: int = 1) -> None:
-        super().__init__(reducers)
-        ring = TokenRing(reducers, tokens).snapshot(0)
-        self._epsilon = min(epsilon, float(reducers))  # from there on, none is ever full; a capacity stays a number
-        self._positions, self._owners = ring.positions, ring.sole_owners.astype(np.int64)
-        arcs = np.arange(2**ARC_BITS, dtype=np.uint64) << np.uint64(32 - ARC_BITS)
-        self._first_token = np.searchsorted(self._positions, arcs, side="right").astype(np.int64)
-        self._loads = np.zeros(reducers, dtype=np.int64)
-        self._sent = np.zeros(1, dtype=np.int64)
-        self._skips = np.full((len(self._positions), 2), -1, dtype=np.int64)
-
-    def choose(self, hashes: Hashes) -> Owners:
-        circle = self._positions, self._owners, self._first_token
-        return chosen_by(clockwise_with_room, hashes, self._epsilon, *circle, self._loads, self._sent, self._skips)
-
-
 class RandomChoicesGrouping(Grouping):
     """PoRC: each key has a random sequence of reducers, and each record goes to the first with room (CG paper, V-A,
     algorithm 1). Salts added to the key make one hash function a sequence; it begins with the principal reducer.
 
-    A hot key finds most reducers of its sequence full. While these stay full, as above, the probing of a key continues
-    where it stopped, which gives the very same choices at a few probes a record instead of thousands.
+    A hot key finds most reducers of its sequence full. Loads are whole numbers, so a full reducer stays full until the
+    capacity passes the next whole number. Until then the probing of a key continues where it stopped, which gives the
+    very same choices at a few probes a record instead of thousands.
     """
 
     def __init__(self, reducers: int, epsilon: float = 0.01) -> None:

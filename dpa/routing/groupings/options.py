@@ -143,19 +143,6 @@ class PartialKeyOptions(GroupingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundedLoadOptions(BoundedOptions):
-    """`bounded_load`: consistent hashing with bounded loads."""
-
-    kind: Literal["bounded_load"] = "bounded_load"
-    """Clockwise from the key's point to the first reducer that has room."""
-
-    def _make(self, table: RoutingTable, source: int) -> Grouping:
-        from dpa.routing.groupings.bounded import BoundedLoadGrouping
-
-        return BoundedLoadGrouping(table.reducers, self.epsilon)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RandomChoicesOptions(BoundedOptions):
     """`random_choices`: power of random choices."""
 
@@ -253,7 +240,6 @@ BY_KIND: dict[str, type[GroupingOptions]] = {
         KeyOptions,
         ShuffleOptions,
         PartialKeyOptions,
-        BoundedLoadOptions,
         RandomChoicesOptions,
         WChoicesOptions,
         WeightedWChoicesOptions,

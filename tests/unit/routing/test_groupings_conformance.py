@@ -131,7 +131,7 @@ def test_a_stream_of_one_key_is_shared_by_all(case: Case, key: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "pooled"),
-    [("bounded_load", False), ("random_choices", False), ("consistent", False), ("consistent", True)],
+    [("random_choices", False), ("consistent", False), ("consistent", True)],
 )
 @pytest.mark.parametrize("epsilon", [1e18, 1e30, float("inf")])
 def test_a_bound_that_is_too_large_for_any_number_is_none(kind: str, pooled: bool, epsilon: float) -> None:
@@ -158,10 +158,6 @@ CHECKSUMS = {
     "partial_key 2": 0xC0D98A11,
     "partial_key 5": 0x035BB64C,
     "partial_key 64": 0xF9596070,
-    "bounded_load 1": 0x577CE78D,
-    "bounded_load 2": 0x5D99EAB7,
-    "bounded_load 5": 0xA547A060,
-    "bounded_load 64": 0xE9A75F76,
     "random_choices 1": 0x577CE78D,
     "random_choices 2": 0x84169E8C,
     "random_choices 5": 0xBB058099,
@@ -191,8 +187,6 @@ CHECKSUMS = {
     "consistent pooled 64": 0x4B0FA6D4,
     "consistent ours 64": 0xA553B59D,
     "consistent one each": 0xBB058099,
-    "bounded_load least epsilon": 0x506A4345,
-    "bounded_load large epsilon": 0xB9CFEB83,
     "random_choices least epsilon": 0x4CEF5DE8,
     "random_choices large epsilon": 0x743FDCD7,
     "consistent least epsilon": 0x3110EC8E,
