@@ -18,8 +18,8 @@ import numpy as np
 from dpa.placement import scores
 from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator
 from dpa.placement.allocators.exact import ExactAllocator
-from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
-from dpa.placement.allocators.search import PairwiseAllocator
+from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
+from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator, PairwiseAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import Unevenness

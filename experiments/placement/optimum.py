@@ -16,8 +16,7 @@ from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator, TaskLevelAllocator
 from dpa.placement.allocators.exact import ExactAllocator
-from dpa.placement.allocators.greedy_matching import ImprovedGreedyMatchingAllocator
-from dpa.placement.allocators.search import PairwiseAllocator, TopDownSearchAllocator
+from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator, PairwiseAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator
 from dpa.placement.objectives import KeptTraffic

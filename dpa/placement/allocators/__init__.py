@@ -19,7 +19,7 @@ ALLOCATORS: Mapping[str, Callable[[], Allocator]] = {
     "top_down": partial(_made, "top_down", "TopDownAllocator"),
     "top_down_search": partial(_made, "search", "TopDownSearchAllocator"),
     "greedy_matching": partial(_made, "greedy_matching", "GreedyMatchingAllocator"),
-    "greedy_matching_improved": partial(_made, "greedy_matching", "ImprovedGreedyMatchingAllocator"),
+    "greedy_matching_improved": partial(_made, "search", "ImprovedGreedyMatchingAllocator"),
     "exact": partial(_made, "exact", "ExactAllocator"),
     "pairwise": partial(_made, "search", "PairwiseAllocator"),
 }

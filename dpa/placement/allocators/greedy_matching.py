@@ -1,20 +1,18 @@
-"""GMA, the elastic allocator's greedy matching (IV-E, algorithm 1), and the same with a better eye.
+"""GMA, the elastic allocator's greedy matching (IV-E, algorithm 1).
 
 The printed algorithm assigns an operator to every node in turn that improves the objective, without undoing the one
 before; here the operator has one node, that which improves the objective most. The paper's first objective,
-utilisation, cannot choose among nodes: an operator adds the same to the sum wherever it is. So the published form goes
-by its second one, the deviation R_dev. The improved one minimises the sum of squares of both resources' use, which also
-counts the total of bandwidth.
+utilisation, cannot choose among nodes: an operator adds the same to the sum wherever it is. So this goes by its second
+one, the deviation R_dev.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from dpa.placement._descent import Budget, Descent
 from dpa.placement._rooms import Rooms
 from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
 from dpa.placement.objectives import Unevenness
-from dpa.placement.scores import Floats, dearest_first
+from dpa.placement.scores import Floats
 
 LIGHT, MODERATE = 0.4, 0.8
 """Use of the busier resource below which a node's load is light, and below which it is moderate; else it is heavy."""
@@ -36,27 +34,6 @@ class GreedyMatchingAllocator:
             while matching.rooms.left[group] and (node := matching.evenest_node(group)) is not None:
                 matching.place(group, node)
         return matching.rooms.place_rest()
-
-
-class ImprovedGreedyMatchingAllocator:
-    """The dearest tasks first, each where the cluster's use becomes least uneven; then pairs of nodes are divided anew
-    while that makes it more even.
-
-    Args:
-        bound: use of processors and of bandwidth that no node exceeds while another can be found.
-        work: groups and links of the divisions that are judged, at most, after every task has a node.
-    """
-
-    def __init__(self, bound: float = 0.8, *, work: int = 750_000) -> None:
-        self._bound, self._work = bound, work
-
-    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        matching = _Matching(graph, cluster, self._bound)
-        for group in dearest_first(matching.rooms.task_cost):
-            while matching.rooms.left[group] and (node := matching.best_node(group)) is not None:
-                matching.place(group, node)
-        counts = matching.rooms.place_rest().counts
-        return Placement(graph, cluster, Descent(matching.objective, Budget(self._work)).improve(counts))
 
 
 class _Matching:
@@ -88,15 +65,6 @@ class _Matching:
                 spread = _deviation(load, then[0]) + _deviation(network, then[1])
                 return int(feasible[spread[feasible].argmin()])
         return None
-
-    def best_node(self, group: int) -> int | None:
-        """The node within the bounds whose use with one more task makes the whole least uneven."""
-        after = self._with(group)
-        peaks, now = self.objective.worth(self.use, self._nodes)
-        then = self.objective.worth(after, self._nodes)[1]
-        rise = np.where(self._allowed(after) & (peaks < np.inf), then - now, np.inf)
-        best = int(rise.argmin())
-        return best if np.isfinite(rise[best]) else None
 
     def _with(self, group: int) -> Floats:
         return self.use + self.objective.use_of_one_more(self.contents, group)

@@ -11,10 +11,10 @@ from dpa.errors import PlacementError
 from dpa.placement._descent import Budget, Descent
 from dpa.placement._rooms import evenly_packed, filled, refilled
 from dpa.placement.allocators.by_task import EvenAllocator
-from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
+from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, Counts, Placement, TaskGraph
-from dpa.placement.objectives import KeptTraffic, Makespan, Objective
+from dpa.placement.objectives import KeptTraffic, Makespan, Objective, Unevenness
 from dpa.placement.scores import overloaded
 
 MakeObjective = Callable[[TaskGraph, Cluster], Objective]
@@ -26,8 +26,6 @@ QUICK: Sequence[Allocator] = (
     GreedyMatchingAllocator(),
 )
 """None is dear, and each is best, or the only one that finds room, somewhere."""
-
-STARTS: Sequence[Allocator] = (*QUICK, ImprovedGreedyMatchingAllocator())
 
 
 def starts(graph: TaskGraph, cluster: Cluster, allocators: Sequence[Allocator] = QUICK) -> list[Counts]:
@@ -70,7 +68,7 @@ class PairwiseAllocator:
     def __init__(
         self,
         objective: MakeObjective = Makespan,
-        starts: Sequence[Allocator] = STARTS,
+        starts: Sequence[Allocator] = QUICK,
         *,
         work: int = 3_000_000,
         trials: int = 20,
@@ -123,8 +121,15 @@ class _Search:
 
 
 class TopDownSearchAllocator(PairwiseAllocator):
-    """TD with search: the same for the traffic that stays inside nodes, from the starts that take no search
-    themselves."""
+    """TD with search: the same for the traffic that stays inside nodes."""
 
     def __init__(self, *, trials: int = 60, seed: int = 0) -> None:
-        super().__init__(KeptTraffic, QUICK, trials=trials, seed=seed)
+        super().__init__(KeptTraffic, trials=trials, seed=seed)
+
+
+class ImprovedGreedyMatchingAllocator(PairwiseAllocator):
+    """GMA with a better eye: from its placement, for the least sum of squares of both resources' use, which also counts
+    the total of bandwidth."""
+
+    def __init__(self, *, work: int = 750_000) -> None:
+        super().__init__(Unevenness, (GreedyMatchingAllocator(),), work=work, trials=0)
