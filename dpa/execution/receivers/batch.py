@@ -1,8 +1,8 @@
 """Batch reducers, whose states are columns.
 
-Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, the reducer's
-`merge` folds all: every state is folded a logarithmic number of times, and memory stays within a small multiple of the
-number of distinct keys.
+Each reduced block leaves a small table of partial states. When the partial ones are twice as many as the folded ones,
+the reducer's `merge` folds all: every state is folded a logarithmic number of times, and memory stays within a small
+multiple of the number of distinct keys.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class BatchStates(States[ColumnPart]):
             return
         self._parts.append(part)
         self._partial += len(part.keys)
-        if self._partial > max(self._folded, _FOLD_FROM):
+        if self._partial > max(2 * self._folded, _FOLD_FROM):
             self._fold()
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:

@@ -229,7 +229,7 @@ def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_
     for _ in range(200):
         store.reduce(block_of(list(range(20))))
     assert len(folded) > 50
-    assert max(folded) <= 3 * 20
+    assert max(folded) <= 4 * 20
 
 
 @both_stores
