@@ -17,13 +17,13 @@ from dpa._util.as_yaml import as_yaml
 from dpa.balance.decision import Decision, Outcome
 from dpa.door._live import STATES, LiveTasks, lag, open_epoch, plain, tries
 from dpa.door.layout import Sizes, layout
-from dpa.measure.skew import even_shares, part_of, skew
+from dpa.measure.skew import part_of, skew
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import TaskChange
 from dpa.result import EdgeReport, Report, StageReport, run_content, stage_content
 from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
 from dpa.telemetry.observers import Unobserved
-from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, edges_of
+from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, edges_of, skew_of
 
 View: TypeAlias = dict[str, Any]
 
@@ -99,7 +99,7 @@ class RunView(Unobserved):
             "rows": now.rows,
             "is_open": now.is_open,
             "rates": {"mapped": plain(now.mapped_rate), "processed": plain(now.processed_rate)},
-            "stages": {stage.name: _running(stage, tasks[stage.name]) for stage in now.stages},
+            "stages": {stage.name: _running(stage, tasks[stage.name], now.steps) for stage in now.stages},
             "layout": self._layout,
             "decisions": _decisions((stage.name, found) for stage in now.stages for found in stage.decisions),
             "changes": _changes(now.steps),
@@ -233,13 +233,12 @@ def _of_stage(stage: TrackedStage | StageReport) -> View:
         "records": plain(stage.records),
         "event_time": None if reached is None else {**plain(reached), "holder": one_line(reached.holder)},
         "decision_counts": dict(stage.decision_counts),
+        "redistributions": stage.decision_counts.get(Outcome.APPLIED.value, 0),
         "scaling_counts": dict(stage.scaling_counts),
     }
 
 
-def _running(stage: TrackedStage, tasks: View) -> View:
-    done = [task.processed for task in stage.tasks]
-    even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
+def _running(stage: TrackedStage, tasks: View, steps: Sequence[TaskChange]) -> View:
     return {
         **_of_stage(stage),
         "phase": stage.phase,
@@ -248,9 +247,8 @@ def _running(stage: TrackedStage, tasks: View) -> View:
         "load": {name: plain(getattr(stage.load, name)) for name in (*STATES, "busiest")},
         "queue": stage.queue,
         "queue_seconds": plain(stage.queue / stage.rate) if stage.rate and not stage.is_source else None,
-        "skew": None if stage.is_source else plain(skew(done, even)),
+        "skew": None if stage.is_source else plain(skew_of(stage, steps)),
         "tasks": tasks,
-        "redistributions": stage.redistributions,
         "lag": lag(stage.lag),
         "hot_keys": None if stage.hottest is None else [plain(key) for key in stage.hottest],
         "latency": plain(stage.recent_latency),
@@ -280,7 +278,6 @@ def _finished(stage: StageReport, report: Report) -> View:
             for task in stage.tasks
         },
         "hot_keys": [plain(found) | {"key": key_text(found.key), "is_hot": found in hot} for found in stage.hot_keys],
-        "redistributions": stage.decision_counts.get(Outcome.APPLIED.value, len(stage.redistributions)),
         "latency": plain(stage.latency),
         "stage_latency": plain(stage.stage_latency),
         "key_distribution": plain(stage.key_distribution),

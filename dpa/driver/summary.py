@@ -7,18 +7,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeVar
+from typing import Any
 
 from dpa.balance.decision import Outcome
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.bottleneck import bottleneck
 from dpa.measure.load import Traffic
-from dpa.measure.skew import even_shares, skew
+from dpa.measure.skew import skew
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
@@ -34,12 +33,10 @@ from dpa.result import (
     TaskReport,
     TrafficReport,
 )
-from dpa.telemetry.tracker import edges_of, load_of
+from dpa.telemetry.tracker import edges_of, load_of, skew_of
 
 _HOT_KEYS = 10
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
-
-N = TypeVar("N", int, Fraction)
 
 
 def with_figures(
@@ -83,11 +80,10 @@ def stage_report(
     """The report of a stage after a stream of `seconds` seconds; `use`: of its tasks, where it is known."""
     name, stage = known.name, snapshot[known.name]
     senders = [source for source, target in snapshot.edges if target == name]
-    even = even_shares([stage.life(task.index) for task in stage.tasks], stage.records.handled)
     seen = {
         **_shared(StageReport, stage),
         "load": _load(stage, seconds),
-        "tasks": _tasks(stage, shares, even, seconds, use),
+        "tasks": _tasks(stage, shares, seconds, use),
         "changes": tuple(step for step in snapshot.steps if step.stage == name),
         "latency": stage.latency and stage.latency.report,
         "stage_latency": stage.stage_latency and stage.stage_latency.report,
@@ -97,14 +93,13 @@ def stage_report(
     stats = KeyStats.union(share.stats for share in shares) if shares else None
     # A sender counts once, though several edges may join it to this stage.
     moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
-    processed = [task.processed for task in stage.tasks]
     seen |= {
         "grouping": replace(
             known.grouping or GroupingReport(), replication=_replication(stage, shares, stats), moved=moved
         ),
         "skew": replace(
             known.skew or SkewReport(),
-            dpa=skew(_by_place(stage, snapshot.steps, processed), _by_place(stage, snapshot.steps, even)),
+            dpa=skew_of(stage, snapshot.steps),
             static=skew(stage.initial_load) if stage.initial_load else None,
         ),
         "redistributions": tuple(found for found in stage.decisions if found.outcome is Outcome.APPLIED),
@@ -121,16 +116,6 @@ def _shared(kind: type, *records: Any, but: Sequence[str] = ()) -> dict[str, Any
     return {name: getattr(record, name) for record in records for name in names if hasattr(record, name)}
 
 
-def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequence[N]) -> list[N]:
-    """A number of each task, such as its records. The numbers of a task that moved and of its successor are added."""
-    found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
-    for step in steps:
-        if step.stage == stage.name:
-            for old, new in step.moved:
-                found[new] += found.pop(old)
-    return list(found.values())
-
-
 def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
     load = load_of(stage, seconds)
     queues = [queue for sample in stage.samples for queue in sample.queues]
@@ -145,15 +130,14 @@ def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
 def _tasks(
     stage: StageSnapshot,
     outputs: Sequence[TaskOutput],
-    even: Sequence[Fraction],
     seconds: float,
     use: Mapping[Address, TaskUse],
 ) -> tuple[TaskReport, ...]:
-    """`outputs`: the tasks' shares of the result; `even`: of the stage's records; `seconds`: of the stream."""
+    """`outputs`: the tasks' shares of the result; `seconds`: of the stream."""
     shares = dict(zip(stage.present, outputs, strict=True)) if outputs else {}
     whole = stage.records.handled
     made = []
-    for task, own in zip(stage.tasks, even, strict=True):
+    for task, own in zip(stage.tasks, stage.even_shares, strict=True):
         share, lived = shares.get(task.index), stage.life(task.index).seconds(seconds)
         report = TaskReport(
             **_shared(TaskReport, task, use.get(Address(stage.name, task.index), TaskUse()), but=("emitted",)),

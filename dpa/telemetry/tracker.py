@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, EdgeReport, StageLoad, bottleneck, held_up
-from dpa.measure.skew import part_of
+from dpa.measure.skew import part_of, skew
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
@@ -57,11 +57,6 @@ class TrackedStage(StageSnapshot):
         """Records processed or left out; of a source, which processes nothing, rows read."""
         return self.records.read if self.is_source else self.records.handled
 
-    @property
-    def redistributions(self) -> int:
-        """How many there were, with those that snapshots no longer hold."""
-        return self.decision_counts.get(Outcome.APPLIED.value, 0)
-
 
 @dataclass(frozen=True)
 class TrackedSnapshot(Snapshot):
@@ -89,7 +84,8 @@ class TrackedSnapshot(Snapshot):
 
     @property
     def redistributions(self) -> int:
-        return sum(stage.redistributions for stage in self.stages)
+        """How many there were, with those that snapshots no longer hold."""
+        return self.decisions.get(Outcome.APPLIED.value, 0)
 
     @property
     def decisions(self) -> Mapping[str, int]:
@@ -228,6 +224,16 @@ def edges_of(snapshot: Snapshot, loads: Sequence[StageLoad]) -> tuple[EdgeReport
         places[source] += 1
         found.append(EdgeReport(source, target, records, is_blocked))
     return tuple(found)
+
+
+def skew_of(stage: StageSnapshot, steps: Sequence[TaskChange]) -> float:
+    """S of the processed records. A task that moved and its successor count as one."""
+    found = {task.index: (task.processed, even) for task, even in zip(stage.tasks, stage.even_shares, strict=True)}
+    for old, new in (moved for step in steps if step.stage == stage.name for moved in step.moved):
+        if old in found and new in found:
+            (before, share), (records, even) = found.pop(old), found[new]
+            found[new] = before + records, share + even
+    return skew([records for records, _ in found.values()], [even for _, even in found.values()])
 
 
 def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:

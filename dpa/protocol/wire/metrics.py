@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import zip_longest
 
@@ -11,7 +12,7 @@ from dpa._util.words import plural
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencyReport, LatencySketch
 from dpa.measure.load import MeasuredKey
-from dpa.measure.skew import Life
+from dpa.measure.skew import Life, even_shares
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.epochs import EpochStats, OpenEpoch
 from dpa.protocol.wire.use import TaskUse
@@ -374,6 +375,11 @@ class StageSnapshot:
     def present_tasks(self) -> list[TaskStats]:
         numbers = set(self.present)
         return [task for task in self.tasks if task.index in numbers]
+
+    @property
+    def even_shares(self) -> list[Fraction]:
+        """Of each of `tasks` in the records of the stage."""
+        return even_shares([self.life(task.index) for task in self.tasks], self.records.handled)
 
     def life(self, index: int) -> Life:
         return self._lives.get(index, Life())

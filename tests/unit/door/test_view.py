@@ -15,9 +15,10 @@ from dpa.balance.decision import Outcome
 from dpa.door.view import RunView, Series, view_of_report
 from dpa.measure.latency import LatencyReport
 from dpa.measure.load import MeasuredKey
+from dpa.measure.skew import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.epochs import OpenEpoch
-from dpa.protocol.wire.metrics import CheckpointStats, CheckpointTry, EventTimeStats, Lag, Snapshot
+from dpa.protocol.wire.metrics import CheckpointStats, CheckpointTry, EventTimeStats, Lag, Snapshot, TaskStats
 from dpa.result import RecoveryReport
 from dpa.result.text import one_line
 from dpa.telemetry.tracker import RunTracker
@@ -178,6 +179,14 @@ def test_the_lag_is_by_partition_the_greatest_first() -> None:
     found = seen(samples.with_stage(samples.snapshot(1.0), MAPPER, lag=lag))["stages"][MAPPER]["lag"]
     assert list(found.items())[:2] == [("p0", {"records": 3, "seconds": 2.0}), ("all", {"records": 7, "seconds": 0.5})]
     assert len(found) == 100
+
+
+def test_a_task_that_moved_and_its_successor_are_held_to_the_even_share_of_both() -> None:
+    tasks = tuple(TaskStats(REDUCER, index, processed=records) for index, records in ((0, 100), (1, 400), (4, 300)))
+    lives = (Life(0.0, 1.0, 0, 300), Life(), Life(1.0, None, 300))
+    found = samples.with_stage(samples.snapshot(3.0), REDUCER, tasks=tasks, lives=lives, members=(1, 4))
+    assert seen(replace(found, steps=(samples.moved(),)))["stages"][REDUCER]["skew"] == 0.0
+    assert seen(found)["stages"][REDUCER]["skew"] > 0.0
 
 
 def test_percentiles_are_of_the_last_seconds() -> None:
