@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpa.runtime.cluster import keep_others_out, rays_directory
-from dpa.runtime.ray_internals.forked_worker import WORKERS
+from dpa.runtime.ray_internals.private import few_processes
 
 
 class LocalCluster:
@@ -56,14 +56,14 @@ class LocalCluster:
         """
         if name in self._started:
             raise ValueError(f"there is a node {name!r} already")
-        self._started[name] = self._cluster.add_node(
-            node_name=name,
-            num_cpus=processors,
-            object_store_memory=self._object_store,
-            include_dashboard=False,
-            temp_dir=rays_directory(),
-            **WORKERS,
-        )
+        with few_processes(logs=not self._started):  # the head's monitor finds the logs of all
+            self._started[name] = self._cluster.add_node(
+                node_name=name,
+                num_cpus=processors,
+                object_store_memory=self._object_store,
+                include_dashboard=False,
+                temp_dir=rays_directory(),
+            )
 
     def remove(self, name: str) -> None:
         """End a node, as if its machine had died.

@@ -21,6 +21,16 @@ _PREFIX, _DIGITS = "dpa-hosts-", 8
 
 _PORT = 6379
 
+_RAY = """
+from dpa.runtime.ray_internals.private import few_processes
+from ray.scripts.scripts import main
+with few_processes(logs=False):
+    main()
+"""
+"""Ray's own command, which starts no more processes than a job needs."""
+
+_FEW = ("--no-monitor", "--include-log-monitor=false")
+
 _START_SECONDS = 120
 """How long `ray start` may take on a host."""
 
@@ -146,7 +156,7 @@ class NamespaceCluster:
         """Start `ray start` on a host."""
         directory = self._directory_of(name)
         directory.mkdir()
-        command = self.command(sys.executable, "-m", "ray.scripts.scripts", "start", *options, host=name)
+        command = self.command(sys.executable, "-c", _RAY, "start", *options, *_FEW, host=name)
         command += [
             f"--node-ip-address={self._hosts().addresses[name]}",
             f"--node-name={name}",
