@@ -1,5 +1,5 @@
 """The JVM of Spark that the session of `dpa up` keeps: programs that borrow it one after another from this process,
-which plays the keeper. No Ray runs."""
+which plays the keeper. No Ray runs. A JVM that one test has left is lent to the next."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Borrowers:
         return lent(self.home)
 
 
-@pytest.fixture
-def borrowers(tmp_path: Path) -> Iterator[Borrowers]:
-    made = Borrowers(tmp_path)
+@pytest.fixture(scope="module")
+def borrowers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Borrowers]:
+    made = Borrowers(tmp_path_factory.mktemp("borrowers"))
     with made.lender.lending():
         yield made
     assert [entry.name for entry in made.home.iterdir()] == ["lender"], "nothing else is left"
@@ -147,18 +147,6 @@ def test_a_jvm_in_which_a_job_may_still_run_is_not_lent_again(borrowers: Borrowe
     assert borrowers.run(JOB)["jvm"] not in (pid, None)
 
 
-def test_a_jvm_that_has_died_is_replaced_and_one_that_nobody_uses_ends(borrowers: Borrowers) -> None:
-    pid = borrowers.run(JOB)["jvm"]
-    os.kill(pid, signal.SIGKILL)
-    assert ended(pid)
-    another = borrowers.run(JOB)["jvm"]
-    assert another not in (pid, None)
-    borrowers.lender.end_unused(600.0)
-    assert borrowers.kept == another
-    borrowers.lender.end_unused(0.0)
-    assert borrowers.kept is None and ended(another)
-
-
 TWO = """
 import subprocess
 with session() as spark:
@@ -198,5 +186,14 @@ print(json.dumps(found))
 """
 
 
-def test_a_jvm_that_has_called_one_job_back_calls_the_next(borrowers: Borrowers) -> None:
-    assert borrowers.run(STREAM) == borrowers.run(STREAM) == borrowers.kept
+def test_a_jvm_that_has_died_is_replaced_by_one_for_several_jobs_which_ends_unused(borrowers: Borrowers) -> None:
+    pid = borrowers.run(JOB)["jvm"]
+    os.kill(pid, signal.SIGKILL)
+    assert ended(pid)
+    another = borrowers.run(JOB)["jvm"]
+    assert another not in (pid, None)
+    assert borrowers.run(STREAM) == another == borrowers.run(STREAM), "one that has called a job back calls the next"
+    borrowers.lender.end_unused(600.0)
+    assert borrowers.kept == another
+    borrowers.lender.end_unused(0.0)
+    assert borrowers.kept is None and ended(another)
