@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpa.runtime.ray_internals.forked_worker import SCRIPT, WORKER_PORTS
+from dpa.runtime.ray_internals._forked_worker import SCRIPT, WORKER_PORTS
 
 PROGRAM = """
 import json, sys

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa.runtime.ray_internals import _idle_agent
-from dpa.runtime.ray_internals.forked_worker import SCRIPT, WORKERS
+from dpa.runtime.ray_internals._forked_worker import SCRIPT, WORKERS
 
 _log = logging.getLogger(__name__)
 

@@ -48,7 +48,7 @@ def test_who_sends_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> N
     "lost", ["del os.pidfd_open", "os.pidfd_open = lambda pid: os.close(-1)"], ids=["is not there", "is not allowed"]
 )
 def test_where_a_processs_end_cannot_be_waited_for_ray_starts_its_own_workers(lost: str) -> None:
-    program = f"import os; {lost}; from dpa.runtime.ray_internals.forked_worker import SCRIPT; print(SCRIPT)"
+    program = f"import os; {lost}; from dpa.runtime.ray_internals._forked_worker import SCRIPT; print(SCRIPT)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout == "None\n"
