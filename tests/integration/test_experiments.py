@@ -26,6 +26,7 @@ LEFT_OUT = {
     "figure3",
     "graphs",
     "latency_profile",
+    "looked",
     "makespan",
     "migration",
     "naive",
