@@ -138,7 +138,7 @@ def folded(edge: MapTask, rows: pl.LazyFrame, schema: pa.Schema) -> Block:
     else:
         found = rows.select(*parts).filter(pl.col(_WEIGHT) > 0)
     typed = [schema.field(name).with_name(key) for key, name in names.items() if name in schema.names]
-    batch = to_batch(found.collect(engine="streaming"), pa.schema([*_states_of(edge, schema), *typed]))
+    batch = to_batch(found.collect(), pa.schema([*_states_of(edge, schema), *typed]))
     column = key_column(batch, next(iter(names)) if isinstance(edge.key, str) else tuple(names))
     if pa.types.is_struct(column.type):
         column = pa.StructArray.from_arrays(column.flatten(), names=list(names.values()))
