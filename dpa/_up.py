@@ -1,7 +1,12 @@
-"""`dpa up`, `dpa down` and `dpa status`: a Ray that stays between commands (docs/sessions.md)."""
+"""`dpa up`, `dpa down` and `dpa status`: a Ray, or processes of a cluster, that stay between commands
+(docs/sessions.md)."""
+
+from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +18,11 @@ _INTERRUPTED = "interrupted: no session was started"
 
 _MINUTE = 60.0
 
+if TYPE_CHECKING:
+    from dpa.runtime.pool import Pool
+
+_Address = Annotated[str | None, typer.Option(metavar="HEAD:PORT", help="Keep processes on this cluster instead.")]
+
 
 def up(
     idle: Annotated[
@@ -21,66 +31,81 @@ def up(
     object_store_mb: Annotated[
         int, typer.Option("--object-store-mb", min=80, help="The size of Ray's object store.")
     ] = 1024,
+    address: _Address = None,
+    size: Annotated[int, typer.Option(min=1, help="With --address: how many processes wait for tasks.")] = 8,
 ) -> None:
     """Start a session: a Ray that stays, and that your jobs on this machine use until `dpa down`."""
-    with exiting(_INTERRUPTED):
-        if (there := _found()) is not None:
+    with exiting(_INTERRUPTED), _found(address) as there:
+        if there is not None:
             if (why := there.unfit(object_store_mb)) is not None:
                 raise ConfigError(f"there is a session already, and a job here cannot use it: {why}")
             _say(f"there is a session already: {_described(there)}")
             return
-        from dpa.runtime.keeper import start
-
         began = time.monotonic()
-        standing = start(idle * _MINUTE, object_store_mb)
-        _say(f"the session is ready after {time.monotonic() - began:.1f} s: {_described(standing)}")
+        if address is None:
+            from dpa.runtime.keeper import start
+
+            made: Standing | Pool = start(idle * _MINUTE, object_store_mb)
+        else:
+            from dpa.runtime.pool import Pool
+
+            made = Pool.start(size, idle * _MINUTE)
+        _say(f"the session is ready after {time.monotonic() - began:.1f} s: {_described(made)}")
 
 
 def down(
     force: Annotated[bool, typer.Option("--force", help="End the session even if jobs use it; they fail.")] = False,
+    address: _Address = None,
 ) -> None:
     """End the session that `dpa up` started, and all of its processes."""
-    with exiting():
-        if (standing := _found()) is None:
+    with exiting(), _found(address) as there:
+        if there is None:
             _say("there is no session")
             return
-        if (users := standing.users()) and not force:
+        if (users := there.users()) and not force:
             who = "1 process uses it" if users == 1 else f"{users} processes use it"
             raise JobFailedError(f"the session stays: {who}; to end it all the same: dpa down --force")
-        from dpa.runtime.keeper import end
-
-        end(standing)
+        there.end()
         _say("the session has ended")
 
 
-def status() -> None:
+def status(address: _Address = None) -> None:
     """Show the session that `dpa up` started. The status is 1 if there is none."""
-    with exiting():
-        if (standing := _found()) is None:
+    with exiting(), _found(address) as there:
+        if there is None:
             _say("there is no session; to start one: dpa up")
             raise typer.Exit(1)
-        _say(f"a session runs: {_described(standing)}")
-        if (why := standing.unfit()) is not None:
+        _say(f"a session runs: {_described(there)}")
+        if (why := there.unfit()) is not None:
             _say(f"jobs do not use it from here: {why}")
 
 
-def _found() -> Standing | None:
+@contextmanager
+def _found(address: str | None) -> Iterator[Standing | Pool | None]:
+    """The session of this machine, or of the cluster there, to which this process is connected meanwhile."""
+    if address is not None:
+        from dpa.runtime.cluster import ray_session
+
+        with ray_session(address):
+            from dpa.runtime.pool import Pool
+
+            yield Pool.find()
+        return
     try:
-        return Standing.find()
+        standing = Standing.find()
     except OSError as error:
         raise ConfigError(str(error)) from None
+    yield standing
 
 
-def _described(standing: Standing) -> str:
-    users = standing.users()
-    left = (standing.lasts_seconds - standing.unused_seconds()) / _MINUTE
+def _described(there: Standing | Pool) -> str:
+    users = there.users()
     use = (
         f"in use by {users} {'process' if users == 1 else 'processes'}"
         if users
-        else f"ends in {left:.0f} min if unused"
+        else f"ends in {there.left_seconds() / _MINUTE:.0f} min if unused"
     )
-    spark = "" if standing.jvm is None else f", Spark in process {standing.jvm}"
-    return f"{use}, process {standing.pid}, Ray at {standing.address}{spark}"
+    return f"{use}, {there}"
 
 
 def _say(line: str) -> None:

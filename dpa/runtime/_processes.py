@@ -104,6 +104,11 @@ class Spares:
                 else:
                     self._free.append(spare)
 
+    def waiting(self, kind: type[TaskActor]) -> int:
+        """How many of a kind there are."""
+        with self._lock:
+            return sum(spare.kind is kind for spare in self._free)
+
     def take(self, kind: type[TaskActor], node: str | None = None) -> Actor | None:
         """One of a kind on this node, or on any; None: there is none."""
         with self._lock:

@@ -19,7 +19,7 @@ class Surroundings:
 
     Attributes:
         variables: the environment; None for a variable that is to be removed.
-        directory: the working directory.
+        directory: the working directory; empty: any.
         path: the module search path.
     """
 
@@ -49,6 +49,7 @@ class Surroundings:
                 os.environ[name] = value
         time.tzset()
         tempfile.tempdir = None  # `TMPDIR` may have changed
-        os.chdir(self.directory)
+        if self.directory:
+            os.chdir(self.directory)
         sys.path[:] = [*self.path, *(path for path in sys.path if path not in {*self.path, *left})]
         importlib.invalidate_caches()

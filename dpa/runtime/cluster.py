@@ -19,7 +19,7 @@ from dpa._util.disk import why
 from dpa._util.owned import directory_for_sockets
 from dpa._util.sharing import Shared, in_lasting_thread, own_environment
 from dpa._util.signals import interrupts_held, terminal_kept_away
-from dpa._util.streams import chosen_level
+from dpa._util.streams import chosen_level, say
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
 from dpa.runtime._surroundings import Surroundings
@@ -59,11 +59,14 @@ class Connection:
         place: where that is; None: the process had it before.
     """
 
-    def __init__(self, place: str | None, begun: Surroundings | None = None) -> None:
-        """`begun`: what a Ray that was started here, or by `dpa up`, has been given."""
+    def __init__(self, place: str | None, begun: Surroundings | None = None, *, may_pool: bool = False) -> None:
+        """`begun`: what a Ray that was started here, or by `dpa up`, has been given. `may_pool`: whether tasks may be
+        processes of a cluster's pool."""
         import ray
 
         self.place, self._begun = place, begun
+        self._may_pool = may_pool and not ray.get_runtime_context().runtime_env.to_dict()
+        self._is_pooled = False
         self._lock = threading.Lock()
         self._spares: Spares | None = None
         self._number = ray.get_runtime_context().get_worker_id()
@@ -78,7 +81,9 @@ class Connection:
         return is_up and all(standing.is_offered for standing in _STANDING)
 
     def changes(self) -> Surroundings | None:
-        """What is no more as it was given to such a Ray."""
+        """What is no more as it was given to such a Ray, or to the processes of a pool."""
+        if self._is_pooled:
+            return Surroundings({}, "", tuple(sys.path))
         if self._begun is None:
             return None
         with own_environment():
@@ -86,13 +91,25 @@ class Connection:
 
     def spares(self) -> Spares:
         """Those of a session, or of one job."""
-        from dpa.runtime._processes import Spares
-
-        if not is_kept():
-            return Spares()
         with self._lock:
-            self._spares = self._spares or Spares(is_kept)
-            return self._spares
+            made = self._spares or self._made_spares()
+            if is_kept():
+                self._spares = made
+            return made
+
+    def _made_spares(self) -> Spares:
+        from dpa.runtime._processes import Spares
+        from dpa.runtime.pool import Pool, PooledSpares
+
+        pool = Pool.find() if self._may_pool else None
+        if pool is not None and (why := pool.unfit()) is not None:
+            say(f"the session that `dpa up` started is not used: {why}")
+            pool = None
+        if pool is None:
+            return Spares(is_kept)
+        say("using the session that `dpa up` started")
+        self._is_pooled = True
+        return PooledSpares(is_kept)
 
     def close(self) -> None:
         """End the processes that were started for later jobs."""
@@ -241,7 +258,9 @@ def _ready(
         if standing is not None:
             made = Connection(where, standing.given())
         else:
-            made = Connection(address or "a Ray that was started for it", begun if address is None else None)
+            begun_here = begun if address is None else None
+            may_pool = address is not None and not runtime_env
+            made = Connection(address or "a Ray that was started for it", begun_here, may_pool=may_pool)
         yield stack.enter_context(closing(made))
 
 

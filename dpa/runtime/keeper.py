@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -30,8 +29,8 @@ from dpa.runtime.standing import PREFIX, SWITCH, TOKEN, Standing, made_with
 _LOOK_SECONDS = 0.5
 """How often to check whether Ray lives, and is used."""
 
-_START_SECONDS, _END_SECONDS = 120.0, 30.0
-"""How long a keeper may take to start, and to end."""
+_START_SECONDS = 120.0
+"""How long a keeper may take to start."""
 
 _NOTICE_SECONDS = 5.0
 """How long those who use Ray may take to notice that it ends. Without it, Ray would end them after a minute."""
@@ -72,17 +71,6 @@ def start(lasts_seconds: float, object_store_mb: int) -> Standing:
             return standing
     except BlockingIOError:
         raise ConfigError("another `dpa up` is starting a session") from None
-
-
-def end(standing: Standing) -> None:
-    """Have a keeper end, and wait for it. JobFailedError if it stays."""
-    until = time.monotonic() + _END_SECONDS
-    with suppress(ProcessLookupError):
-        os.kill(standing.pid, signal.SIGTERM)
-    while standing.lives:
-        if time.monotonic() > until:
-            raise JobFailedError(f"the session does not end; its process is {standing.pid}")
-        time.sleep(_WAIT_SECONDS)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -30,6 +31,9 @@ SWITCH = "DPA_SESSION"
 """The environment variable that keeps a process from using such a Ray, if it is `none`."""
 
 TOKEN = "RAY_AUTH_TOKEN"
+
+_END_SECONDS, _WAIT_SECONDS = 30.0, 0.05
+"""How long a keeper may take to end, and how often to look."""
 
 _OFFER, _USE = "offer.json", "use-"
 
@@ -92,6 +96,25 @@ class Standing:
 
     def users(self) -> int:
         return len(sweep(Path(self.directory), _USE))
+
+    def left_seconds(self) -> float:
+        """How long it stays if no process uses it."""
+        return self.lasts_seconds - self.unused_seconds()
+
+    def __str__(self) -> str:
+        """In words."""
+        spark = "" if self.jvm is None else f", Spark in process {self.jvm}"
+        return f"process {self.pid}, Ray at {self.address}{spark}"
+
+    def end(self) -> None:
+        """Have the keeper end, and wait for it. JobFailedError if it stays."""
+        until = time.monotonic() + _END_SECONDS
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+        while self.lives:
+            if time.monotonic() > until:
+                raise JobFailedError(f"the session does not end; its process is {self.pid}")
+            time.sleep(_WAIT_SECONDS)
 
     def unused_seconds(self) -> float:
         """How long no process has used it; 0 while one does."""

@@ -1,0 +1,180 @@
+"""Processes that wait on a cluster for the next job of whoever uses it: `dpa up --address` (docs/sessions.md).
+
+A detached actor on the head keeps them, and starts others for those that a job has taken. It owns them all, so nothing
+stays when it ends. A job's driver ends what it took; if the driver has died, the pool does.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from dpa._util.version import code_version
+from dpa.errors import ConfigError
+from dpa.runtime._processes import Actor, Spares, Wanted
+from dpa.runtime.actors.actor import StageActor, TaskActor
+from dpa.runtime.detached import NAMESPACE
+from dpa.runtime.ray_internals.private import dead_drivers
+
+_NAME = "pool"
+
+_HEAD = {"node:__internal_head__": 0.001}
+"""Requests the head: other nodes come and go."""
+
+_LOOK_SECONDS = 1.0
+"""How often to look for drivers that have died, and whether the pool has been unused for too long."""
+
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool as its actor describes itself.
+
+    Attributes:
+        made_with: what its processes have, which a job's must have too.
+        size: the most processes for tasks that wait.
+        waiting: how many do.
+        drivers: how many have processes of it.
+        lasts_seconds: how long it stays if no job comes.
+    """
+
+    made_with: dict[str, str]
+    size: int
+    waiting: int
+    drivers: int
+    lasts_seconds: float
+
+    @staticmethod
+    def find() -> Pool | None:
+        """The one of the cluster that this process is connected to."""
+        found: Pool | None = _asked("state")
+        return found
+
+    @staticmethod
+    def start(size: int, lasts_seconds: float) -> Pool:
+        """A new one, whose processes start in the background. ConfigError if it does not come up."""
+        options = {"name": _NAME, "namespace": NAMESPACE, "lifetime": "detached", "num_cpus": 0, "resources": _HEAD}
+        actor = ray.remote(**options)(PoolActor).remote(size, lasts_seconds)
+        if (found := Pool.find()) is None:
+            ray.kill(actor)
+            raise ConfigError("the session did not start; is this dpa installed on the head of the cluster?")
+        return found
+
+    def end(self) -> None:
+        """End it, and every process of it."""
+        with suppress(ValueError):  # it has ended
+            while True:
+                ray.kill(ray.get_actor(_NAME, NAMESPACE))
+                time.sleep(_LOOK_SECONDS / 10)
+
+    def unfit(self, object_store_mb: int = 0) -> str | None:
+        """As `Standing.unfit`."""
+        for name, own in _made_with().items():
+            if (its := self.made_with.get(name)) != own:
+                return f"it has {name} {its}, and this process {own}; to replace it: dpa down; dpa up"
+        return None
+
+    def users(self) -> int:
+        return self.drivers
+
+    def left_seconds(self) -> float:
+        """As of `Standing`."""
+        return self.lasts_seconds
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.waiting} of {self.size} processes for tasks wait"
+
+
+class PoolActor:
+    """The actor. Each process of it is a task once, like any other."""
+
+    def __init__(self, size: int, lasts_seconds: float) -> None:
+        self._size, self._lasts = size, lasts_seconds
+        self._spares = Spares(lambda: True)
+        self._lent: dict[str, list[ActorHandle]] = defaultdict(list)  # by driver
+        self._used, self._turn = time.monotonic(), threading.Lock()
+        self._spares.start({(StageActor, None): size})
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def state(self) -> Pool:
+        with self._turn:
+            left = max(0.0, self._lasts - (time.monotonic() - self._used))
+            return Pool(_made_with(), self._size, self._spares.waiting(StageActor), len(self._lent), left)
+
+    def check(self, avoided: Collection[str]) -> None:
+        with self._turn:
+            self._spares.check(avoided)
+
+    def lend(self, driver: str, kind: type[TaskActor], node: str | None) -> Actor | None:
+        """A process for the driver of this number; None: none waits."""
+        with self._turn:
+            if (actor := self._spares.take(kind, node)) is not None:
+                self._lent[driver].append(actor.handle)
+            return actor
+
+    def take_back(self, driver: str, used: Wanted) -> None:
+        """The driver has ended what it took. What its job has `used` besides tasks is to wait for the next one."""
+        with self._turn:
+            self._lent.pop(driver, None)
+            self._used = time.monotonic()
+            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+            others = {(kind, node): 1 for kind, node in used if kind is not StageActor and node in alive}
+            self._spares.start({(StageActor, None): self._size, **others})
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            with self._turn:
+                died = dead_drivers() & self._lent.keys()
+                for handle in (handle for driver in died for handle in self._lent[driver]):
+                    ray.kill(handle)
+            for driver in died:
+                self.take_back(driver, {})
+            if self._lent:
+                self._used = time.monotonic()
+            elif time.monotonic() - self._used > self._lasts:
+                ray.kill(ray.get_runtime_context().current_actor)
+
+
+class PooledSpares(Spares):
+    """The spare actors of this process, and after them those of the cluster's pool."""
+
+    def __init__(self, stay: Callable[[], bool]) -> None:
+        """`stay` as for `Spares`."""
+        super().__init__(stay)
+        self._driver = ray.get_runtime_context().get_job_id()
+
+    def check(self, avoided: Collection[str] = ()) -> None:
+        super().check(avoided)
+        _asked("check", avoided)
+
+    def take(self, kind: type[TaskActor], node: str | None = None) -> Actor | None:
+        found: Actor | None = super().take(kind, node) or _asked("lend", self._driver, kind, node)
+        return found
+
+    def leave(self, used: Wanted, tasks: int) -> None:
+        super().leave(used, tasks)
+        _asked("take_back", self._driver, dict(used))
+
+
+def _asked(name: str, *args: object) -> Any:
+    """The answer of the cluster's pool; None: there is none, or it has ended."""
+    with suppress(ValueError, RayError):
+        return ray.get(getattr(ray.get_actor(_NAME, NAMESPACE), name).remote(*args), timeout=_START_SECONDS)
+    return None
+
+
+def _made_with() -> dict[str, str]:
+    return {"dpa": code_version(), "Python": sys.version.split()[0]}
