@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
@@ -41,7 +41,7 @@ from dpa.sources.records import (
     ends_of,
     is_utf8,
 )
-from dpa.sources.splits import RecordsSplit, Split, changed, opened_again
+from dpa.sources.splits import RecordsSplit, Split, changed, opened_again, total_rows
 
 _SPLIT_BYTES = 8 * 2**20
 """Most bytes of a split, unless a single line has more. Polling the feed finds where splits begin."""
@@ -50,7 +50,7 @@ _FIRST_BYTES = 2**20
 """How far into a file its header may reach, or columns are looked for."""
 
 _LARGE_BYTES = 8 * 2**20
-"""Mean size from which files are read in place: of many small ones Spark makes few."""
+"""Size from which a text is read in place, all files together."""
 
 _TEXT_SPLIT_BYTES = 32 * 2**20
 """About the most bytes of a split, unless a single line has more. In a larger one keys repeat more often, and each is
@@ -68,9 +68,14 @@ _NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff"
 
 @dataclass(frozen=True)
 class LinesSplit(RecordsSplit):
-    """Some lines of one file."""
+    """Some lines of one file; of a text also those of small files after it.
+
+    Attributes:
+        more: the whole files that follow. Their lines count in `rows`.
+    """
 
     format: LineFormat
+    more: tuple[LinesSplit, ...] = ()
 
     @property
     def has_gaps(self) -> bool:
@@ -79,6 +84,13 @@ class LinesSplit(RecordsSplit):
 
     def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records; `gaps` notes the lines without one."""
+        if self.more:
+            first = self.rows + self.skipped - total_rows(self.more)
+            parts = replace(self, rows=first, skipped=0, more=()), *self.more
+            tables = [pa.Table.from_batches(part.batches(part.rows)) for part in parts]
+            table = pa.concat_tables(tables).slice(self.skipped).combine_chunks()
+            yield from table.to_batches(max_chunksize=batch_rows)
+            return
         with opened_again(self.path, self.size, self.where) as file:
             lines = _read(file, self.start, self.stop - self.start, self.size)
             table = self._table(lines, file, gaps)
@@ -298,7 +310,7 @@ class TextTable(Feed):
             stop = min(start + _TEXT_SPLIT_BYTES, file.size)
             return [] if is_over.is_set() else file.cuts_within(start, stop, split_rows)
 
-        splits: list[Split] = []
+        splits: list[LinesSplit] = []
         with ThreadPoolExecutor(_PARTS_AT_A_TIME) as pool:
             try:
                 found = pool.map(look_through, parts)
@@ -310,7 +322,7 @@ class TextTable(Feed):
                             begin = end  # a line may begin in one part, and end in another
             finally:
                 is_over.set()
-        return Page(splits)
+        return Page(_packed(splits, split_rows))
 
     def rows_now(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for file in self.files:
@@ -341,6 +353,21 @@ class TextTable(Feed):
         return table.take(pa.array(np.sort(rows)))
 
 
+def _packed(splits: Sequence[LinesSplit], split_rows: int) -> list[Split]:
+    """The splits of a text, those of neighbouring small files as one: to begin a split takes a task as long as to read
+    thousands of lines."""
+    packed: list[list[LinesSplit]] = []
+    rows = size = 0
+    for split in splits:
+        rows, size = rows + split.rows, size + split.stop - split.start
+        if packed and rows <= split_rows and size <= _TEXT_SPLIT_BYTES:
+            packed[-1].append(split)
+        else:
+            packed.append([split])
+            rows, size = split.rows, split.stop - split.start
+    return [replace(first, rows=first.rows + total_rows(more), more=tuple(more)) for first, *more in packed]
+
+
 def text_table(files: Sequence[Location]) -> TextTable:
     """Look at text files. Raises TableError if one cannot be read."""
     try:
@@ -363,7 +390,7 @@ def large_text(
     if not files or not all(map(_is_plain, files)) or len({file.name for file in files}) < len(files):
         return []
     sizes = (file.filesystem.get_file_info(file.path).size or 0 for file in files)
-    return files if sum(sizes) >= len(files) * _LARGE_BYTES else []
+    return files if sum(sizes) >= _LARGE_BYTES else []
 
 
 def _is_plain(file: Location) -> bool:

@@ -367,8 +367,8 @@ class NumberedSplit:
 
     @property
     def file(self) -> str | None:
-        """The file that it reads, if any."""
-        return getattr(self.split, "path", None)
+        """The file that it reads, if it is one."""
+        return None if getattr(self.split, "more", ()) else getattr(self.split, "path", None)
 
     @property
     def channel(self) -> str:

@@ -15,6 +15,7 @@ from dpa.sources import lines
 from dpa.sources.feed import table_of
 from dpa.sources.lines import LinesFile, large_text, text_table
 from dpa.sources.paths import data_files, locate
+from dpa.sources.splits import NumberedSplit
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,23 @@ def test_splits_have_all_lines_in_order_and_no_more_rows_than_asked_for(tmp_path
         replace(table, columns=("word",)).poll(5)
 
 
-def test_text_is_read_in_place_where_files_are_large_here_and_not_compressed(
+def test_small_files_share_a_split_which_continues_at_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_TEXT_SPLIT_BYTES", 40)
+    lengths = [1, 0, 3, 2, 9, 1, 1, 4]
+    for number, length in enumerate(lengths):
+        (tmp_path / f"{number}.txt").write_text("".join(f"{number}{line}\n" for line in range(length)))
+    expected = [f"{number}{line}" for number, length in enumerate(lengths) for line in range(length)]
+    splits = text_table(data_files(str(tmp_path))).poll(8).splits
+    assert [split.rows for split in splits] == [6, 8, 7]  # one file's ninth line begins the last
+    assert table_of(splits)["value"].to_pylist() == expected
+    assert {NumberedSplit(split, 0).file for split in splits[::2]} == {None}
+    for split in splits:
+        rows = table_of([split])["value"].to_pylist()
+        for read in range(split.rows):
+            assert table_of([split.after(read // 2).after(read - read // 2)])["value"].to_pylist() == rows[read:]
+
+
+def test_text_is_read_in_place_where_it_is_large_here_and_not_compressed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "large").mkdir()
