@@ -28,7 +28,7 @@ SMALL += "object_store_memory_head_node=10**8, head_node_options={'include_dashb
 JOB = """
 name: visits
 python_path: ["{root}"]
-input: {{path: visits.csv, format: csv}}
+input: {{path: visits.csv}}
 key: page
 value: seconds
 reducer: {{use: sum, args: {{column: seconds}}}}
@@ -41,8 +41,9 @@ output: {{path: out}}
 @contextmanager
 def standalone(directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The master's address, and the environment of programs that use it."""
+    # A token that only some of the processes know, as Spark passes no variables on, would keep them apart.
     variables = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "JAVA_HOME": str(java_home(directory)),
         "PYSPARK_PYTHON": sys.executable,
