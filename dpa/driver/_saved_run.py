@@ -268,7 +268,8 @@ def _about_output(output: OutputConfig) -> dict[str, Any]:
 
 def _about_input(opened: OpenedInput) -> dict[str, Any]:
     splits = (split.split if isinstance(split, UnitedSplit) else split for split in opened.splits)
-    files = {(split.path, split.size) for split in splits if isinstance(split, ParquetSplit | IpcSplit | RecordsSplit)}
+    parts = [part for split in splits for part in (split, *getattr(split, "more", ()))]
+    files = {(part.path, part.size) for part in parts if isinstance(part, ParquetSplit | IpcSplit | RecordsSplit)}
     digest = hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
     columns = "" if opened.schema is None else ", ".join(f"{field.name}: {field.type}" for field in opened.schema)
     return {"columns": columns, "rows": opened.rows, "files": len(files), "digest": digest}

@@ -56,6 +56,9 @@ _TEXT_SPLIT_BYTES = 32 * 2**20
 """About the most bytes of a split, unless a single line has more. In a larger one keys repeat more often, and each is
 sent once."""
 
+_LEAST_PACKS = 16
+"""Small files share splits of at most this part of a text, so that all mappers get some."""
+
 _PARTS_AT_A_TIME = 4
 """Parts whose lines are counted at once."""
 
@@ -87,8 +90,10 @@ class LinesSplit(RecordsSplit):
         if self.more:
             first = self.rows + self.skipped - total_rows(self.more)
             parts = replace(self, rows=first, skipped=0, more=()), *self.more
-            tables = [pa.Table.from_batches(part.batches(part.rows)) for part in parts]
+            # With all columns: a table made of batches without any has no rows.
+            tables = [pa.Table.from_batches(replace(part, columns=None).batches(part.rows)) for part in parts]
             table = pa.concat_tables(tables).slice(self.skipped).combine_chunks()
+            table = table if self.columns is None else table.select(self.columns)
             yield from table.to_batches(max_chunksize=batch_rows)
             return
         with opened_again(self.path, self.size, self.where) as file:
@@ -357,10 +362,11 @@ def _packed(splits: Sequence[LinesSplit], split_rows: int) -> list[Split]:
     """The splits of a text, those of neighbouring small files as one: to begin a split takes a task as long as to read
     thousands of lines."""
     packed: list[list[LinesSplit]] = []
+    most = min(_TEXT_SPLIT_BYTES, sum(split.stop - split.start for split in splits) // _LEAST_PACKS)
     rows = size = 0
     for split in splits:
         rows, size = rows + split.rows, size + split.stop - split.start
-        if packed and rows <= split_rows and size <= _TEXT_SPLIT_BYTES:
+        if packed and rows <= split_rows and size <= most:
             packed[-1].append(split)
         else:
             packed.append([split])

@@ -15,7 +15,7 @@ from dpa.sources import lines
 from dpa.sources.feed import table_of
 from dpa.sources.lines import LinesFile, large_text, text_table
 from dpa.sources.paths import data_files, locate
-from dpa.sources.splits import NumberedSplit
+from dpa.sources.splits import NumberedSplit, whole
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,7 @@ def test_splits_have_all_lines_in_order_and_no_more_rows_than_asked_for(tmp_path
 
 def test_small_files_share_a_split_which_continues_at_any_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_TEXT_SPLIT_BYTES", 40)
+    monkeypatch.setattr(lines, "_LEAST_PACKS", 1)
     lengths = [1, 0, 3, 2, 9, 1, 1, 4]
     for number, length in enumerate(lengths):
         (tmp_path / f"{number}.txt").write_text("".join(f"{number}{line}\n" for line in range(length)))
@@ -50,6 +51,10 @@ def test_small_files_share_a_split_which_continues_at_any_row(tmp_path: Path, mo
     assert table_of(splits)["value"].to_pylist() == expected
     assert {NumberedSplit(split, 0).file for split in splits[::2]} == {None}
     for split in splits:
+        assert sum(batch.num_rows for batch in replace(split, columns=()).batches(4)) == split.rows
+        assert (
+            table_of([whole(replace(split, columns=()))])["value"].to_pylist() == table_of([split])["value"].to_pylist()
+        )
         rows = table_of([split])["value"].to_pylist()
         for read in range(split.rows):
             assert table_of([split.after(read // 2).after(read - read // 2)])["value"].to_pylist() == rows[read:]
