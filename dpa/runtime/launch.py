@@ -20,10 +20,10 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import CheckpointError, ConfigError, JobCancelledError, JobFailedError
-from dpa.protocol.plan import Bear, Request, RunHooks, RunOutcome, RunPlan
+from dpa.protocol.plan import Bear, CancelJob, Request, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RELAY, RESERVED, Address
-from dpa.protocol.wire.events import CloseFeeds
+from dpa.protocol.wire.events import CancelChange, CloseFeeds
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import JobDemand, Placed, Placer, TaskProcess
@@ -120,7 +120,7 @@ class Launched:
         with the last events of tasks, if user code failed; TaskDiedError if a process died; JobCancelledError if a
         request asked for that."""
         machines = machines or Machines()
-        running = Running(plan, self.placed, self.coordinator.ask.remote, hooks.warn)
+        running = Running(plan, self.placed, _urgently(self.coordinator), hooks.warn)
         self.begin(plan, store, hooks.bear)
         is_closed = False
         while True:
@@ -141,7 +141,7 @@ class Launched:
                 return self.outcome()
             if not is_closed and polled.snapshot.is_open and hooks.closes():
                 is_closed = True
-                self.coordinator.ask.remote(CloseFeeds())
+                _urgently(self.coordinator)(CloseFeeds())
             machines.look(polled, running)
             for words in () if polled.processes else self._requests.waits(self._waiting):
                 hooks.warn(words)
@@ -272,6 +272,12 @@ def _answer(call: ObjectRef) -> Any:
 _fetched = partial(require_all, otherwise="died before its result was fetched", get=_answer)
 
 
+def _urgently(coordinator: ActorHandle) -> Callable[[Request], ObjectRef]:
+    """How to ask the coordinator for what many waiting requests may not keep from it."""
+    ask: Callable[[Request], ObjectRef] = coordinator.ask.options(concurrency_group="urgent").remote
+    return ask
+
+
 class Generations:
     """A context with the actors of a job. Its end ends them."""
 
@@ -323,7 +329,11 @@ class Generations:
             if coordinator is not None:
                 with suppress(RayError):
                     asked = with_node_ids(request)
-                    answer: Answer = asked if isinstance(asked, Answer) else ray.get(coordinator.ask.remote(asked))
+                    if isinstance(asked, Answer):
+                        return asked
+                    is_urgent = isinstance(asked, CancelJob | CancelChange | CloseFeeds)
+                    ask = _urgently(coordinator) if is_urgent else coordinator.ask.remote
+                    answer: Answer = ray.get(ask(asked))
                     return answer
                 # The coordinator has died: another one follows, or the job ends.
                 while launched is self._launched and not self._is_over:

@@ -25,10 +25,14 @@ class PendingRequests:
     def __init__(self) -> None:
         self.is_cancelled = False
         self._of: dict[int | None, Future[Answer]] = {}
+        self._is_over = ""
 
     def expect(self, request: int | None) -> Future[Answer] | None:
         """The answer to a request, when it comes; None: nobody waits for one."""
-        return None if request is None else self._of.setdefault(request, Future())
+        expected = None if request is None else self._of.setdefault(request, Future())
+        if self._is_over:
+            self.refuse(self._is_over)
+        return expected
 
     def keep(self, answer: Answer) -> None:
         """Give an answer to whoever expects it; the first one counts."""
@@ -45,6 +49,11 @@ class PendingRequests:
     def cancel(self, request: CancelJob) -> None:
         self.keep(Answer(request.request, "the job ends, and publishes nothing"))
         self.is_cancelled = True
+
+    def close(self, why: str) -> None:
+        """Refuse all requests, and those that come later."""
+        self._is_over = why
+        self.refuse(why)
 
     def refuse(self, why: str) -> None:
         for request in [*self._of]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,13 +31,14 @@ class CoordinatorActor(TaskActor):
     """A switch between the states of a job's coordinator: `Prepared` until a generation begins, then `Coordinating`.
     Only requests outlive a generation."""
 
-    groups: ClassVar[Mapping[str, int]] = {**TaskActor.groups, "requests": 32}
+    groups: ClassVar[Mapping[str, int]] = {**TaskActor.groups, "requests": 32, "urgent": 4}
     task: Coordinating | None
 
     def __init__(self) -> None:
         super().__init__()
         self._answers = PendingRequests()
         self._prepared = Prepared(self._answers)
+        self._turn = threading.Lock()
 
     @property
     def _state(self) -> Prepared | Coordinating:
@@ -78,8 +80,9 @@ class CoordinatorActor(TaskActor):
         later generation has the job."""
         self._require(plan.generation)
         task = Coordinating(self._prepared, own_handle, plan, packed, store, self._answers)
-        self._be(task)
-        task.begin()
+        with self._turn:  # a request does not come before the start
+            self._be(task)
+            task.begin()
         return self._process
 
     @ray.method(concurrency_group="watch")
@@ -91,7 +94,8 @@ class CoordinatorActor(TaskActor):
     def ask(self, request: Request) -> Answer | None:
         """The answer to a request, once there is one; None: nobody waits for one."""
         answer = self._answers.expect(request.request)  # first: what ends meanwhile refuses it
-        self._state.ask(request)
+        with self._turn:
+            self._state.ask(request)
         return None if answer is None else answer.result()
 
     @ray.method(concurrency_group="control")
@@ -130,4 +134,4 @@ class CoordinatorActor(TaskActor):
     def close(self, why: str) -> None:
         """End the actors that it has created, and refuse open requests with the reason `why`."""
         self._state.close()
-        self._answers.refuse(why)
+        self._answers.close(why)
