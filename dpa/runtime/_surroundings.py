@@ -6,11 +6,21 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+_INSTALLED = ("site-packages", "dist-packages", "lib-dynload")
+
+
+def own_paths() -> tuple[str, ...]:
+    """The module search path of this process without what is installed, which each machine has its own of."""
+    installed = {*sysconfig.get_paths().values()}
+    found = [str(Path(path).absolute()) for path in sys.path if path not in installed]
+    return tuple(path for path in found if not path.endswith((*_INSTALLED, ".zip")))
 
 
 @dataclass(frozen=True)

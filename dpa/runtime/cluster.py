@@ -22,7 +22,7 @@ from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa._util.streams import chosen_level, say
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
-from dpa.runtime._surroundings import Surroundings
+from dpa.runtime._surroundings import Surroundings, own_paths
 from dpa.runtime.ray_internals.private import few_processes, node_processes, ray_messages_logged
 from dpa.runtime.standing import Standing, let_in, usable
 
@@ -83,7 +83,7 @@ class Connection:
     def changes(self) -> Surroundings | None:
         """What is no more as it was given to such a Ray, or to the processes of a pool."""
         if self._is_pooled:
-            return Surroundings({}, "", tuple(sys.path))
+            return Surroundings({}, "", own_paths())
         if self._begun is None:
             return None
         with own_environment():
@@ -259,7 +259,8 @@ def _ready(
             made = Connection(where, standing.given())
         else:
             begun_here = begun if address is None else None
-            may_pool = address is not None and not runtime_env
+            # Ray's client is on another machine; logs come from what a job has started.
+            may_pool = address is not None and not (runtime_env or address.startswith("ray://") or chosen_level())
             made = Connection(address or "a Ray that was started for it", begun_here, may_pool=may_pool)
         yield stack.enter_context(closing(made))
 

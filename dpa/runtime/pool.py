@@ -6,10 +6,11 @@ stays when it ends. A job's driver ends what it took; if the driver has died, th
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from dpa.runtime.actors.actor import StageActor, TaskActor
 from dpa.runtime.detached import NAMESPACE
 from dpa.runtime.ray_internals.private import dead_drivers
 
+_log = logging.getLogger(__name__)
+
 _NAME = "pool"
 
 _HEAD = {"node:__internal_head__": 0.001}
@@ -34,7 +37,14 @@ _HEAD = {"node:__internal_head__": 0.001}
 _LOOK_SECONDS = 1.0
 """How often to look for drivers that have died, and whether the pool has been unused for too long."""
 
-_START_SECONDS = 60.0
+_QUIET_SECONDS = 3.0
+"""How long after a job took or left processes others start in their place."""
+
+_ENDING_SECONDS = 60.0
+"""How long a driver may take to end what its job took."""
+
+_ANSWER_SECONDS = 30.0
+"""How long a pool may take to start, or to answer."""
 
 
 @dataclass(frozen=True)
@@ -102,50 +112,76 @@ class PoolActor:
 
     def __init__(self, size: int, lasts_seconds: float) -> None:
         self._size, self._lasts = size, lasts_seconds
-        self._spares = Spares(lambda: True)
-        self._lent: dict[str, list[ActorHandle]] = defaultdict(list)  # by driver
+        self._spares, self._others = Spares(lambda: True), dict[tuple[type[TaskActor], str | None], int]()
+        self._jobs: Counter[str] = Counter()  # by driver, as its threads may run several
+        self._lent: dict[str, list[ActorHandle]] = defaultdict(list)
+        self._ending: list[tuple[float, str, list[ActorHandle]]] = []
         self._used, self._turn = time.monotonic(), threading.Lock()
-        self._spares.start({(StageActor, None): size})
+        self._refill()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def state(self) -> Pool:
         with self._turn:
             left = max(0.0, self._lasts - (time.monotonic() - self._used))
-            return Pool(_made_with(), self._size, self._spares.waiting(StageActor), len(self._lent), left)
+            return Pool(_made_with(), self._size, self._spares.waiting(StageActor), len(self._jobs), left)
 
-    def check(self, avoided: Collection[str]) -> None:
+    def begin(self, driver: str) -> None:
+        """A job of the driver with this number begins."""
         with self._turn:
-            self._spares.check(avoided)
+            self._jobs[driver] += 1
+            self._used, self._is_due = time.monotonic(), True
+            self._spares.check()
 
-    def lend(self, driver: str, kind: type[TaskActor], node: str | None) -> Actor | None:
-        """A process for the driver of this number; None: none waits."""
+    def lend(self, driver: str, made_with: dict[str, str], kind: type[TaskActor], node: str | None) -> Actor | None:
+        """A process for a job of the driver; None: none waits that has this code."""
         with self._turn:
-            if (actor := self._spares.take(kind, node)) is not None:
-                self._lent[driver].append(actor.handle)
+            self._used = time.monotonic()
+            if made_with != _made_with() or (actor := self._spares.take(kind, node)) is None:
+                return None
+            self._lent[driver].append(actor.handle)
             return actor
 
     def take_back(self, driver: str, used: Wanted) -> None:
-        """The driver has ended what it took. What its job has `used` besides tasks is to wait for the next one."""
+        """A job of the driver ends what it took. What it has `used` besides tasks is to wait for the next one."""
         with self._turn:
-            self._lent.pop(driver, None)
-            self._used = time.monotonic()
-            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-            others = {(kind, node): 1 for kind, node in used if kind is not StageActor and node in alive}
-            self._spares.start({(StageActor, None): self._size, **others})
+            self._used, self._is_due = time.monotonic(), True
+            self._others = {(kind, node): 1 for kind, node in used if kind is not StageActor}
+            self._jobs[driver] -= 1
+            if self._jobs[driver] <= 0:
+                del self._jobs[driver]
+                # The driver may die before it has ended them.
+                self._ending.append((self._used, driver, self._lent.pop(driver, [])))
+
+    def _refill(self) -> None:
+        self._is_due = False
+        self._spares.check()
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        others = {use: number for use, number in self._others.items() if use[1] in alive}
+        self._spares.start({(StageActor, None): self._size, **others})
 
     def _watch(self) -> None:
         while True:
             time.sleep(_LOOK_SECONDS)
-            with self._turn:
-                died = dead_drivers() & self._lent.keys()
-                for handle in (handle for driver in died for handle in self._lent[driver]):
-                    ray.kill(handle)
-            for driver in died:
-                self.take_back(driver, {})
-            if self._lent:
-                self._used = time.monotonic()
-            elif time.monotonic() - self._used > self._lasts:
-                ray.kill(ray.get_runtime_context().current_actor)
+            try:
+                with self._turn:
+                    self._look(time.monotonic())
+            except RayError:
+                _log.exception("the pool could not be looked after")
+
+    def _look(self, now: float) -> None:
+        died = dead_drivers()
+        over = [handles for _, driver, handles in self._ending if driver in died]
+        over += [self._lent.pop(driver) for driver in died & self._lent.keys()]
+        for handle in (handle for handles in over for handle in handles):
+            ray.kill(handle)
+        self._ending = [each for each in self._ending if each[1] not in died and now - each[0] < _ENDING_SECONDS]
+        for driver in died & self._jobs.keys():
+            del self._jobs[driver]
+            self._used, self._is_due = now, True
+        if self._is_due and now - self._used > _QUIET_SECONDS:  # a start of processes would slow down that of a job
+            self._refill()
+        if not self._jobs and now - self._used > self._lasts:
+            ray.kill(ray.get_runtime_context().current_actor)
 
 
 class PooledSpares(Spares):
@@ -155,14 +191,24 @@ class PooledSpares(Spares):
         """`stay` as for `Spares`."""
         super().__init__(stay)
         self._driver = ray.get_runtime_context().get_job_id()
+        self._may_ask = True
+
+    def fit(self, tasks: int) -> None:
+        super().fit(tasks)
+        _asked("begin", self._driver)
 
     def check(self, avoided: Collection[str] = ()) -> None:
         super().check(avoided)
-        _asked("check", avoided)
+        self._may_ask = self._may_ask and not avoided  # processes of the pool may be on any node
 
     def take(self, kind: type[TaskActor], node: str | None = None) -> Actor | None:
-        found: Actor | None = super().take(kind, node) or _asked("lend", self._driver, kind, node)
-        return found
+        if (found := super().take(kind, node)) is not None or not self._may_ask:
+            return found
+        try:
+            lent: Actor | None = _of_pool("lend", self._driver, _made_with(), kind, node)
+        except (ValueError, RayError):  # it has ended, or does not answer
+            self._may_ask, lent = False, None
+        return lent
 
     def leave(self, used: Wanted, tasks: int) -> None:
         super().leave(used, tasks)
@@ -172,8 +218,12 @@ class PooledSpares(Spares):
 def _asked(name: str, *args: object) -> Any:
     """The answer of the cluster's pool; None: there is none, or it has ended."""
     with suppress(ValueError, RayError):
-        return ray.get(getattr(ray.get_actor(_NAME, NAMESPACE), name).remote(*args), timeout=_START_SECONDS)
+        return _of_pool(name, *args)
     return None
+
+
+def _of_pool(name: str, *args: object) -> Any:
+    return ray.get(getattr(ray.get_actor(_NAME, NAMESPACE), name).remote(*args), timeout=_ANSWER_SECONDS)
 
 
 def _made_with() -> dict[str, str]:
