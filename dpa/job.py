@@ -55,13 +55,19 @@ class Runnable:
         """What there is to do."""
         raise NotImplementedError
 
-    def check(self) -> None:
+    def check(self, *, resume: str | None = None) -> None:
         """Check all that can be checked without reading the input, such as the executors: `job.check()`.
+
+        Args:
+            resume: as of `run`: what that job has published so far may be there.
 
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        _checked(self._now())
+        from dpa.driver.run import Run
+
+        spec = self._now()
+        _checked(spec) if resume is None else Run(spec, _in_process(), resume=resume).check()
 
     def validate(self) -> None:
         """Check everything that can be checked without running, `job.validate()`: also that the input has the columns

@@ -123,7 +123,7 @@ def main(
             again = [str(config), *(word for given in overrides or [] for word in ("--set", given))]
             if detach:
                 shown = ["--json"] * as_json + ["--verbose"] * verbose
-                _detach(job, address, [*again, *_more_words(report, resume), *shown])
+                _detach(job, address, resume, [*again, *_more_words(report, resume), *shown])
                 return
             with _naming_checkpoints(job, address, again, context.command_path):
                 result = _run(job, interrupts, progress, address, resume, ui)
@@ -221,7 +221,7 @@ def _print_page(address: str) -> None:
         print(f"the job's page: {address}", file=sys.stderr, flush=True)
 
 
-def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
+def _detach(job: Job, address: str | None, resume: str | None, arguments: list[str]) -> None:
     """Have a process that the cluster keeps run the same job. ConfigError if no cluster could, or a result would be
     lost."""
     from dpa.runtime.cluster import ray_session
@@ -234,7 +234,7 @@ def _detach(job: Job, address: str | None, arguments: list[str]) -> None:
     for step in job.spec.results:
         if step.outputs[step.main].is_memory:
             raise job.spec.file.error(step.at("write"), "the result of a detached job would be lost: name a `path`")
-    job.check()
+    job.check(resume=resume)
     with ray_session(address):
         from dpa.door.notes import free_name
         from dpa.runtime.detached import start_driver

@@ -81,7 +81,7 @@ class Run:
     def result(self) -> Result:
         """Check, run, clean up however it ends, and report. ConfigError if something was wrong before any task started;
         JobCancelledError if a request ended the job."""
-        self._check()
+        self.check()
         try:
             with self._progress.program_end:
                 self._through()
@@ -94,7 +94,8 @@ class Run:
         is_other = any(result.compared.matches is False for result in self._outputs.results)
         return self._outputs.result(self._report("mismatch" if is_other else "ok"))
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """ConfigError if something is wrong; looks at checkpoints, and reads no input."""
         if self._saved is not None and self._saved.resumes:
             self._know_job(self._saved.find().job)
             self._saved.require_known(self._outputs.all)

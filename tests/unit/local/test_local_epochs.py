@@ -15,7 +15,7 @@ from word_counts import Warned, counting
 from dpa import Feed, Flow, Generator, Job, Page, Process, Reducer, epochs, results, session, tumbling
 from dpa.aggregates import Count
 from dpa.checkpoints import CheckpointStore
-from dpa.errors import JobFailedError
+from dpa.errors import ConfigError, JobFailedError
 from dpa.sources.splits import MemorySplit
 from dpa.testing import LocalBackend
 
@@ -232,6 +232,10 @@ def test_a_job_is_resumed_from_its_newest_checkpoint(
     newest = store.chain(next(iter(store.jobs()))).newest()
     assert newest is not None and 200 < newest.records <= 300
     monkeypatch.setitem(FAILS, "at", len(WORDS))
+    if publish is not None:
+        with pytest.raises(ConfigError, match="is not empty"):
+            counts().check()
+    counts().check(resume=str(tmp_path / "saved"))
     result = counts().run(backend=TENTH, resume=str(tmp_path / "saved"))
     assert counted(result.table()) == Counter(WORDS)
     made = result.report.checkpoints
