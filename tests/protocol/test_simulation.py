@@ -43,7 +43,7 @@ from experiments.simulation.violation import InvariantViolationError
 SEEDS, CHUNK = 90, 30
 
 ENOUGH_STEPS = 25_000
-"""Those of a job that does not end; the longest of the first 60 takes 16,300."""
+"""Those of a job that does not end; the longest of the first 60 takes 4,100."""
 
 run_of = cache(run_random_job)
 """The run of a seed, for all tests that look at it."""
@@ -61,7 +61,7 @@ def test_random_jobs_keep_every_invariant_and_give_the_right_result(first: int) 
 def test_the_random_jobs_are_worth_running() -> None:
     """They redistribute, forward, merge and are cut into splits: not all of them, but enough."""
     happened: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(SEEDS):
         snapshot = run_of(seed).snapshot
         stage = snapshot[REDUCER]
         happened["redistributed"] += stage.version > 0
@@ -70,8 +70,8 @@ def test_the_random_jobs_are_worth_running() -> None:
         happened["refused"] += len(stage.decisions) > stage.version
         happened["blocked"] += any(task.blocked_seconds for task in snapshot[MAPPER].tasks)
         happened["ended by themselves"] += snapshot.phase == "done"
-    assert happened["ended by themselves"] == 60
-    assert all(happened[what] >= 5 for what in ("redistributed", "twice", "forwarded", "refused", "blocked")), happened
+    assert happened["ended by themselves"] == SEEDS
+    assert all(happened[what] >= 8 for what in ("redistributed", "twice", "forwarded", "refused", "blocked")), happened
 
 
 @pytest.mark.parametrize("seed", [3, 14, 15, 92])
@@ -344,7 +344,7 @@ def test_the_history_of_a_violation_reads_as_what_happened(violation: InvariantV
     times = [float(line.split()[0]) for line in history]
     assert times == sorted(times)
     assert all(re.match(r" *\d+\.\d{6}  (coordinator|load balancer|mapper \d|reducer \d) ", line) for line in history)
-    assert any(re.search(r"coordinator +<- mapper 0 #0: SplitRequest\(event_time=None\)", line) for line in history)
+    assert any(re.search(r"coordinator +<- mapper 0 #\d+: SplitRequest\(event_time=None\)", line) for line in history)
     assert any(
         re.search(r"reducer \d +<- mapper \d #\d+: Push\(block=<\d+ records>, version=0, origin=", line)
         for line in history
