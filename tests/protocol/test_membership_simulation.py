@@ -34,14 +34,14 @@ from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedRun
 from experiments.simulation.violation import InvariantViolationError
 
-SEEDS, CHUNK = 48, 16
+SEEDS, CHUNK = 66, 22
 
-GRAPHS = 12
+GRAPHS = 22
 """A graph takes as long as four jobs."""
 
-PLACED = 12
+PLACED = 18
 
-DYING = 28
+DYING = 40
 
 
 @cache
@@ -129,7 +129,7 @@ def test_tasks_really_change_in_the_random_jobs(migrates: bool) -> None:
         happened["over"] += any("nothing was changed: reducer has processed all" in text for text in texts)
     for kind in ("moved", "grown", "shrunk"):
         assert happened[f"mapper {kind}"] >= 2 and happened[f"reducer {kind}"] >= 5, happened
-    assert happened["refused"] and happened["cancelled"] >= 2 and happened["over"], happened
+    assert happened["refused"] and happened["cancelled"] >= 2 and happened["over"] >= 2, happened
     assert happened["too late to cancel"] or migrates, happened  # the coordinator does not look at the mode
 
 
