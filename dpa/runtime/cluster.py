@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
@@ -141,6 +142,10 @@ def _leave_dead(is_over: threading.Event) -> None:
     # Ray ends the whole process a minute after its GCS has died, even if no job runs.
     while not is_over.wait(_LOOK_SECONDS):
         _SHARED.leave_unless(lambda connection: connection.lives)
+
+
+def _leave_kept() -> None:
+    _SHARED.leave_unless(lambda connection: False)
 
 
 def is_kept() -> bool:
@@ -287,6 +292,10 @@ def _connected(options: dict[str, Any], where: str) -> Iterator[Surroundings]:
             with interrupts_held(), terminal_kept_away(), own_environment(), lean:
                 _start({**options, "logging_level": logging.ERROR, "log_to_driver": logs})
                 begun = Surroundings.here()
+            # Ray ends a process one of whose threads lets go of an actor while Ray's own end, which the import of Ray has
+            # registered, is under way. What is registered later is called before.
+            atexit.unregister(_leave_kept)
+            atexit.register(_leave_kept)
             _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
             yield begun
     finally:
