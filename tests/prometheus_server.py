@@ -42,6 +42,14 @@ class Prometheus:
             time.sleep(0.2)
         return found
 
+    def wait_for_none(self, expression: str) -> None:
+        """Until an instant query has no series. An alert with `for` may have some at first: two samples of one snapshot
+        are equal, as those of a job that stands are."""
+        until = time.monotonic() + _SECONDS
+        while found := self.query(expression):
+            assert time.monotonic() < until, f"{expression} has series: {found}"
+            time.sleep(0.2)
+
     def targets(self) -> list[dict[str, Any]]:
         return self._get("targets", state="active")["activeTargets"]  # type: ignore[no-any-return]
 
