@@ -29,8 +29,7 @@ _NAMED = {"read": ("path", "use", "table", "format"), "join": ("how",), "top_k":
 _EXECUTORS = ("map", "flat_map", "filter", "reduce", "process", "key_by")
 """The keys whose section names a function or a class."""
 
-_IN_NOTEBOOKS = 5
-"""Rows of a step that a notebook shows."""
+_IN_NOTEBOOKS = 5  # rows of a step that a notebook shows
 
 
 class WrittenFlow:

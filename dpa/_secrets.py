@@ -30,11 +30,8 @@ _IN_TEXT = re.compile(
 )
 _IN_URI = re.compile(rf"(?i)[?&;](?:{_NAMED})=([^&;]+)")
 
-_LONG = 8
-"""From this length on, a known secret is also hidden inside other words."""
-
-_SHORTEST = 6
-"""Shorter secrets are not hidden by value: that would hide too much else."""
+_LONG = 8  # from this length on, a known secret is also hidden inside other words
+_SHORTEST = 6  # shorter secrets are not hidden by value: that would hide too much else
 
 _NONE = frozenset({"disabled", "enabled", "default", "required", "optional", "password", "secret", HIDDEN})
 """Harmless values of options with such names."""

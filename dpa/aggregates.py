@@ -88,11 +88,8 @@ class Max(_OfOneColumn):
     merge = reduce
 
 
-_MAX_DIGITS = 38
-"""The most digits of a decimal in Spark."""
-
-_HEADROOM = 38
-"""Digits of the state of a sum of decimals beyond those of its values: enough for 10**38 values."""
+_MAX_DIGITS = 38  # the most digits of a decimal in Spark
+_HEADROOM = 38  # digits of the state of a sum of decimals beyond those of its values: enough for 10**38 values
 
 
 class Sum(_OfOneColumn):

@@ -286,8 +286,7 @@ def _is_section(name: str, value: Any) -> bool:
     return name != "input" and isinstance(value, str | ExecutorConfig)
 
 
-_FEW_ROWS = 10_000
-"""Starting processes for fewer takes longer than to process them, unless a record takes milliseconds."""
+_FEW_ROWS = 10_000  # starting processes for fewer takes longer than to process them, unless a record takes milliseconds
 
 _OF_PROCESSES = frozenset(
     ("balance", "checkpoint", "epoch_log", "grouping", "placement", "ray", "recovery", "resources", "testing")

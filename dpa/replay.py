@@ -15,8 +15,7 @@ from dpa.protocol.history.recording import Outcome, Recording, Replayed, in_word
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.machine import TaskMachine
 
-_SHOWN = 20
-"""Events that are shown of each task, the last ones, without `--verbose`."""
+_SHOWN = 20  # events that are shown of each task, the last ones, without `--verbose`
 
 app = typer.Typer(add_completion=False)
 

@@ -21,8 +21,7 @@ app = typer.Typer(add_completion=False)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _RUN = "A report or its directory, a number of `dpa runs list`, or a job's name: its newest run."
-_EPOCHS = 20
-"""The newest epochs of a log that are shown."""
+_EPOCHS = 20  # the newest epochs of a log that are shown
 
 
 @app.command("list")

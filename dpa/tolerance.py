@@ -160,8 +160,7 @@ class Letters:
         return failed
 
 
-_MANY = 1_000
-"""Most counts before they are summed."""
+_MANY = 1_000  # most counts before they are summed
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ _SOCKET, _PID = "lender", "pid"
 
 _PREFIX = "dpa-spark-"
 
-_END_SECONDS = 5.0
-"""How long a process may take to end after its standard input was closed."""
+_END_SECONDS = 5.0  # how long a process may take to end after its standard input was closed
 
 
 class Lender:

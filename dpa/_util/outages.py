@@ -32,12 +32,10 @@ _SAID = re.compile(
 _OF_LIBRARIES = ("pyarrow", "deltalake", "_internal", "botocore", "pyiceberg")
 _KINDS = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"}
 
-_WAITS, _LONGEST_WAIT = (0.2, 0.4, 0.8, 1.6, 3.2), 5.0
-"""Seconds from one try to the next."""
+_WAITS, _LONGEST_WAIT = (0.2, 0.4, 0.8, 1.6, 3.2), 5.0  # seconds from one try to the next
 
 _SAID_AFTER = (0.0, 10.0, 60.0, 600.0)
-_SAID_EVERY = 3600.0
-"""When to report a lasting outage, in seconds since it began."""
+_SAID_EVERY = 3600.0  # when to report a lasting outage, in seconds since it began
 
 
 def may_pass(error: BaseException, *, full: bool = True) -> bool:

@@ -23,14 +23,12 @@ from tempfile import gettempdir
 LOCK = ".lock"
 """The file in an owned directory whose lock the owner holds."""
 
-_LONGEST_PARENT = 20
-"""Characters of a directory for Ray's sockets, whose paths have at most 107, or 103 on a Mac."""
+_LONGEST_PARENT = 20  # characters of a directory for Ray's sockets, whose paths have at most 107, or 103 on a Mac
 
 DIGITS = 32
 """In a directory's name after its prefix, unless the path must be short."""
 
-_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""What `flock` says where the file system has no locks."""
+_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # what `flock` says where the file system has no locks
 
 
 @contextmanager
@@ -215,8 +213,7 @@ def _locked(file: Path, flags: int = 0) -> int | None:
         _release(descriptor)  # its last owner removed it in between
 
 
-_descriptors: set[int] = set()
-"""Of files that are locked by this process."""
+_descriptors: set[int] = set()  # of files that are locked by this process
 
 
 def _release(descriptor: int | None) -> None:

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-_MIN_LIMIT = 32
-"""Characters shown of each component of a composite key at least."""
+_MIN_LIMIT = 32  # characters shown of each component of a composite key at least
 
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from dpa.measure.load import Load
 
-_BUSY = 0.9
-"""The part of the time from which on a reducer is busy nearly all of it."""
+_BUSY = 0.9  # the part of the time from which on a reducer is busy nearly all of it
 
 
 @dataclass(frozen=True)

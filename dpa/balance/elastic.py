@@ -18,41 +18,24 @@ from annotated_types import Ge, Gt, Le
 from dpa._util.words import plural
 from dpa.routing import MOST_TASKS
 
-_FIRST_COST = 2.0
-"""Seconds that a change is expected to take before one has been measured: a process has to start."""
+_FIRST_COST = 2.0  # seconds that a change is expected to take before one has been measured: a process has to start
 
 _PAYS = 10.0
 """A change costs as much as if all tasks that the stage has then idled for this many times the seconds of a start."""
 
-_FALLING = 3.0
-"""A load that has not settled is followed once idle tasks have cost as much as this many changes."""
-
-_RISEN = 4.0
-"""A load has to be seen for this many times `seconds` before its slope says anything."""
-
-_RATES = 8
-"""Looks over which the rate of a task is averaged."""
-
-_NOTED = 0.05
-"""A load that rises by less than this part of it within half of that time does not rise."""
+_FALLING = 3.0  # a load that has not settled is followed once idle tasks have cost as much as this many changes
+_RISEN = 4.0  # a load has to be seen for this many times `seconds` before its slope says anything
+_RATES = 8  # looks over which the rate of a task is averaged
+_NOTED = 0.05  # a load that rises by less than this part of it within half of that time does not rise
 
 _STEADY = 0.2
 """Nor does one that rises by less than this part of its whole rise in one half of that time: it makes a step."""
 
-_RISING = 1.2
-"""While the load is this many times its least of late, no task is ended."""
-
-_LONG = 5.0
-"""A load that comes and goes within `seconds` is seen in its mean over this many times as long."""
-
-_HELPED = 1.1
-"""More tasks have helped where this many times as much is processed as before."""
-
-_CORES_USED = 0.95
-"""The processors are used up where so much of their time is."""
-
-_RUNNING = 0.1
-"""User code that runs for less than this part of its busy time needs other things than processors."""
+_RISING = 1.2  # while the load is this many times its least of late, no task is ended
+_LONG = 5.0  # a load that comes and goes within `seconds` is seen in its mean over this many times as long
+_HELPED = 1.1  # more tasks have helped where this many times as much is processed as before
+_CORES_USED = 0.95  # the processors are used up where so much of their time is
+_RUNNING = 0.1  # user code that runs for less than this part of its busy time needs other things than processors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,7 @@ _JOB = re.compile(r"[A-Za-z0-9_.-]*-[0-9a-f]{32}")
 _SLOT = re.compile(r"(\d{10})\.json")
 _FILE = re.compile(r"(\d{10})-.*")
 
-_LOOKS = 10
-"""Tries to find the newest slot while lists are old and slots come and go."""
+_LOOKS = 10  # tries to find the newest slot while lists are old and slots come and go
 
 Piece = bytes | bytearray | memoryview | PickleBuffer
 """What is written. Any other object with a buffer will do, too."""

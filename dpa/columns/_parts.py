@@ -18,8 +18,7 @@ from dpa.columns import _sketches as sketches
 from dpa.errors import ConfigError
 from dpa.executors import exact, quotient
 
-_DIGITS = 38
-"""The most digits of a decimal."""
+_DIGITS = 38  # the most digits of a decimal
 
 MOST_VALUES = 1_000_000
 """The most values of a key that a state may list."""

@@ -15,8 +15,7 @@ import polars as pl
 
 from dpa.errors import ConfigError
 
-_MOST_BYTES = 2**20
-"""Of an expression with its literals, which is sent to every task."""
+_MOST_BYTES = 2**20  # of an expression with its literals, which is sent to every task
 
 _INPUTS = {
     "Alias": (),
@@ -36,8 +35,7 @@ _LEAVES = {"Column", "Selector", "Field", "Element"}
 FLOATS = ("Float", "Float32", "Float64")
 """Keys of numbers, as which polars writes null for infinity and NaN."""
 
-_OF_A_ROW = ("List", "Array", "ListAgg", "ArrayAgg")
-"""Variants of `Eval` that look at the elements of one row."""
+_OF_A_ROW = ("List", "Array", "ListAgg", "ArrayAgg")  # variants of `Eval` that look at the elements of one row
 
 _MEMBERS = re.compile(r'^\{?"Replace(Strict)?"|"(IsIn|ContainsAny|ReplaceMany|ExtractMany|FindMany)"')
 """Functions that take all values of their second and third input as one set."""
@@ -49,8 +47,7 @@ _STEPS = {"explode": "explode", "filter": "filter", "drop_nulls": "filter", "dro
 """What makes another number of rows, and the step that may."""
 
 _RANDOM = ("sample", "shuffle")
-_UNTYPED = bytes([*b"PLPYFN", 0x94, 0xC0])
-"""How polars writes a Python function without a return type."""
+_UNTYPED = bytes([*b"PLPYFN", 0x94, 0xC0])  # how polars writes a Python function without a return type
 
 
 def check_rowwise(expression: pl.Expr) -> None:

@@ -7,11 +7,8 @@ import polars as pl
 
 from dpa.errors import ConfigError
 
-_LOG2_REGISTERS = 14
-"""Of HyperLogLog: the standard error is 0.8 % (1.04 / sqrt(2**14))."""
-
-_KLL_SIZE = 400
-"""The parameter k of KLL: in 99 % of all cases a rank is off by less than 0.7 %."""
+_LOG2_REGISTERS = 14  # of HyperLogLog: the standard error is 0.8 % (1.04 / sqrt(2**14))
+_KLL_SIZE = 400  # the parameter k of KLL: in 99 % of all cases a rank is off by less than 0.7 %
 
 
 def package() -> Any:

@@ -22,8 +22,7 @@ from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
 from dpa.errors import ConfigError, TableError
 from dpa.executors import BatchReducer, Groups, SelfNamed
 
-_GROUP = "dpa group"
-"""The column of the positions of groups; longer where values have such a column."""
+_GROUP = "dpa group"  # the column of the positions of groups; longer where values have such a column
 
 _MANY = 65_536
 """From this number of rows on, polars' streaming engine groups in about half the time; it takes longer to begin."""

@@ -15,18 +15,14 @@ import pyarrow.types as pat
 from dpa._util.inference import as_type, no_rows, require_name, with_parts
 from dpa.errors import TableError
 
-_OPAQUE = "dpa.opaque"
-"""The name of polars extension types for columns that travel as bytes."""
-
-_DIGITS = 38
-"""The most digits of a decimal of polars."""
+_OPAQUE = "dpa.opaque"  # the name of polars extension types for columns that travel as bytes
+_DIGITS = 38  # the most digits of a decimal of polars
 
 _MEND = "leave it out, or make another type of it in a step on batches"
 
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
-_OLDEST = pl.CompatLevel.oldest()
-"""Without views, which many functions of Arrow lack."""
+_OLDEST = pl.CompatLevel.oldest()  # without views, which many functions of Arrow lack
 
 
 @contextmanager

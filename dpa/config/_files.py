@@ -29,8 +29,7 @@ from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError, DpaError
 from dpa.protocol.graph import MAPPER, REDUCER
 
-_MOST_BYTES = 16 * 2**20
-"""Of a job file."""
+_MOST_BYTES = 16 * 2**20  # of a job file
 
 
 @dataclass(frozen=True)
@@ -223,8 +222,7 @@ _PART = r'(?:"[^"]+"|[^".=]+)'
 _OPTION = re.compile(rf"({_PART}(?:\.{_PART})*)=(.*)", re.DOTALL)
 """A key path, in which a part with dots or `=` of its own stands between quotes, and a value."""
 
-_LONGEST_OPTION = 100
-"""Characters of an override that errors repeat."""
+_LONGEST_OPTION = 100  # characters of an override that errors repeat
 
 
 def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], given: str) -> None:

@@ -15,8 +15,7 @@ from dpa._util.declared import type_names
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_SHOWN = 200
-"""Characters of a value that errors repeat."""
+_SHOWN = 200  # characters of a value that errors repeat
 
 
 Faults: TypeAlias = Iterator[tuple[object, str]]

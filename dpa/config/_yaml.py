@@ -15,8 +15,7 @@ _MOST_VALUES = 1_000_000
 _DEEPEST = 100
 """Levels of a document. Python's stack bears many more of some code, and few more of other."""
 
-_SHOWN = 80
-"""Characters of a value that errors repeat."""
+_SHOWN = 80  # characters of a value that errors repeat
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What PyYAML raises besides its own errors where a scalar is not what its tag or its form says."""

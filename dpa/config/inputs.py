@@ -74,14 +74,12 @@ FORMATS = {
 }
 """What `format` may be. Where a format has a section of its own, that has its name and makes what is read."""
 
-_FILES = FORMATS["parquet"]
-"""Of an input whose files will say what they are."""
+_FILES = FORMATS["parquet"]  # of an input whose files will say what they are
 
 _OF_CSV = {"header": "true", "inferSchema": "true"}
 """Options of CSV whose format was not named, or that is read in place."""
 
-_WATCHED_OPTIONS = {"header", "sep"}
-"""Options of CSV files that are watched."""
+_WATCHED_OPTIONS = {"header", "sep"}  # options of CSV files that are watched
 
 
 class ViewConfig(Section):

@@ -21,10 +21,8 @@ Part: TypeAlias = dict[str, Any]
 
 STATES = ("busy", "blocked", "waiting")
 _OF_A_TASK = ("queue", *(field.name for field in fields(TaskReport) if field.name != "emitted"))
-_TASKS_A_SECOND = 64
-"""How many tasks are shown anew."""
-_MOST_CHANNELS = 100
-"""Of an input: those that are read with the greatest lag."""
+_TASKS_A_SECOND = 64  # how many tasks are shown anew
+_MOST_CHANNELS = 100  # of an input: those that are read with the greatest lag
 
 
 class LiveTasks:

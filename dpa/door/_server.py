@@ -26,14 +26,9 @@ from dpa.door._changes import applied
 VIEW_SECONDS = 0.5
 """Views are at least so far apart."""
 
-_HEARTBEAT_SECONDS = 10.0
-"""A stream of events is silent for no longer."""
-
-_READ_SECONDS = 30.0
-"""How long a client may take to read an event before its stream ends."""
-
-_END_SECONDS = 1.0
-"""How long open requests may take when the job has ended."""
+_HEARTBEAT_SECONDS = 10.0  # a stream of events is silent for no longer
+_READ_SECONDS = 30.0  # how long a client may take to read an event before its stream ends
+_END_SECONDS = 1.0  # how long open requests may take when the job has ended
 
 _LONGEST_LINE = 2**28
 _LONGEST_REQUEST = 2**16

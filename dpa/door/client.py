@@ -27,8 +27,7 @@ _PREFIX, _OFFER = "door-", "offer.json"
 _TRIES, _AGAIN_SECONDS = 10, 0.2
 """How often to ask again where a door dies, and after how long: the job opens another one."""
 
-_NETWORK = Path("/proc/self/ns/net")
-"""Differs between containers of one machine; Linux only."""
+_NETWORK = Path("/proc/self/ns/net")  # differs between containers of one machine; Linux only
 
 
 @dataclass(frozen=True)

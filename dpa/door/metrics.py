@@ -14,8 +14,7 @@ from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-_RANKS = 10
-"""Hot keys of a stage that have series."""
+_RANKS = 10  # hot keys of a stage that have series
 _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 _UNITS = ("seconds", "bytes", "records", "rows", "ratio")
 

@@ -46,33 +46,22 @@ from dpa.telemetry.tracker import Status, TrackedSnapshot
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from dpa.door._server import main; main()"
 """Nothing is imported from the driver's working directory."""
 
-_WAITING = 128
-"""Callers that may wait for the process to start."""
-
-_SEND_SECONDS = 5.0
-"""How long the process may take to read an answer before it is replaced."""
-
-_AGAIN_SECONDS = 1.0
-"""How long after the end of a process another one may start."""
-
-_MOST_FAILURES = 3
-"""Processes in a row that end before they serve: no other one is started then."""
+_WAITING = 128  # callers that may wait for the process to start
+_SEND_SECONDS = 5.0  # how long the process may take to read an answer before it is replaced
+_AGAIN_SECONDS = 1.0  # how long after the end of a process another one may start
+_MOST_FAILURES = 3  # processes in a row that end before they serve: no other one is started then
 
 _READ_BYTES = 2**16
 
-_SHOWN = 80
-"""Characters of a request that is none."""
+_SHOWN = 80  # characters of a request that is none
 
 _FORMS = (
     'one is {"scale": {"stage": NAME, "tasks": N}}, {"move": {"stage": NAME, "tasks": [N]}}, {"cancel": {}}, '
     '{"cancel": {"stage": NAME}}, {"stop": {}} or {"finish": {}}'
 )
 
-_ANSWERS = 100
-"""How many of the newest answers are kept for clients that ask again."""
-
-_END_SECONDS = 3.0
-"""How long the process, and those who wait for an answer, may take at the end of the job."""
+_ANSWERS = 100  # how many of the newest answers are kept for clients that ask again
+_END_SECONDS = 3.0  # how long the process, and those who wait for an answer, may take at the end of the job
 
 
 class Reached(Protocol):

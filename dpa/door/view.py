@@ -29,14 +29,10 @@ View: TypeAlias = dict[str, Any]
 
 SCHEMA = 1
 
-_MOST_POINTS = 240
-"""Of a series: more are thinned to half as many."""
-_POINT_SECONDS = 0.5
-"""Points of the series of a running job are at least this far apart."""
-_MOST_QUEUES = 16
-"""With more tasks, a point has quantiles of their queues."""
-_MOST_DECISIONS, _MOST_WARNINGS = 300, 50
-"""The newest of a stage, and of a run."""
+_MOST_POINTS = 240  # of a series: more are thinned to half as many
+_POINT_SECONDS = 0.5  # points of the series of a running job are at least this far apart
+_MOST_QUEUES = 16  # with more tasks, a point has quantiles of their queues
+_MOST_DECISIONS, _MOST_WARNINGS = 300, 50  # the newest of a stage, and of a run
 _BOX = Sizes(width=0.0, height=1.0, gap=1.0, port=0.15, label_height=0.0, space=0.25)
 
 _OUTCOMES = {

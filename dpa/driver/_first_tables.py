@@ -34,23 +34,15 @@ _PLANNING_SECONDS = 1.0
 """How long in all where user code is done: what is left is a few milliseconds of work, for which a busy machine
 may have no processor."""
 
-_LOOK_SECONDS = 0.02
-"""How often to look whether a sample is complete, or they can."""
-
-_ROWS = 20_000
-"""Rows of each input that are sampled at most, approximately."""
-
-_READING, _MAPPING = 0.3, 0.7
-"""Parts of the time after which no more is read, and no more is mapped."""
+_LOOK_SECONDS = 0.02  # how often to look whether a sample is complete, or they can
+_ROWS = 20_000  # rows of each input that are sampled at most, approximately
+_READING, _MAPPING = 0.3, 0.7  # parts of the time after which no more is read, and no more is mapped
 
 _FIRST_ROWS, _MORE = 20, 4
 """Rows that are mapped after the very first one, and how many times as many have been after each further turn."""
 
-_PRECISE = 0.1
-"""A sample is too small if the standard error of an even share is more than this part of it."""
-
-_NAMED = 0.002
-"""A key with this part of a block's records is named."""
+_PRECISE = 0.1  # a sample is too small if the standard error of an even share is more than this part of it
+_NAMED = 0.002  # a key with this part of a block's records is named
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,12 @@ from dpa.protocol.wire.instructions import Finish, NextStep, OpenResult, OpenSpl
 from dpa.sources.splits import MemorySplit, Split
 from dpa.windows.options import micros
 
-_ALL = 2**62
-"""Rows of a step: as many as the limits allow."""
+_ALL = 2**62  # rows of a step: as many as the limits allow
 
 MAX_JOINED = 1_000_000
 """Rows that a join gives at most, approximately: where one key is frequent on both sides, samples of any size have too
 many pairs."""
-_STRETCHES = 100
-"""Of a thinned block rows are kept from this many parts of it, or from fewer if fewer rows are kept."""
+_STRETCHES = 100  # of a thinned block rows are kept from this many parts of it, or from fewer if fewer rows are kept
 
 
 class Walk:

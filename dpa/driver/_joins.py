@@ -47,8 +47,7 @@ _OF_TASKS = ("parallelism", "grouping", "balance", "limits", "elastic", "testing
 _KEY = "\ue000side"
 """Begins the names of a side's key columns. The first letter is of those that Unicode leaves to programs."""
 
-_MATCHES = 100
-"""Most rows of a side that have one key: a query has all matches of its rows in memory."""
+_MATCHES = 100  # most rows of a side that have one key: a query has all matches of its rows in memory
 
 _NO_LIMITS = Limits(rows=_ROWS, seconds=math.inf, clock=lambda: 0.0)
 

@@ -15,11 +15,8 @@ from dpa.result import RecoveryReport, Report
 from dpa.telemetry.observers import Observers
 from dpa.telemetry.tracker import RunTracker
 
-_STREAM_ENDED = ("merge", "done")
-"""Phases of a snapshot in which its numbers of the stream are final."""
-
-_TASKS_ENDED = ("done", "failed")
-"""Phases of the last snapshot of a run."""
+_STREAM_ENDED = ("merge", "done")  # phases of a snapshot in which its numbers of the stream are final
+_TASKS_ENDED = ("done", "failed")  # phases of the last snapshot of a run
 
 
 class RunProgress:

@@ -41,8 +41,7 @@ _FREE = {
 }
 """Keys of a step that may be others when a job is resumed."""
 
-_STAGED = "dpa-kept-"
-"""How the directories begin in which staged input is kept where checkpoints are in object storage."""
+_STAGED = "dpa-kept-"  # how the directories begin in which staged input is kept where checkpoints are in object storage
 
 
 class SavedRun:

@@ -35,11 +35,8 @@ READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
 _EXECUTOR = re.compile(rf"{MADE_IN_PYTHON}|\s*[\w.]+:[\w.]+\s*$")
 """What names a function; any other text of a filter is a condition."""
 
-_OF_TASKS = ("grouping", "balance", "limits", "resources", "testing")
-"""Keys of a step that say something of its tasks."""
-
-_FUNCTION_KEY = "key"
-"""The result's key column where a function gives the key."""
+_OF_TASKS = ("grouping", "balance", "limits", "resources", "testing")  # keys of a step that say something of its tasks
+_FUNCTION_KEY = "key"  # the result's key column where a function gives the key
 
 
 def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:

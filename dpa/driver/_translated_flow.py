@@ -29,8 +29,7 @@ from dpa.windows.options import END, MICROS, START
 
 _JOINS = {"semi": "LEFT SEMI", "anti": "LEFT ANTI"}
 
-_FLOATS = 1e-9
-"""How far sums of floating-point numbers may be apart, relatively: Spark adds them up in another order."""
+_FLOATS = 1e-9  # how far sums of floating-point numbers may be apart, relatively: Spark adds them up in another order
 
 
 class TranslatedFlow:

@@ -50,8 +50,7 @@ from dpa.spark import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_POLLED_SPLITS = 4
-"""Splits of a generated input without end that a poll gives."""
+_POLLED_SPLITS = 4  # splits of a generated input without end that a poll gives
 
 
 F = TypeVar("F", bound=Any)

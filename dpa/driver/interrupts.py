@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.02
 """How often a running import is looked at that keeps a signal waiting, and whether a program that waits is to end."""
 
-_WAIT_SECONDS = 10.0
-"""How long an import may keep a signal waiting; one that never ends must not."""
+_WAIT_SECONDS = 10.0  # how long an import may keep a signal waiting; one that never ends must not
 
 _UNWIND_SECONDS = 0.5
 """How long the main thread may handle a Ctrl-C before it counts as the end of the program: a shell or
@@ -135,8 +134,7 @@ class Interrupts:
                 signal.pthread_kill(threading.main_thread().ident or 0, self._waiting)
 
 
-_RUNNING: list[threading.Event] = []
-"""Of each job in another thread than the main one, what is set at its end."""
+_RUNNING: list[threading.Event] = []  # of each job in another thread than the main one, what is set at its end
 
 
 class ProgramEnd:

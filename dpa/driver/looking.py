@@ -34,8 +34,7 @@ from dpa.sources.splits import MemorySplit, Split
 _FIRST_BY_KEY = 10_000
 """Rows of each input that are looked at first where a step by key needs all rows: few keys would show with fewer."""
 
-_PLANNED_ROWS = 1_000
-"""Rows of each input that go through user code for a plan."""
+_PLANNED_ROWS = 1_000  # rows of each input that go through user code for a plan
 
 _FASTER, _MAX_ROWS = 8, 65_536
 """Each time by how many times more rows are taken where those before gave too few, and how many at most."""

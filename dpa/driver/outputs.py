@@ -273,8 +273,7 @@ SCHEMA = pa.schema(
 """The columns of the table: those of a `Letter`."""
 
 
-_AT_ONCE = 10_000
-"""Letters that are in memory together while they are written."""
+_AT_ONCE = 10_000  # letters that are in memory together while they are written
 
 
 def as_table(letters: Iterable[Letter]) -> pa.Table:

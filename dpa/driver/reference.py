@@ -161,8 +161,7 @@ def translated(step: Step, steps: Sequence[Step], columns: Columns) -> tuple[str
 
 _ROWS = 65_536
 
-_OF_A_ROW = (None, "map", "filter")
-"""Operations that make one row at most of each row."""
+_OF_A_ROW = (None, "map", "filter")  # operations that make one row at most of each row
 
 
 @dataclass

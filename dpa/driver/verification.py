@@ -40,8 +40,7 @@ from dpa.windows.options import END, START
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EVER = 2**63 - 1
-"""Later than all event times, in microseconds; its negative is earlier."""
+_EVER = 2**63 - 1  # later than all event times, in microseconds; its negative is earlier
 
 _BEGAN = datetime.fromtimestamp(0, timezone.utc)
 

@@ -18,8 +18,7 @@ _LOOKED_AT = 32
 """Of what is in one object as many are looked at, and a quarter of that in each of these; the others are taken to be
 like them."""
 
-_DEPTH = 6
-"""So deep inside another is an object looked at."""
+_DEPTH = 6  # so deep inside another is an object looked at
 
 _FLAT = (str, bytes, bytearray, int, float, complex, type(None), type)
 

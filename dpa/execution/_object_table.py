@@ -20,17 +20,10 @@ from dpa.routing.table import Owning, RoutingTable
 NEVER = 2**63 - 1
 """The due time of a key without a timer."""
 
-_SAMPLE = 64
-"""States that are measured to estimate the size of all."""
-
-_BESIDES = 140
-"""Bytes for each key beside itself and its state: entries in a dict, two lists and two arrays."""
-
-_MOST_CHANGED = 0.5
-"""If a larger share of the keys has changed, `gone` returns None."""
-
-_LAST = 20_000
-"""Keys whose states are swept at once before all change."""
+_SAMPLE = 64  # states that are measured to estimate the size of all
+_BESIDES = 140  # bytes for each key beside itself and its state: entries in a dict, two lists and two arrays
+_MOST_CHANGED = 0.5  # if a larger share of the keys has changed, `gone` returns None
+_LAST = 20_000  # keys whose states are swept at once before all change
 
 
 class ObjectTable:

@@ -15,15 +15,13 @@ from dpa.routing.table import Owners, Owning, RoutingTable
 from dpa.windows.options import WINDOW
 from dpa.windows.times import Times
 
-_OF_WINDOW = len(WINDOW)
-"""Components of a key that are its window: start and end."""
+_OF_WINDOW = len(WINDOW)  # components of a key that are its window: start and end
 
 CHANGED = (
     "a function between the window and the step by key has changed them: have it keep `window_start` and `window_end`"
 )
 
-_COLUMN_PIECES = 16
-"""Most pieces of states in columns: taking one out scans all."""
+_COLUMN_PIECES = 16  # most pieces of states in columns: taking one out scans all
 
 
 def combined(parts: Sequence[P]) -> P:

@@ -32,14 +32,9 @@ if TYPE_CHECKING:
 _KEY, _WEIGHT = "\ue000key", "\ue000rows"
 """Columns of a query. The first letter is of those that Unicode leaves to programs, so no column of a user has it."""
 
-_FOLDED = 1_048_576
-"""Rows whose states a query computes at least, if there are as many: that takes about 0.02 s."""
-
-_MANY_FOLDED = 2 * _FOLDED
-"""The same, once folding has paid."""
-
-_OTHER_ROWS = frozenset({"filter", "explode", "join"})
-"""Verbs after which rows are not one for each row before."""
+_FOLDED = 1_048_576  # rows whose states a query computes at least, if there are as many: that takes about 0.02 s
+_MANY_FOLDED = 2 * _FOLDED  # the same, once folding has paid
+_OTHER_ROWS = frozenset({"filter", "explode", "join"})  # verbs after which rows are not one for each row before
 
 _LEAST = 65_536
 """Where fewer rows are asked for, batches are read one after the other: a query begins anew within a row group."""

@@ -24,8 +24,7 @@ from dpa.executors import Process, Record, Reducer, name_of
 from dpa.routing.keys import in_words
 from dpa.tolerance import Tolerance
 
-_LARGE = 64
-"""From this many bytes for each record, states are merged rather than pickled."""
+_LARGE = 64  # from this many bytes for each record, states are merged rather than pickled
 
 
 class Tolerant:

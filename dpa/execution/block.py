@@ -32,14 +32,9 @@ T = TypeVar("T", pa.Array, pa.RecordBatch)
 Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
 
-_SORT_FROM = 16
-"""With more owners, one sort is cheaper than a scan for each."""
-
-_WEIGHED = 16
-"""Python objects of a block that are measured, approximately."""
-
-_ITEMS = (tuple, list, set, frozenset, dict)
-"""Python objects whose size is about that of their items."""
+_SORT_FROM = 16  # with more owners, one sort is cheaper than a scan for each
+_WEIGHED = 16  # Python objects of a block that are measured, approximately
+_ITEMS = (tuple, list, set, frozenset, dict)  # Python objects whose size is about that of their items
 
 _WIDTHS = (np.uint8, np.uint16, np.int32)
 """Widths of owners' numbers, the narrowest first: comparing bytes is several times as fast as comparing integers."""

@@ -7,8 +7,7 @@ _MOST_STATES = 0.5
 """Folding pays while states are at most this part of the records (a half): where keys are many, it only costs (as of
 Spark's partial aggregation, SPARK-57688)."""
 
-_APART = 16
-"""Where it did not pay, this many times as many records are sent as they are before it is tried again."""
+_APART = 16  # where it did not pay, this many times as many records are sent as they are before it is tried again
 
 
 class Combining:

@@ -19,11 +19,8 @@ R = TypeVar("R")
 USER_ERRORS = (Exception, SystemExit)
 """Exceptions of user code that fail the job, also `sys.exit()` in an executor or its module."""
 
-_SHOWN = 200
-"""Most characters of a record in a message."""
-
-_KEPT = 4_096
-"""Most characters of a record, a message or a traceback in a dead letter."""
+_SHOWN = 200  # most characters of a record in a message
+_KEPT = 4_096  # most characters of a record, a message or a traceback in a dead letter
 
 P = ParamSpec("P")
 T = TypeVar("T")

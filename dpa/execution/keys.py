@@ -25,15 +25,9 @@ _FAMILIES: dict[type, str] = {
 }
 """Numpy types that may be mixed with a Python type as keys."""
 
-_DENSE = 4
-"""Largest range of values, for each row, that is numbered by a table of all values and not by a hash table."""
-
-
-_MANY = 8_192
-"""The fewest rows whose keys are numbered by their hashes."""
-
-_SAMPLE = 4_096
-"""Rows in which repeated keys are counted."""
+_DENSE = 4  # largest range of values, for each row, that is numbered by a table of all values and not by a hash table
+_MANY = 8_192  # the fewest rows whose keys are numbered by their hashes
+_SAMPLE = 4_096  # rows in which repeated keys are counted
 
 
 def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:

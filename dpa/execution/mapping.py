@@ -29,8 +29,7 @@ from dpa.tolerance import Origin, Tolerance
 Made: TypeAlias = "Iterator[tuple[Block | None, int]]"
 """Blocks of records, at least one each, or None, and the rows read for each since the one before."""
 
-_ROWS_AT_ONCE = 4_096
-"""Input rows that a per-record mapper asks for at a time."""
+_ROWS_AT_ONCE = 4_096  # input rows that a per-record mapper asks for at a time
 
 
 @dataclass(frozen=True)
@@ -361,8 +360,7 @@ class MapTask:
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
 
 
-_DEAD = object()
-"""Stands for the key of a record that is left out."""
+_DEAD = object()  # stands for the key of a record that is left out
 
 
 def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> None:

@@ -23,11 +23,8 @@ from dpa.tolerance import Origin
 if TYPE_CHECKING:
     import polars as pl
 
-_AT_ONCE = 4_096
-"""Rows that are turned into Python objects at a time."""
-
-_LOOKS = 64
-"""Most records between two looks at the clock, and the part of the time for which these may take."""
+_AT_ONCE = 4_096  # rows that are turned into Python objects at a time
+_LOOKS = 64  # most records between two looks at the clock, and the part of the time for which these may take
 
 _TOGETHER = 65_536
 """Rows up to which small parts of a scan are put together to be read by batches: for each piece the file is opened."""

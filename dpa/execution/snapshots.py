@@ -15,8 +15,7 @@ from dpa.execution.arrivals import Input
 from dpa.execution.states import Gone, KeyedPart, ObjectPart, StatePart, States, Sweep
 from dpa.routing.keys import Key, to_python
 
-_KEYS = 5_000
-"""Python states that are pickled at a time: other threads wait meanwhile, some 10 ms."""
+_KEYS = 5_000  # Python states that are pickled at a time: other threads wait meanwhile, some 10 ms
 
 
 @dataclass(frozen=True, eq=False)

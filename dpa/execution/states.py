@@ -29,8 +29,7 @@ from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import Owning, RoutingTable
 
-_SAMPLE = 64
-"""Python states of a part that are measured."""
+_SAMPLE = 64  # Python states of a part that are measured
 
 P = TypeVar("P", bound="StatePart")
 K = TypeVar("K", bound="KeyedPart")

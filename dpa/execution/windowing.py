@@ -19,8 +19,7 @@ from dpa.tolerance import ErrorCount, Tolerance
 from dpa.windows.options import END, START, Windows
 from dpa.windows.times import EventTime, Sessions, Times, assigned, fitting, joined
 
-_FEW = 1_000
-"""Windows that a batch may span, beside one for each row, to be numbered without sorting."""
+_FEW = 1_000  # windows that a batch may span, beside one for each row, to be numbered without sorting
 
 
 @dataclass(frozen=True)

@@ -60,14 +60,9 @@ from dpa.runtime.packed_plan import cloudpickle_here
 if TYPE_CHECKING:
     from dpa.protocol.checkpointing import Checkpointing
 
-_TICK_SECONDS = 0.25
-"""Virtual time between two ticks of a machine, and the most that a source takes for a step."""
-
-_RECORD_SECONDS = 1e-6
-"""Virtual time in which a task processes or emits a record."""
-
-_OBSERVE_SECONDS = 0.25
-"""Real time between two statistics."""
+_TICK_SECONDS = 0.25  # virtual time between two ticks of a machine, and the most that a source takes for a step
+_RECORD_SECONDS = 1e-6  # virtual time in which a task processes or emits a record
+_OBSERVE_SECONDS = 0.25  # real time between two statistics
 
 
 class LocalBackend:

@@ -27,11 +27,8 @@ from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.routing.keys import names_of
 from dpa.windows.options import END, START
 
-_PLAN = ("Resolved plan", "This error", "\t")
-"""Beginnings of the parts of polars' errors that show its plan."""
-
-_STEP_SECONDS = 0.25
-"""Seconds after which functions of a record hand over the records that they have made."""
+_PLAN = ("Resolved plan", "This error", "\t")  # beginnings of the parts of polars' errors that show its plan
+_STEP_SECONDS = 0.25  # seconds after which functions of a record hand over the records that they have made
 
 
 class Columns:

@@ -15,32 +15,18 @@ import numpy.typing as npt
 from dpa.measure.load import Records
 from dpa.routing.hashing import Hashes
 
-_QUANTA = 64
-"""How many quanta are looked at: the last ones."""
-
-_FEWEST = 10
-"""With fewer, nothing is said."""
-
-_KEPT = 0.01
-"""A key is counted in a quantum if it has this part of its records."""
-
-_FREQUENT = 0.02
-"""A key may stand out that has this part of all records."""
-
-_OFTEN = 6
-"""Quanta that it must be in as well: one that took long for another reason is not explained by its keys."""
-
-_MOST = 8
-"""Most keys that stand out."""
+_QUANTA = 64  # how many quanta are looked at: the last ones
+_FEWEST = 10  # with fewer, nothing is said
+_KEPT = 0.01  # a key is counted in a quantum if it has this part of its records
+_FREQUENT = 0.02  # a key may stand out that has this part of all records
+_OFTEN = 6  # quanta that it must be in as well: one that took long for another reason is not explained by its keys
+_MOST = 8  # most keys that stand out
 
 _STANDS_OUT = 5.0
 """Standard errors by which a key's cost must differ from the usual: of some dozens of keys, none does by chance."""
 
-_LEAST = 0.5
-"""And by this part of the usual."""
-
-_SAME = 1e-6
-"""Counts that are in proportion to those of other keys but for this part of their squares are the same."""
+_LEAST = 0.5  # and by this part of the usual
+_SAME = 1e-6  # counts that are in proportion to those of other keys but for this part of their squares are the same
 
 Matrix = npt.NDArray[np.float64]
 

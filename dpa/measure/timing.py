@@ -6,14 +6,9 @@ Times are in seconds and come from the caller, who has the clock.
 import math
 from dataclasses import dataclass
 
-_MEMORY = 0.7
-"""How much a quantum counts when another one comes, for each record."""
-
-_OVERHEAD = 0.0005
-"""Seconds that a quantum takes without its records: what a record takes is not learnt from these."""
-
-_NET = 0.125
-"""At least this part of a quantum is taken to be of its records."""
+_MEMORY = 0.7  # how much a quantum counts when another one comes, for each record
+_OVERHEAD = 0.0005  # seconds that a quantum takes without its records: what a record takes is not learnt from these
+_NET = 0.125  # at least this part of a quantum is taken to be of its records
 
 _LONG = 4.0
 """A quantum whose records take more than this many times the usual is long. A single long one may do what many earlier
@@ -27,20 +22,14 @@ default, so no single quantum decides, and a change of speed is known within sec
 _PACE_HALF_LIFE = 0.5
 """Seconds of quanta after which the share of waiting counts half, and so does what was above in a long quantum."""
 
-_PRIOR = 0.05
-"""Seconds of work without waiting that are assumed at first: a quantum of a moment may wait for many."""
-
-_PIECE = 0.25
-"""Seconds after which what has been made without a break is a measurement, even if it is nothing."""
-
-_WHOLE = 0.05
-"""Seconds from which on a stretch counts in full: the newest of these is believed."""
+_PRIOR = 0.05  # seconds of work without waiting that are assumed at first: a quantum of a moment may wait for many
+_PIECE = 0.25  # seconds after which what has been made without a break is a measurement, even if it is nothing
+_WHOLE = 0.05  # seconds from which on a stretch counts in full: the newest of these is believed
 
 _AFTER_HOLD = 0.25
 """A stretch that follows a hold counts for so much of one without; by the square of its length, where it is short."""
 
-_SUPPLY_HALF_LIFE = 10.0
-"""Seconds after which a measurement counts for half as long a stretch."""
+_SUPPLY_HALF_LIFE = 10.0  # seconds after which a measurement counts for half as long a stretch
 
 
 class BusyTime:

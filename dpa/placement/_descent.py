@@ -16,14 +16,12 @@ _ALL_DIVISIONS = 256
 """Up to this many ways of dividing what two nodes have, all are judged; beyond, those near what is now and the simple
 ones."""
 
-_SOME_DIVISIONS = 1_000
-"""Ways about which no more exchanges between two groups are added, where there are many groups."""
+_SOME_DIVISIONS = 1_000  # ways about which no more exchanges between two groups are added, where there are many groups
 
 _AT_ONCE, _COLUMNS = 32, 1_000
 """Nodes that are judged together with one, and these times groups; the best of them is taken."""
 
-_ROUNDING = 1e-9
-"""The part of an objective that may be rounding, and is no gain."""
+_ROUNDING = 1e-9  # the part of an objective that may be rounding, and is no gain
 
 
 @dataclass

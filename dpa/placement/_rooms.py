@@ -15,14 +15,9 @@ from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import Fullness
 from dpa.placement.scores import Floats, dearest_first, rooms, task_costs
 
-_WORK = 750_000
-"""Groups and links of the ways of dividing what two nodes have that are judged, at most."""
-
-_ORDERS = 30
-"""Orders of nodes by chance in which these are filled."""
-
-_STEPS_A_NODE, _STEPS = 5_000, 200_000
-"""Contents that are looked at for one node, and in all, about 0.5 us each."""
+_WORK = 750_000  # groups and links of the ways of dividing what two nodes have that are judged, at most
+_ORDERS = 30  # orders of nodes by chance in which these are filled
+_STEPS_A_NODE, _STEPS = 5_000, 200_000  # contents that are looked at for one node, and in all, about 0.5 us each
 
 
 class Rooms:

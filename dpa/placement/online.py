@@ -31,8 +31,7 @@ _HIGH = 0.8
 """From this part of its processors on a node is what holds the job up: only then is it worth a move that others have
 less to do."""
 
-_LEAST_BYTES = 1e6
-"""Bytes a second between nodes that are not worth a move."""
+_LEAST_BYTES = 1e6  # bytes a second between nodes that are not worth a move
 
 _LEAST_GAIN = 0.05
 """The least gain of all moves together, as a share of the busiest node's time or of all traffic: measurements vary from
@@ -41,8 +40,7 @@ look to look, and must not move tasks to and fro."""
 _WORK = 750_000
 """Groups and links of the divisions that are judged from where tasks are, at most; some tenths of a second."""
 
-_MOST_RESERVED = 1 - 1e-6
-"""The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
+_MOST_RESERVED = 1 - 1e-6  # the part of a node that can be taken by tasks which cannot move, so that it is a node still
 
 
 @dataclass(frozen=True)

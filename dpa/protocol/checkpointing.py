@@ -32,11 +32,8 @@ from dpa.routing.hashing import ALL_HASHES
 from dpa.sinks.sink import Newest, Sink
 from dpa.tolerance import Failed, Letter
 
-_MOST_INCREMENTS = 16
-"""Behind one snapshot: as many more files are read to begin with it."""
-
-_INCREMENTS = 0.5
-"""Of the bytes of a snapshot: as soon as increments have more, the next one is written."""
+_MOST_INCREMENTS = 16  # behind one snapshot: as many more files are read to begin with it
+_INCREMENTS = 0.5  # of the bytes of a snapshot: as soon as increments have more, the next one is written
 
 
 Written: TypeAlias = tuple[Part, ...] | str
@@ -93,11 +90,8 @@ def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Itera
         yield from folded(read(HERE.bear(content), place) for content, place in own)
 
 
-_STAGE = "dead letters"
-"""By which they go in manifests: no stage has such a name."""
-
-_SMALL = 2**20
-"""A file of fewer bytes is written anew with the next letters."""
+_STAGE = "dead letters"  # by which they go in manifests: no stage has such a name
+_SMALL = 2**20  # a file of fewer bytes is written anew with the next letters
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from dpa.sources.feed import Position, Until
 from dpa.sources.splits import Split, total_rows
 from dpa.tolerance import NONE_FAILED, Failed
 
-_REPORTING_TASKS = 32
-"""A job of no more reports at every tick."""
+_REPORTING_TASKS = 32  # a job of no more reports at every tick
 
 _REPORTS_A_SECOND = 128
 """Of the tasks of a larger one together: a tick brings up to three messages, two of them to the load balancer, and Ray

@@ -24,8 +24,7 @@ _CHARACTER, _LINE, _PADDING = 6.65, 15.0, 10.0
 _ARROW, _GAP = 6.0, 30.0
 _THINNEST, _WIDEST = 1.5, 8.0
 _FONT = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:11px"
-_BOX_CHARACTERS, _LABEL_CHARACTERS = 30, 24
-"""Of a plan: where lines are broken."""
+_BOX_CHARACTERS, _LABEL_CHARACTERS = 30, 24  # of a plan: where lines are broken
 _TIED = "\N{NO-BREAK SPACE}"
 
 

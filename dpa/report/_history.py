@@ -16,8 +16,7 @@ from dpa._util.version import REPORT
 from dpa.report._files import ReportError, to_json, write_file
 from dpa.result import Report
 
-_MOST = 100
-"""Reports that are kept of a user's runs, the newest."""
+_MOST = 100  # reports that are kept of a user's runs, the newest
 
 
 class EarlierRun(NamedTuple):

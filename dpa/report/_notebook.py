@@ -9,8 +9,7 @@ from dpa.report._drawing import Arrow, Box, graph_svg
 from dpa.report._rows import first_rows
 from dpa.result.text import one_line
 
-_CHARACTERS = 24
-"""The most of a line in a box."""
+_CHARACTERS = 24  # the most of a line in a box
 _MAX_ROWS, _MAX_COLUMNS = 500, 20
 _SCROLLS = "overflow-x:auto;max-width:100%"
 

@@ -14,11 +14,9 @@ from dpa.routing.groupings.options import RING
 
 MAX_TASKS = 64
 _MAX_NODES = 32
-_EVEN, _UNEVEN = 0.05, 0.2
-"""A forecast S below the first is called even, one above the second uneven."""
+_EVEN, _UNEVEN = 0.05, 0.2  # a forecast S below the first is called even, one above the second uneven
 _KEY_CHARACTERS = 24
-_WIDENED = 5
-"""Most columns that a plan names as read as another type than some files have."""
+_WIDENED = 5  # most columns that a plan names as read as another type than some files have
 
 
 class Level(Enum):

@@ -4,8 +4,7 @@ import pyarrow as pa
 
 from dpa.result.text import Table, key_text, one_line, plural
 
-_MAX_CELL = 60
-"""Characters of a value."""
+_MAX_CELL = 60  # characters of a value
 
 
 def first_rows(rows_of: pa.Table, title: str, *, rows: int, columns: int, has_types: bool = False) -> Table:

@@ -26,8 +26,7 @@ from dpa.result.text import Table
 if TYPE_CHECKING:
     from dpa.driver.forecast import Forecast
 
-_MAX_COLUMNS = 12
-"""Columns of a step that are shown."""
+_MAX_COLUMNS = 12  # columns of a step that are shown
 
 MODES = ("auto", "rich", "plain", "none")
 

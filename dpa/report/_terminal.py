@@ -38,15 +38,12 @@ _MAX_TIED = 36
 LEVEL_STYLES = {Level.EVEN: "green", Level.SLIGHTLY_UNEVEN: "yellow", Level.UNEVEN: "bold red"}
 _NAME_COLUMNS = 24
 _INDENT = 4  # columns that rich indents each level by
-_MIN_WIDTH = 40
-"""Columns that a stage needs at least."""
+_MIN_WIDTH = 40  # columns that a stage needs at least
 _FIRST_DIFFERENCES, _MAX_DIFFERENCES = 5, 20
 _MAX_LINES = 12
 """Lines of a summary, at 80 columns, unless paths are long; a small result that is written nowhere is shown whole."""
-_NAMES = 9
-"""Columns for the names of facts: `reference` is the longest of a summary."""
-_MAX_ROWS, _MAX_COLUMNS = 10, 8
-"""Rows and columns of a result that are shown."""
+_NAMES = 9  # columns for the names of facts: `reference` is the longest of a summary
+_MAX_ROWS, _MAX_COLUMNS = 10, 8  # rows and columns of a result that are shown
 
 
 def run_parts(

@@ -185,8 +185,7 @@ class HotKey:
     upper: int
 
 
-_ALONE = 1.0
-"""A key with more than this part of a task's even share is hot for any number of keys."""
+_ALONE = 1.0  # a key with more than this part of a task's even share is hot for any number of keys
 _NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
 """A key with this part of a task's even share is hot if it also has this many times the records of the mean key."""
 

@@ -27,8 +27,7 @@ from dpa.result.text import (
 )
 
 STAGES_NOTE = "S: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most; bar: when it processed"
-_MAX_RESULTS, _MAX_HOT, _HOT_COLUMNS = 2, 3, 80
-"""Results and hot keys that the summary names."""
+_MAX_RESULTS, _MAX_HOT, _HOT_COLUMNS = 2, 3, 80  # results and hot keys that the summary names
 _PHASES = {
     "startup": "waiting for Ray and actors",
     "load": "Spark and splits",
@@ -36,8 +35,7 @@ _PHASES = {
     "merge": "merge of the states",
     "reference": "reference and baseline",
 }
-_LEAST_PART = 0.005
-"""Of the time of a row: shorter phases are left out of the sentence."""
+_LEAST_PART = 0.005  # of the time of a row: shorter phases are left out of the sentence
 
 
 def facts(report: Report) -> Iterator[Fact]:

@@ -28,8 +28,7 @@ from dpa.result.text import (
 )
 from dpa.routing.groupings.options import RING
 
-_MAX_LOADS = 8
-"""A decision's loads are listed up to this number of tasks, and summed up beyond it."""
+_MAX_LOADS = 8  # a decision's loads are listed up to this number of tasks, and summed up beyond it
 
 
 _MAX_TASKS, _BUSIEST, _IDLEST, _MAX_ROWS = 64, 24, 8, 12

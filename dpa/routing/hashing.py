@@ -30,8 +30,7 @@ Hashes = npt.NDArray[np.uint32]
 Interval = tuple[int, int]
 """Hashes from the first to the second, both included."""
 
-_FEW = 256
-"""Up to this many keys, a loop is faster than the fixed cost of a column expression."""
+_FEW = 256  # up to this many keys, a loop is faster than the fixed cost of a column expression
 
 ALL_HASHES: Interval = (0, 2**32 - 1)
 

@@ -22,8 +22,7 @@ from dpa.routing.table import RoutingTable
 
 PAPER_TOKEN_FORMAT = "token-{node}-{token}"
 
-_NODES = 4_096
-"""Numbers of nodes after which the tokens of a table may be named."""
+_NODES = 4_096  # numbers of nodes after which the tokens of a table may be named
 
 
 class TokenRing:

@@ -18,8 +18,7 @@ from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.hashing import Hashes, hash_key
 from dpa.routing.keys import Key
 
-_LARGE_COLUMN = 4_096
-"""From this many hashes on, looking up arcs of equal length first pays."""
+_LARGE_COLUMN = 4_096  # from this many hashes on, looking up arcs of equal length first pays
 
 _ARC_BITS = 16
 _CUT = np.iinfo(np.int32).min

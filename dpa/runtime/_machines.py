@@ -40,13 +40,11 @@ SILENT_SECONDS = 8.0
 _CHECK_SECONDS, _MOMENT = 0.25, 0.005
 """How long machines may take to answer after a task has died, and how long to wait between two looks at them."""
 
-_MOST_COUNTED = 1.0
-"""Most seconds of silence that one look adds: a driver that was stopped has not listened meanwhile."""
+_MOST_COUNTED = 1.0  # most seconds of silence that one look adds: a driver that was stopped has not listened meanwhile
 
 _LOOK_SECONDS = 0.5
 
-_ASK_SECONDS = 15.0
-"""How often to ask for moves of tasks that are still on a machine that drains."""
+_ASK_SECONDS = 15.0  # how often to ask for moves of tasks that are still on a machine that drains
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from ray.exceptions import RayError
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors.actor import NO_SHARE, Share, StageActor, TaskActor, create, polars_threads
 
-_GREET_SECONDS = 0.1
-"""How long spare actors may take together to show that they live; the others are taken last."""
+_GREET_SECONDS = 0.1  # how long spare actors may take together to show that they live; the others are taken last
 
 _RESET_SECONDS = 1.0
 """How long processes of a generation that has ended may take together to be free; the others are ended."""

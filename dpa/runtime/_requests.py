@@ -27,8 +27,7 @@ from dpa.runtime.actors.actor import Share, elsewhere
 from dpa.runtime.cluster import alive_nodes, is_private
 from dpa.runtime.ray_internals.private import free_resources
 
-_WAITS_SECONDS = 5.0
-"""How often to look whether tasks wait."""
+_WAITS_SECONDS = 5.0  # how often to look whether tasks wait
 
 _NODE_GROUP = "ray.io/node-group"
 """Ray's label of nodes that KubeRay or Ray's cluster launcher has made, of which there may be more later."""

@@ -19,8 +19,7 @@ from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import Feed, Position
 
-_EVERY = 1.0
-"""Seconds of rows in one file."""
+_EVERY = 1.0  # seconds of rows in one file
 
 
 class OpenFeeds:

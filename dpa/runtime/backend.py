@@ -17,8 +17,7 @@ from dpa.runtime.cluster import alive_nodes, ray_session, set_token
 if TYPE_CHECKING:
     from dpa.runtime.launch import Generations
 
-_OWN_ACTORS = 2
-"""The coordinator and the load balancer, which each job has besides the tasks of its stages."""
+_OWN_ACTORS = 2  # the coordinator and the load balancer, which each job has besides the tasks of its stages
 
 
 @dataclass(frozen=True)

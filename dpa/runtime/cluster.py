@@ -43,14 +43,9 @@ _CONNECT_SECONDS = 5.0
 
 _USERS_TOKEN = Path("~/.ray/auth_token")
 
-_END_SECONDS = 2.0
-"""How long an embedded Ray's processes may take to end before they are killed."""
-
-_LOOK_SECONDS = 2.0
-"""How often to check that a Ray lives which is kept for the next job."""
-
-_NEEDED = ("gcs_server", "raylet")
-"""The processes of an embedded Ray that a job needs."""
+_END_SECONDS = 2.0  # how long an embedded Ray's processes may take to end before they are killed
+_LOOK_SECONDS = 2.0  # how often to check that a Ray lives which is kept for the next job
+_NEEDED = ("gcs_server", "raylet")  # the processes of an embedded Ray that a job needs
 
 
 class Connection:
@@ -120,8 +115,7 @@ class Connection:
 
 _SHARED: Shared[Connection] = Shared()
 
-_STANDING: list[Standing] = []
-"""The Ray of a keeper, while this process uses it."""
+_STANDING: list[Standing] = []  # the Ray of a keeper, while this process uses it
 
 
 @contextmanager
@@ -292,8 +286,8 @@ def _connected(options: dict[str, Any], where: str) -> Iterator[Surroundings]:
             with interrupts_held(), terminal_kept_away(), own_environment(), lean:
                 _start({**options, "logging_level": logging.ERROR, "log_to_driver": logs})
                 begun = Surroundings.here()
-            # Ray ends a process one of whose threads lets go of an actor while Ray's own end, which the import of Ray has
-            # registered, is under way. What is registered later is called before.
+            # Ray ends a process one of whose threads lets go of an actor while Ray's own end is under way, which the
+            # import of Ray has registered. What is registered later is called before.
             atexit.unregister(_leave_kept)
             atexit.register(_leave_kept)
             _log.info("%s is ready after %.1f s", where, time.monotonic() - began)

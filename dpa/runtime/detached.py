@@ -21,14 +21,9 @@ NAMESPACE = "dpa"
 RUN_NAME = "DPA_RUN_NAME"
 """The environment variable that gives a driver the name of its run."""
 
-_LINGER_SECONDS = 3.0
-"""How long the actor stays after its driver has ended, for those who ask just then."""
-
-_KEPT_LINES = 10_000
-"""The last lines that a driver has printed; a job may never end."""
-
-_CALLS = 64
-"""Callers that may wait for the driver's end at a time."""
+_LINGER_SECONDS = 3.0  # how long the actor stays after its driver has ended, for those who ask just then
+_KEPT_LINES = 10_000  # the last lines that a driver has printed; a job may never end
+_CALLS = 64  # callers that may wait for the driver's end at a time
 
 
 class DriverActor:

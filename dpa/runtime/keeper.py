@@ -26,19 +26,15 @@ from dpa.runtime.cluster import ray_session, require_alive
 from dpa.runtime.ray_internals.private import session_directory
 from dpa.runtime.standing import PREFIX, SWITCH, TOKEN, Standing, made_with
 
-_LOOK_SECONDS = 0.5
-"""How often to check whether Ray lives, and is used."""
-
-_START_SECONDS = 120.0
-"""How long a keeper may take to start."""
+_LOOK_SECONDS = 0.5  # how often to check whether Ray lives, and is used
+_START_SECONDS = 120.0  # how long a keeper may take to start
 
 _NOTICE_SECONDS = 5.0
 """How long those who use Ray may take to notice that it ends. Without it, Ray would end them after a minute."""
 
 _WAIT_SECONDS = 0.05
 
-_MOST_SAID = 1_000
-"""How many characters of what a keeper has printed a user reads if it fails."""
+_MOST_SAID = 1_000  # how many characters of what a keeper has printed a user reads if it fails
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from dpa.runtime.keeper import main; main()"
 """Nothing is imported from the working directory of `dpa up`."""

@@ -44,11 +44,8 @@ from dpa.telemetry.tracker import Status
 if TYPE_CHECKING:
     from dpa.checkpoints import CheckpointStore
 
-_POLL_SECONDS = 0.2
-"""How often to ask what is new."""
-
-_EVENTS_SECONDS = 2.0
-"""How long the tasks of a failed job may take to give their last events."""
+_POLL_SECONDS = 0.2  # how often to ask what is new
+_EVENTS_SECONDS = 2.0  # how long the tasks of a failed job may take to give their last events
 
 _CLOSE_SECONDS = 5.0
 """How long the coordinator may take to answer open requests before it is killed; then, how long processes may take to
@@ -58,8 +55,7 @@ _RESTART_SECONDS, _STATUS_SECONDS = 0.05, 5.0
 """How often to look whether a job that was asked begins again, and how long the coordinator may take to give its
 status."""
 
-_LOOK_SECONDS = 1.0
-"""How often to check that Ray is alive while an answer is outstanding."""
+_LOOK_SECONDS = 1.0  # how often to check that Ray is alive while an answer is outstanding
 
 
 class Launched:

@@ -31,20 +31,11 @@ _log = logging.getLogger(__name__)
 
 _NAME = "pool"
 
-_HEAD = {"node:__internal_head__": 0.001}
-"""Requests the head: other nodes come and go."""
-
-_LOOK_SECONDS = 1.0
-"""How often to look for drivers that have died, and whether the pool has been unused for too long."""
-
-_QUIET_SECONDS = 3.0
-"""How long after a job took or left processes others start in their place."""
-
-_ENDING_SECONDS = 60.0
-"""How long a driver may take to end what its job took."""
-
-_ANSWER_SECONDS = 30.0
-"""How long a pool may take to start, or to answer."""
+_HEAD = {"node:__internal_head__": 0.001}  # requests the head: other nodes come and go
+_LOOK_SECONDS = 1.0  # how often to look for drivers that have died, and whether the pool has been unused for too long
+_QUIET_SECONDS = 3.0  # how long after a job took or left processes others start in their place
+_ENDING_SECONDS = 60.0  # how long a driver may take to end what its job took
+_ANSWER_SECONDS = 30.0  # how long a pool may take to start, or to answer
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ SWITCH = "DPA_SESSION"
 
 TOKEN = "RAY_AUTH_TOKEN"
 
-_END_SECONDS, _WAIT_SECONDS = 30.0, 0.05
-"""How long a keeper may take to end, and how often to look."""
+_END_SECONDS, _WAIT_SECONDS = 30.0, 0.05  # how long a keeper may take to end, and how often to look
 
 _OFFER, _USE = "offer.json", "use-"
 

@@ -10,8 +10,7 @@ from pyarrow import types
 
 from dpa.errors import TableError
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # stands for null
 
 _ESCAPED = {*map(chr, range(32)), "\x7f", *"\"#%'*/:=?\\{[]^"}
 """Characters that Spark escapes in names of directories too."""

@@ -31,17 +31,10 @@ _BEFORE_LAST = "dpa.before_last"
 """The property of a table, and of the summary of a job's last epoch: the newest epoch before. Earlier versions did not
 have it, and gave the last one the number after that."""
 
-_JOB = "dpa.job"
-"""The property of a table that names the job which publishes its epochs."""
-
-_FORMAT = 2
-"""The newest version of the format that `pyiceberg` writes."""
-
-_NO_PARTITIONS = ("uuid", "time")
-"""Types that `pyiceberg` transforms, but cannot name partitions by."""
-
-_TRIES = 5
-"""Of a commit that others have overtaken."""
+_JOB = "dpa.job"  # the property of a table that names the job which publishes its epochs
+_FORMAT = 2  # the newest version of the format that `pyiceberg` writes
+_NO_PARTITIONS = ("uuid", "time")  # types that `pyiceberg` transforms, but cannot name partitions by
+_TRIES = 5  # of a commit that others have overtaken
 
 
 class Iceberg(TableSink):

@@ -27,14 +27,9 @@ from dpa.sources.kafka import asking_brokers
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
-_ANSWER_SECONDS = 30.0
-"""How long brokers may take for an answer, and for all records of an epoch."""
-
-_OVER = 2**62
-"""The offset of a job that commits nothing more."""
-
-_ROWS_AT_ONCE = 10_000
-"""Rows that become Python objects at a time."""
+_ANSWER_SECONDS = 30.0  # how long brokers may take for an answer, and for all records of an epoch
+_OVER = 2**62  # the offset of a job that commits nothing more
+_ROWS_AT_ONCE = 10_000  # rows that become Python objects at a time
 
 _LOGGER = logging.getLogger(__name__)
 

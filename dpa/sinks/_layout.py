@@ -20,8 +20,7 @@ from dpa.sinks.encodings import PARQUET, Encoding, encoding_of
 from dpa.sinks.sink import Sink, SinkContext, together
 from dpa.storage import Files
 
-_BATCH_ROWS = 65_536
-"""Rows that are in memory together while one file is made of many."""
+_BATCH_ROWS = 65_536  # rows that are in memory together while one file is made of many
 
 PART = re.compile(
     r"(?:[^/=]+=[^/]+/)*(?:(?:part|share)-\d{5}|merged-(?P<level>\d))"
@@ -33,11 +32,8 @@ _EPOCHS = b"dpa.epochs"
 """Metadata of a merged file: its epochs in order, each with its number of rows. Many early epochs are counted together,
 after an entry for the first of them with no rows."""
 
-_MOST_EPOCHS = 4_096
-"""Epochs that are counted apart."""
-
-_LAST = 2**62
-"""Stands for the epoch of what came last."""
+_MOST_EPOCHS = 4_096  # epochs that are counted apart
+_LAST = 2**62  # stands for the epoch of what came last
 
 Parts: TypeAlias = tuple[tuple[str, ...], bytes]
 """What a task has staged, where the names of its files are not all that a reader needs: these names, and the columns of

@@ -42,14 +42,9 @@ _PART = re.compile(r"part-\d{5}-[0-9a-f]{32}-[0-9a-f]{32}")
 
 _LOG = "_delta_log"
 
-_OVER = 2**62
-"""The transaction version of a job that commits nothing more to a table."""
-
-_LOOK_BACK = 50
-"""How many commits of others, such as maintenance, may follow the newest one of a job."""
-
-_UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES")
-"""Operations that leave rows as they are."""
+_OVER = 2**62  # the transaction version of a job that commits nothing more to a table
+_LOOK_BACK = 50  # how many commits of others, such as maintenance, may follow the newest one of a job
+_UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES")  # operations that leave rows as they are
 
 
 @dataclass(frozen=True)

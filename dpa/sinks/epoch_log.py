@@ -52,8 +52,7 @@ SCHEMA = pa.schema(
 )
 """The columns. A row whose `ended` is null says that a generation begins after the epoch."""
 
-_LOCK_SECONDS = 5.0
-"""How long the process of a dead generation may take to end."""
+_LOCK_SECONDS = 5.0  # how long the process of a dead generation may take to end
 
 
 class EpochLog:

@@ -41,17 +41,13 @@ from dpa.sinks.sink import Newest, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
-_NO_TAG = '"0"'
-"""The tag of no object."""
+_NO_TAG = '"0"'  # the tag of no object
 
 _FANOUT = 16
 """Files that are merged into one. As many newer ones are left alone."""
 
-_LARGE_ROWS = 2_000_000
-"""Files that together have more rows are not merged."""
-
-_PUT_SECONDS = 30.0
-"""How long others may take to replace a manifest: each reads one file and writes one."""
+_LARGE_ROWS = 2_000_000  # files that together have more rows are not merged
+_PUT_SECONDS = 30.0  # how long others may take to replace a manifest: each reads one file and writes one
 
 _PURPOSE = Purpose("results", TableError, TableError)
 

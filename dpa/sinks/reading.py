@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
-_LOOK_SECONDS = 0.05
-"""How often a reader that waits looks for the next epoch."""
+_LOOK_SECONDS = 0.05  # how often a reader that waits looks for the next epoch
 
 
 @dataclass(frozen=True, eq=False)

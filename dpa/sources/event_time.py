@@ -12,8 +12,7 @@ from dpa.windows.times import EventTime
 
 _SECOND = 1_000_000
 
-_READ_AT = pa.timestamp("us", "UTC")
-"""The type of the processing-time column."""
+_READ_AT = pa.timestamp("us", "UTC")  # the type of the processing-time column
 
 
 @dataclass(frozen=True)

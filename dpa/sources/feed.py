@@ -18,8 +18,7 @@ from dpa.sources.splits import NumberedSplit, Split
 PAGE_SPLITS = 32
 """Most splits in a page of an open feed: they wait in the coordinator, and are part of checkpoints."""
 
-_SPLIT_ROWS = 65_536
-"""Rows of a split, and of a batch, where this process reads a feed."""
+_SPLIT_ROWS = 65_536  # rows of a split, and of a batch, where this process reads a feed
 
 
 def never() -> bool:

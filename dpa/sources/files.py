@@ -18,13 +18,11 @@ from dpa.sources.paths import Location, data_files, resolved
 from dpa.sources.splits import Split, on_demand
 from dpa.sources.united import United, UnitedSplit, united
 
-_SAMPLED_GROUPS = 64
-"""Most groups of rows that a sample is drawn from."""
+_SAMPLED_GROUPS = 64  # most groups of rows that a sample is drawn from
 
 _ROWS_AT_A_TIME = 1_000_000
 
-_FILES_AT_A_TIME = 16
-"""On object storage each costs a round trip or two."""
+_FILES_AT_A_TIME = 16  # on object storage each costs a round trip or two
 
 
 class DataFile(Protocol):

@@ -22,8 +22,7 @@ from dpa.sources.splits import memory_splits
 if TYPE_CHECKING:
     import polars as pl
 
-_INFERRED_ROWS = 10_000
-"""Records that show the types of columns."""
+_INFERRED_ROWS = 10_000  # records that show the types of columns
 
 _ROWS_AT_A_TIME = 65_536
 

@@ -21,8 +21,7 @@ from dpa.sources.feed import Feed, Page, never
 from dpa.sources.splits import NumberedSplit, RestOfFile, Split, channel_of, memory_splits, unpickled
 
 _PAGE_SECONDS = 0.05
-_NOWHERE = b"nowhere"
-"""No position."""
+_NOWHERE = b"nowhere"  # no position
 
 _PAGE_BYTES = 4 * 2**20
 """A page ends with the first batch after this time or size: its rows lie in the coordinator's memory, and in

@@ -23,11 +23,8 @@ from dpa.sources.splits import unpickled
 BLOCK_ROWS = 4_096
 """Rows generated at a time, with their own random numbers. Another value would give other tables."""
 
-_RELEASE_SECONDS = 0.02
-"""Stream time of the rows that a paced split releases together."""
-
-_SPLIT_SECONDS = 1.0
-"""Stream time of a paced split: short, so that tasks run out of splits at about the same time."""
+_RELEASE_SECONDS = 0.02  # stream time of the rows that a paced split releases together
+_SPLIT_SECONDS = 1.0  # stream time of a paced split: short, so that tasks run out of splits at about the same time
 
 
 class Generator(ABC):

@@ -46,24 +46,16 @@ from dpa.sources.splits import RecordsSplit, Split, changed, opened_again, total
 _SPLIT_BYTES = 8 * 2**20
 """Most bytes of a split, unless a single line has more. Polling the feed finds where splits begin."""
 
-_FIRST_BYTES = 2**20
-"""How far into a file its header may reach, or columns are looked for."""
-
-_LARGE_BYTES = 8 * 2**20
-"""Size from which a text is read in place, all files together."""
+_FIRST_BYTES = 2**20  # how far into a file its header may reach, or columns are looked for
+_LARGE_BYTES = 8 * 2**20  # size from which a text is read in place, all files together
 
 _TEXT_SPLIT_BYTES = 32 * 2**20
 """About the most bytes of a split, unless a single line has more. In a larger one keys repeat more often, and each is
 sent once."""
 
-_LEAST_PACKS = 16
-"""Small files share splits of at most this part of a text, so that all mappers get some."""
-
-_PARTS_AT_A_TIME = 4
-"""Parts whose lines are counted at once."""
-
-_SAMPLED, _SAMPLED_BYTES = 64, 2**20
-"""How many places of a large text a sample is drawn from, and the bytes of each."""
+_LEAST_PACKS = 16  # small files share splits of at most this part of a text, so that all mappers get some
+_PARTS_AT_A_TIME = 4  # parts whose lines are counted at once
+_SAMPLED, _SAMPLED_BYTES = 64, 2**20  # how many places of a large text a sample is drawn from, and the bytes of each
 
 _NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff": "is UTF-16"}
 """Beginnings of files that are not lines of UTF-8."""

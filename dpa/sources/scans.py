@@ -30,11 +30,8 @@ from dpa.sources.splits import RecordsSplit, Scan, opened_again, unreadable
 if TYPE_CHECKING:
     import polars as pl
 
-_BLOCK_BYTES = 32 * 2**20
-"""About how much is parsed at a time; a single record may have more."""
-
-_HEADER_BYTES = 2**20
-"""How far into a file its header may reach."""
+_BLOCK_BYTES = 32 * 2**20  # about how much is parsed at a time; a single record may have more
+_HEADER_BYTES = 2**20  # how far into a file its header may reach
 
 _KNOWN = {
     "header": "header",

@@ -22,17 +22,13 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow.parquet as pq
 
-_DIVIDED = 4
-"""A part of a scan with this many times the rows wanted is read in several pieces."""
-
-_UNREADABLE = (pa.ArrowException, OSError)
-"""What pyarrow raises for a file that is damaged, gone or out of reach."""
+_DIVIDED = 4  # a part of a scan with this many times the rows wanted is read in several pieces
+_UNREADABLE = (pa.ArrowException, OSError)  # what pyarrow raises for a file that is damaged, gone or out of reach
 
 _INDEX = 4
 """Bytes of a value, at most, in a column chunk whose pages are dictionary-encoded, after a dictionary of a MiB."""
 
-_BUFFER_BYTES = 65_536
-"""Bytes of a column that are fetched at once where not all of a row group is."""
+_BUFFER_BYTES = 65_536  # bytes of a column that are fetched at once where not all of a row group is
 
 
 @runtime_checkable

@@ -23,15 +23,11 @@ from dpa.sources.records import LineFormat
 from dpa.sources.splits import Split
 from dpa.sources.united import UnitedSplit, widest
 
-_REMEMBERED = 4_096
-"""Files that a position names; of older ones it has the newest time."""
+_REMEMBERED = 4_096  # files that a position names; of older ones it has the newest time
 
 _OPENED_AT_A_TIME = 16
-_PATIENCE_SECONDS = 60.0
-"""How long a file may not be Parquet yet, as it is being written."""
-
-_OBJECTS = ("s3", "gcs", "abfs")
-"""File systems on which a file appears when it is complete."""
+_PATIENCE_SECONDS = 60.0  # how long a file may not be Parquet yet, as it is being written
+_OBJECTS = ("s3", "gcs", "abfs")  # file systems on which a file appears when it is complete
 
 
 @dataclass(frozen=True)

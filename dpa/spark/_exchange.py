@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-_SMALL_BYTES = 4 * 2**20
-"""Up to this size, handing a table over directly is faster than by file."""
+_SMALL_BYTES = 4 * 2**20  # up to this size, handing a table over directly is faster than by file
 
 _PARTITION_ROWS = 500_000
 

@@ -17,8 +17,7 @@ from dpa.errors import TableError
 
 MIN_VERSION = 17
 
-_PROBE_SECONDS = 60
-"""Longest wait for `java -version`, which usually takes a tenth of a second."""
+_PROBE_SECONDS = 60  # longest wait for `java -version`, which usually takes a tenth of a second
 
 _LAUNCHER = """\
 #!/bin/sh

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 30
-"""How long Spark's JVM may take to end before it is killed."""
+_STOP_SECONDS = 30  # how long Spark's JVM may take to end before it is killed
 
 _OPEN_COST_BYTES = 256 * 1024
 """The cost of opening a file, in bytes read instead. On a local disk it is small. With Spark's 4 MiB a task would get
@@ -49,8 +48,7 @@ only 32 files, however small, and each task writes a file of its own."""
 
 _SCRATCH = "dpa-spark-"
 
-_PYTHON = "PYSPARK_PYTHON"
-"""Names the Python for Spark's Python UDFs."""
+_PYTHON = "PYSPARK_PYTHON"  # names the Python for Spark's Python UDFs
 
 _PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
 

@@ -47,16 +47,12 @@ _PREFIX = "dpa-stage-"
 EXACT_TIMESTAMPS = SharedSetting("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS", default="INT96")
 """Keeps the time zone of timestamps in Parquet, which Spark's default loses."""
 
-_CANCEL_SECONDS = 0.2
-"""How often to cancel again: Spark forgets a cancellation before the job's first task."""
+_CANCEL_SECONDS = 0.2  # how often to cancel again: Spark forgets a cancellation before the job's first task
 
 ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
-_LOOK_SECONDS = 0.2
-"""How often to look for Ctrl-C."""
-
-_SCANS_AT_A_TIME = 2
-"""Files of lines to look through at once; a block of each is in memory."""
+_LOOK_SECONDS = 0.2  # how often to look for Ctrl-C
+_SCANS_AT_A_TIME = 2  # files of lines to look through at once; a block of each is in memory
 
 
 @contextmanager

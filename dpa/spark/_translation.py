@@ -28,8 +28,7 @@ Rule: TypeAlias = "Callable[[Translation, Node, Any], str]"
 """Makes SQL of a node and what belongs to its name."""
 
 
-_INFINITE = re.compile(r'"Float(32|64)?": null')
-"""What JSON makes of such constants."""
+_INFINITE = re.compile(r'"Float(32|64)?": null')  # what JSON makes of such constants
 
 
 class UntranslatableError(TableError):
@@ -265,8 +264,7 @@ _COMPARED = {
     "EqValidity": "<=>",
 }
 
-_LOGICAL = {"And": ("AND", "&"), "Or": ("OR", "|"), "Xor": ("<>", "^")}
-"""Operators on booleans, and on bits."""
+_LOGICAL = {"And": ("AND", "&"), "Or": ("OR", "|"), "Xor": ("<>", "^")}  # operators on booleans, and on bits
 
 _ADDED = {"Plus": "+", "Minus": "-", "Multiply": "*", "Mul": "*"}
 

@@ -10,8 +10,7 @@ from dpa.columns.aggregation import Aggregation
 from dpa.spark._translation import Node, Translation, expression_of, refusal, tree_of
 from dpa.spark.expressions import translation
 
-_ESTIMATED = 0.04
-"""Five times the standard error of a sketch that estimates how many values are different."""
+_ESTIMATED = 0.04  # five times the standard error of a sketch that estimates how many values are different
 
 
 class Aggregates(NamedTuple):

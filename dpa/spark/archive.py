@@ -23,8 +23,7 @@ from dpa.spark._session import spark_session
 from dpa.spark._source import Source, load
 from dpa.spark._stage import input_table
 
-_WRITE_SECONDS = 300
-"""How long a JVM may take to write its archive and end; on an idle machine that takes ten seconds."""
+_WRITE_SECONDS = 300  # how long a JVM may take to write its archive and end; on an idle machine that takes ten seconds
 
 _FILES = {"csv": "a,1\nb,2\n", "json": '{"word": "a", "n": 1}\n', "text": "what a job has Spark load\nis to be there\n"}
 """A small input of each of Spark's formats."""

@@ -30,14 +30,9 @@ _SIDES = ("result", "reference")
 
 _OTHER = {"result": "reference", "reference": "result"}
 
-_UNUSED = "\0"
-"""How no name of a column ends."""
-
-_LONGEST_ROW = 400
-"""Characters of a row that a sentence shows."""
-
-_SHOWN = 5
-"""How many keys, in key order, or rows to describe."""
+_UNUSED = "\0"  # how no name of a column ends
+_LONGEST_ROW = 400  # characters of a row that a sentence shows
+_SHOWN = 5  # how many keys, in key order, or rows to describe
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,7 @@ _UNITS = {
 
 _MONTHS = {"mo": ("MONTH", 1), "q": ("QUARTER", 3), "y": ("YEAR", 12)}
 
-_MONDAY = 4 * 86400 * 10**6
-"""1970-01-05 in microseconds: weeks begin on Mondays."""
+_MONDAY = 4 * 86400 * 10**6  # 1970-01-05 in microseconds: weeks begin on Mondays
 
 
 def _every(of: Call) -> tuple[int, str]:

@@ -19,8 +19,7 @@ import pyarrow as pa
 from dpa._secrets import without_secrets
 from dpa.storage._files import Files, Purpose
 
-_BATCH = 1000
-"""Objects that one request may delete."""
+_BATCH = 1000  # objects that one request may delete
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from dpa.sources.splits import Split
 
 T = TypeVar("T")
 
-_SPLIT_ROWS = (3, 30, 10_000)
-"""Sizes of splits to ask for; the first only of open feeds."""
+_SPLIT_ROWS = (3, 30, 10_000)  # sizes of splits to ask for; the first only of open feeds
 
 _TRIALS = 15
 

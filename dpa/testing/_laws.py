@@ -22,8 +22,7 @@ from dpa.executors import BatchReducer, Groups, Reducer, name_of
 
 _KEYS = "abc"
 
-_MIN_ROWS = 8
-"""Rows of the largest examples, however few values were given."""
+_MIN_ROWS = 8  # rows of the largest examples, however few values were given
 
 Rows = list[tuple[str, Any]]
 
@@ -110,8 +109,7 @@ class _Objects:
         return states[key] if key in states else self._reducer.zero()
 
 
-_Batch = tuple[list[str], pa.RecordBatch] | None
-"""Keys, and a row of state for each; None if there are none."""
+_Batch = tuple[list[str], pa.RecordBatch] | None  # keys, and a row of state for each; None if there are none
 
 
 class _Columns:

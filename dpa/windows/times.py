@@ -11,8 +11,7 @@ import pyarrow as pa
 from dpa.errors import ExecutorError
 from dpa.windows.options import MICROS, Unit, Windows
 
-_DAY = 86_400_000_000
-"""Microseconds."""
+_DAY = 86_400_000_000  # microseconds
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -19,14 +19,9 @@ from dpa.routing.keys import Key
 _MEMORY = 0.95
 """How much the evidence of the present keys counts one look later: half after 3.4 s of looks a quarter second apart."""
 
-_LONG = 40
-"""After this many looks without a change the keys are taken to stay."""
-
-_LONG_MEMORY = 0.995
-"""The same of the evidence of the whole stream."""
-
-_PACE_SECONDS = 0.5
-"""Seconds after which what a sender has offered counts half in its rate."""
+_LONG = 40  # after this many looks without a change the keys are taken to stay
+_LONG_MEMORY = 0.995  # the same of the evidence of the whole stream
+_PACE_SECONDS = 0.5  # seconds after which what a sender has offered counts half in its rate
 
 _LEAST_SECONDS = 0.25
 """A sender's rate is a mean over this time at least: its first blocks come at once, to fill the queues."""
@@ -34,8 +29,7 @@ _LEAST_SECONDS = 0.25
 _WHOLE_ARCS = 256
 """Of the whole stream, keys that have less than this part of the records count together with their neighbours."""
 
-_ARCS_PER_TOKEN = 16
-"""Of the present keys, those that have less than this part of a token's even share."""
+_ARCS_PER_TOKEN = 16  # of the present keys, those that have less than this part of a token's even share
 
 _LEAST_ARCS = 1_024
 """Or than this part of all where tokens are few: together with its neighbours none must look like one frequent key."""
@@ -43,23 +37,15 @@ _LEAST_ARCS = 1_024
 _FREQUENT, _TIMES = 0.02, 8
 """Keys with at least this part of the records, and this number of looks at them, are compared one by one."""
 
-_ARCS = 16
-"""Equal arcs of the circle by which the others are compared."""
+_ARCS = 16  # equal arcs of the circle by which the others are compared
 
 _HOTTEST, _LEAST_HOT = 10, 0.01
 """How many keys are shown, and their least share: senders name a rarer one by chance alone."""
 
-_EVENLY = 4_096
-"""Hashes that stand for keys which lie evenly on the circle."""
-
-_MOST_FRESH = 1_024
-"""Reports between two looks that are kept one by one."""
-
-_SIGNIFICANT = 5.0
-"""Standard deviations by which chi-square must exceed what chance gives, where keys have changed."""
-
-_MATERIAL = 0.1
-"""And the part of the records that must have other keys."""
+_EVENLY = 4_096  # hashes that stand for keys which lie evenly on the circle
+_MOST_FRESH = 1_024  # reports between two looks that are kept one by one
+_SIGNIFICANT = 5.0  # standard deviations by which chi-square must exceed what chance gives, where keys have changed
+_MATERIAL = 0.1  # and the part of the records that must have other keys
 
 
 class Arrivals:

@@ -20,8 +20,7 @@ from dpa.routing.table import RoutingTable
 _AS_MUCH = 0.8
 """The reducer that keeps the states of a split token gets it back if it has this part of the greatest part."""
 
-_NAMED_STEPS = 4
-"""Steps that are named one by one; the rest are counted."""
+_NAMED_STEPS = 4  # steps that are named one by one; the rest are counted
 
 _CIRCLE = 2**32
 

@@ -18,11 +18,8 @@ _OVERDUE = 8.0
 """After this many report periods without a report from a reducer, the others are judged without it: user code that
 holds the interpreter keeps even reports from being sent."""
 
-_NOISE = 3.0
-"""Standard errors from that of all at which a share is half believed."""
-
-_MOST = 0.95
-"""No reducer waits for more than this share of its busy time for long."""
+_NOISE = 3.0  # standard errors from that of all at which a share is half believed
+_MOST = 0.95  # no reducer waits for more than this share of its busy time for long
 
 
 @dataclass

@@ -17,8 +17,7 @@ _NOISE = 3.0
 _ONCE = 0.05
 """Where nothing comes any more, a gain of less than this part of the stream's time so far is not worth a table."""
 
-_CERTAIN = 2.0
-"""Standard errors of what it is estimated from that an excess must exceed to count."""
+_CERTAIN = 2.0  # standard errors of what it is estimated from that an excess must exceed to count
 
 _LEARNT = (4.0, 16.0)
 """The multiples of the evidence for the last table from which, and up to which, what is still uneven is worth another
@@ -28,8 +27,7 @@ _THRESHOLD = 0.25
 """A key is split over more reducers than it needs once its work would keep less than this share of the reducers beyond
 its first busy: half of what makes a key hot, so that none is split and unsplit by turns."""
 
-_LOOKS = 20
-"""A key is unsplit once it has been below the threshold for this many looks in a row."""
+_LOOKS = 20  # a key is unsplit once it has been below the threshold for this many looks in a row
 
 
 class Worth:

@@ -13,11 +13,8 @@ from dpa.measure.load import KeySample, Load, Records
 from dpa.routing.keys import Key, in_words
 from dpa.routing.table import RoutingTable
 
-_HICCUP = 0.01
-"""Seconds by which a single measurement may be wrong, of however many records it is."""
-
-_NOISE = 3.0
-"""Standard errors from the mean at which a service time is half believed."""
+_HICCUP = 0.01  # seconds by which a single measurement may be wrong, of however many records it is
+_NOISE = 3.0  # standard errors from the mean at which a service time is half believed
 
 SHOWN = 60
 """Characters of a key that people are shown."""

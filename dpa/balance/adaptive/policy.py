@@ -46,8 +46,7 @@ share."""
 _BETWEEN = 0.05
 """While more than this share of all queued records is on its way between reducers, queue lengths mean little."""
 
-_SINCE = 0.1
-"""Nor do they while so great a part of what is queued was sent since they were reported."""
+_SINCE = 0.1  # nor do they while so great a part of what is queued was sent since they were reported
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,15 +24,13 @@ from dpa.routing.keys import Key
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
-_MIN_FIT = 0.25
-"""A move must fill this share of the tolerance, or it is not worth an entry in the table."""
+_MIN_FIT = 0.25  # a move must fill this share of the tolerance, or it is not worth an entry in the table
 
 _HOT = 0.5
 """A key with at least this share of a mean reducer's work is split before others are moved out of its way; a colder
 one only where nothing else helps."""
 
-_BUDGET = 0.01
-"""The share of all work that may return to former owners with idle arcs in one compaction."""
+_BUDGET = 0.01  # the share of all work that may return to former owners with idle arcs in one compaction
 
 
 @dataclass(frozen=True)

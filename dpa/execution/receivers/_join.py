@@ -29,8 +29,7 @@ Positions = npt.NDArray[np.int64]
 Piece = tuple[pa.RecordBatch, int]
 """Rows of the result, and their number."""
 
-_SIDES = ("left", "right")
-"""Names of the sides, as `Block.side` numbers them."""
+_SIDES = ("left", "right")  # names of the sides, as `Block.side` numbers them
 
 
 class _Keys(NamedTuple):

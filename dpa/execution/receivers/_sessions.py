@@ -24,8 +24,7 @@ from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
 
-_JOIN_FROM = 65_536
-"""The least number of new sessions that are joined while records come."""
+_JOIN_FROM = 65_536  # the least number of new sessions that are joined while records come
 
 
 class SessionStates(ClosableStates[KeyedPart]):

@@ -32,11 +32,8 @@ from dpa.routing.table import Owning, RoutingTable
 if TYPE_CHECKING:
     import polars as pl
 
-_KERNEL_SECONDS = 1e-6
-"""A record of a ready-made batch reducer takes about this long at most."""
-
-_FOLD_FROM = 131_072
-"""The fewest partial states that are folded while records come."""
+_KERNEL_SECONDS = 1e-6  # a record of a ready-made batch reducer takes about this long at most
+_FOLD_FROM = 131_072  # the fewest partial states that are folded while records come
 
 
 class BatchReceiver(Receiver):

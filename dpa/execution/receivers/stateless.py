@@ -22,8 +22,7 @@ from dpa.routing.keys import KeyName
 from dpa.routing.table import Owning, RoutingTable
 from dpa.tolerance import Origin, Tolerance
 
-_SHOWN = 80
-"""Most characters of expressions in plans and pictures."""
+_SHOWN = 80  # most characters of expressions in plans and pictures
 
 _ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
 """A block is one quantum, small enough to hand over whole."""

@@ -22,19 +22,15 @@ from dpa.execution.states import ObjectPart, StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.keys import one_type, to_arrow, to_python
 
-_AT_ONCE = 1_000
-"""Entries read or written together; they are in memory twice meanwhile."""
+_AT_ONCE = 1_000  # entries read or written together; they are in memory twice meanwhile
 
 _BUFFER_SHARE = 24
 """RocksDB buffers this fraction of the budget before it writes, within the bounds below; up to twice as much."""
 
 _BUFFER_BYTES = (2**19, 2**24)
 
-_BLOOM_BITS = 10
-"""Bits of a Bloom filter for each key, for 1 % false positives."""
-
-_FIELDS = 4
-"""Fields of each key in an entry: the key, its state, its records, its mapped records."""
+_BLOOM_BITS = 10  # bits of a Bloom filter for each key, for 1 % false positives
+_FIELDS = 4  # fields of each key in an entry: the key, its state, its records, its mapped records
 
 _BIG_ENDIAN = np.dtype(">u4")
 

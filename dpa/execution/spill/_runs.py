@@ -34,20 +34,11 @@ each."""
 
 _SEGMENT_BYTES = (2**14, 2**20)
 
-_SAMPLE = 64
-"""States that are pickled to estimate the size of all."""
-
-_SIDE = b"side"
-"""Metadata of a stream's schema: the side of a join."""
-
-_VALUE = "value: "
-"""Prefix of a join's own columns, while they are among all columns."""
-
-_OWN = ("key", "hash", "records", "mapped")
-"""Columns of a stream before those of the states."""
-
-_OWN_OF_ROWS = ("key", "hash", "weight")
-"""The same of the rows of a join."""
+_SAMPLE = 64  # states that are pickled to estimate the size of all
+_SIDE = b"side"  # metadata of a stream's schema: the side of a join
+_VALUE = "value: "  # prefix of a join's own columns, while they are among all columns
+_OWN = ("key", "hash", "records", "mapped")  # columns of a stream before those of the states
+_OWN_OF_ROWS = ("key", "hash", "weight")  # the same of the rows of a join
 
 
 @dataclass(frozen=True)

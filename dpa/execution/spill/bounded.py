@@ -36,17 +36,10 @@ _OBJECTS, _STORED, _COLUMNS = 0.7, 0.5, 0.12
 """The fraction of the room that is filled before states are shelved. An embedded store needs an eighth itself, and
 folding columns takes six times as much again."""
 
-_PARTS_OF_ROWS = 8
-"""Parts in which a join's rows are shelved: numbering keys takes several times their size."""
-
-_SLICES = 8
-"""A block whose keys could fill more than this fraction of the room with objects is reduced in slices."""
-
-_MEASURED = 16
-"""Objects are measured again after this fraction of their number, in records."""
-
-_KEY_BYTES = 1024
-"""Bytes of a key and its state, before any are measured."""
+_PARTS_OF_ROWS = 8  # parts in which a join's rows are shelved: numbering keys takes several times their size
+_SLICES = 8  # a block whose keys could fill more than this fraction of the room with objects is reduced in slices
+_MEASURED = 16  # objects are measured again after this fraction of their number, in records
+_KEY_BYTES = 1024  # bytes of a key and its state, before any are measured
 
 
 @dataclass(frozen=True)

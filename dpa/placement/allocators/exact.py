@@ -13,10 +13,8 @@ from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Objective
 from dpa.placement.scores import Floats
 
-_MAX_WORK = 2e8
-"""Vectors times what a node may hold times nodes; some seconds."""
-_MAX_GROUPS = 32
-"""An array has no more dimensions."""
+_MAX_WORK = 2e8  # vectors times what a node may hold times nodes; some seconds
+_MAX_GROUPS = 32  # an array has no more dimensions
 _MAX_CELLS = 5_000_000
 """Vectors times groups, and vectors times nodes: what is kept in memory, 8 bytes each, a few times."""
 

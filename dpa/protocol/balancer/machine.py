@@ -24,8 +24,7 @@ from dpa.routing.keys import Key
 from dpa.routing.members import left_by
 from dpa.routing.table import RoutingTable
 
-_CHANGE = "change of members"
-"""Key of the postponed change."""
+_CHANGE = "change of members"  # key of the postponed change
 
 
 class BalanceState(State):

@@ -13,8 +13,7 @@ from dpa.balance.elastic import StageWork
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph, Stage
 
-_MEMORY = 0.99
-"""How much counts, from one look to the next, what has been made of a record."""
+_MEMORY = 0.99  # how much counts, from one look to the next, what has been made of a record
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import numpy as np
 
 from dpa.protocol.wire.metrics import Lag
 
-_EVERY = 3.0
-"""Seconds from one question to the next."""
+_EVERY = 3.0  # seconds from one question to the next
 
 _MOST_MARKS = 64
 

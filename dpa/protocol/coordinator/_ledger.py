@@ -101,14 +101,9 @@ class Ledger:
             raise ProtocolError(f"{lost}: no task has had any for {_LOST_SECONDS:g} s")
 
 
-_REFUSALS_KEPT = 2_000
-"""Refusals kept in full; all are counted."""
-
-_APPLIED_KEPT = 1_000
-"""The same of applied decisions."""
-
-_RECENT, _RECENT_REFUSALS = 100, 20
-"""Applied decisions, and refusals, in a snapshot without history."""
+_REFUSALS_KEPT = 2_000  # refusals kept in full; all are counted
+_APPLIED_KEPT = 1_000  # the same of applied decisions
+_RECENT, _RECENT_REFUSALS = 100, 20  # applied decisions, and refusals, in a snapshot without history
 
 
 class Decisions:

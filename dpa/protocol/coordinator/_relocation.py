@@ -35,8 +35,7 @@ class _Reported:
         return (self.use.cpu_seconds - before.use.cpu_seconds) * self.by_seconds(before)
 
 
-_NOTHING = _Reported(TaskUse(), 0.0)
-"""Of a task that was done before it could say anything."""
+_NOTHING = _Reported(TaskUse(), 0.0)  # of a task that was done before it could say anything
 
 
 class Relocation:

@@ -14,8 +14,7 @@ from dpa.sources.feed import Position
 from dpa.sources.splits import FirstRows, Joinable, Split, channel_of
 from dpa.windows.options import micros
 
-_Numbered: TypeAlias = tuple[int, Split]
-"""A split, or the rest of one, with its place in the input."""
+_Numbered: TypeAlias = tuple[int, Split]  # a split, or the rest of one, with its place in the input
 
 
 class SplitQueue:

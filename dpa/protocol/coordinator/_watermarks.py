@@ -12,8 +12,7 @@ from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.metrics import EventTimeStats
 from dpa.protocol.wire.snapshots import TimeReached
 
-_UNKNOWN = -(2**63)
-"""Microseconds: before all rows."""
+_UNKNOWN = -(2**63)  # microseconds: before all rows
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ class MembershipState(State):
 _STEPS_KEPT = 1_000
 """Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
 
-_RECENT = 100
-"""The same in snapshots without history."""
+_RECENT = 100  # the same in snapshots without history
 
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)

@@ -24,17 +24,10 @@ _REST_SECONDS = 60.0
 
 _NOT_STARTED = "a task did not start"
 
-_LOOK_SECONDS = 0.5
-"""From one look at elastic stages to the next: tasks report about twice meanwhile."""
-
-_GAP = 2.0
-"""Seconds without a look, as while tasks change, after which what was seen before counts no more."""
-
-_HELD = 0.25
-"""A task that is blocked for this part of the time is held back."""
-
-_MUCH = 1.0
-"""Seconds of work that wait for a task which does not keep up."""
+_LOOK_SECONDS = 0.5  # from one look at elastic stages to the next: tasks report about twice meanwhile
+_GAP = 2.0  # seconds without a look, as while tasks change, after which what was seen before counts no more
+_HELD = 0.25  # a task that is blocked for this part of the time is held back
+_MUCH = 1.0  # seconds of work that wait for a task which does not keep up
 
 
 class Planners:

@@ -18,11 +18,8 @@ from dpa.routing.groupings.base import Signal
 _MEASURED_RECORDS = 8_192
 """Larger quanta are not explained by their keys: one record costs so little then that counting keys would cost more."""
 
-_LATENCY_SECONDS = 1.0
-"""The least time from one report of latencies to the next."""
-
-_NEWEST = 0.5
-"""The weight of the newest tick in the mean of how busy processors are."""
+_LATENCY_SECONDS = 1.0  # the least time from one report of latencies to the next
+_NEWEST = 0.5  # the weight of the newest tick in the mean of how busy processors are
 
 
 class LoadReporter:

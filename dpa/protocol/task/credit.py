@@ -16,11 +16,8 @@ from dpa.errors import ProtocolError
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import Address
 
-_FIRST_WINDOW = 64
-"""Records that may be in flight to a receiver about which nothing is known: a few first quanta."""
-
-_ACTIVE_SECONDS = 1.0
-"""Seconds after which an idle sender is not counted, or twice as many."""
+_FIRST_WINDOW = 64  # records that may be in flight to a receiver about which nothing is known: a few first quanta
+_ACTIVE_SECONDS = 1.0  # seconds after which an idle sender is not counted, or twice as many
 
 _LEAST_PART = 4
 """A block is split to fit a window, but into no parts smaller than this share of the window: each part is a message."""

@@ -19,20 +19,14 @@ from dpa.routing.keys import Key, to_python
 from dpa.routing.members import hand_overs, left_by
 from dpa.routing.table import RoutingTable
 
-_ROWS = 2_048
-"""Rows that all senders together sample between two reports: about a thousandth of their time."""
-
-_LEAST_ROWS = 16
-"""The least rows of a block that a sender samples."""
-
-_PARTS = 4
-"""The largest share of the sample that one block may take, so that later blocks are in it too."""
+_ROWS = 2_048  # rows that all senders together sample between two reports: about a thousandth of their time
+_LEAST_ROWS = 16  # the least rows of a block that a sender samples
+_PARTS = 4  # the largest share of the sample that one block may take, so that later blocks are in it too
 
 _SECONDS = 0.05
 """Once the sample is full, seconds between sampled blocks. Blocks in between are taken to have the same keys."""
 
-_NAMED = 0.01
-"""A key with this part of a block's records is named."""
+_NAMED = 0.01  # a key with this part of a block's records is named
 
 
 class OfferedMeter:
@@ -87,8 +81,7 @@ block."""
 _STEPS_OF_ALL = 2
 """The share of all credit that one step should make: if credit is small, messages must not become many."""
 
-_MEMORY = 0.8
-"""The weight that a mean over the last blocks keeps when another block comes."""
+_MEMORY = 0.8  # the weight that a mean over the last blocks keeps when another block comes
 
 
 @dataclass(frozen=True, eq=False)

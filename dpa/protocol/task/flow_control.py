@@ -44,8 +44,7 @@ class FlowControl:
         return self.in_flight_mb * 2**20
 
 
-_FIRST = 16
-"""The first quantum: small enough to learn the speed of slow user code soon."""
+_FIRST = 16  # the first quantum: small enough to learn the speed of slow user code soon
 _GROWTH = 8.0
 """A quantum is at most this many times as long as the one before: one lucky measurement must not cost seconds."""
 

@@ -24,8 +24,7 @@ from dpa.routing.hashing import ALL_HASHES
 from dpa.routing.members import Moves, hand_overs, left_by
 from dpa.routing.table import RoutingTable
 
-_REST_SECONDS = 0.1
-"""Seconds in which user code may process records between two pieces."""
+_REST_SECONDS = 0.1  # seconds in which user code may process records between two pieces
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.tolerance import Failed
 
-_TURN = (5**0.5 - 1) / 2
-"""Multiples of the golden ratio are spread evenly modulo 1."""
+_TURN = (5**0.5 - 1) / 2  # multiples of the golden ratio are spread evenly modulo 1
 
 
 class ProductionState(State):

@@ -23,8 +23,7 @@ from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.table import RoutingTable
 
-_SAMPLED = 256
-"""Rows of a block that are sampled: all of a small block, one in a thousand of the largest."""
+_SAMPLED = 256  # rows of a block that are sampled: all of a small block, one in a thousand of the largest
 
 Forwards = list[tuple[int, Push]]
 """Pushes for other tasks of the stage, each with the task's number."""

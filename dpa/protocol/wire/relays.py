@@ -14,8 +14,7 @@ RELAYED_TASKS = 48
 """A job of no more tasks than this has no relays: its coordinator has some hundreds of messages a second, of the
 2,500 that Ray carries of one caller."""
 
-_TASKS_OF_A_RELAY = 96
-"""At most; each has some messages an epoch, in and out."""
+_TASKS_OF_A_RELAY = 96  # at most; each has some messages an epoch, in and out
 
 RELAYED_BYTES = 2**16
 """Larger messages go directly: to copy one twice costs as much as a call."""
@@ -23,8 +22,7 @@ RELAYED_BYTES = 2**16
 _GATHER_SECONDS = 0.005
 """What comes this soon after the first message goes with it: tasks answer a question of the coordinator's together."""
 
-_BUNDLE_SECONDS = 0.04
-"""From one bundle to the next of the same relay."""
+_BUNDLE_SECONDS = 0.04  # from one bundle to the next of the same relay
 
 
 def relays_for(tasks: int) -> int:

@@ -23,14 +23,12 @@ SLACK = 4e-5
 """Of W-Choices: how far a reducer may be ahead of the least loaded before tail keys leave it, as a share of all records
 sent."""
 
-_CHANGED = 0.1
-"""A measured capacity replaces the assumed one when it differs by this share."""
+_CHANGED = 0.1  # a measured capacity replaces the assumed one when it differs by this share
 
 _MIN_CAPACITY = 0.01
 """Of the mean, so that one record weighs no more than a hundred: the effect of a wrong measurement soon passes."""
 
-_MIN_UTILISATION = 0.01
-"""A reducer that is hardly utilised is not given everything in one step."""
+_MIN_UTILISATION = 0.01  # a reducer that is hardly utilised is not given everything in one step
 
 _BAND = 0.04
 """A reducer may differ from its target by this share of its virtual workers, and by what chance alone explains: four

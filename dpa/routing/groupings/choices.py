@@ -21,8 +21,7 @@ from dpa.routing.groupings.base import Grouping, chosen_by
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
 
-_COUNTERS = 4 * HEAD
-"""Counters for each reducer: enough to find hot keys with a quarter of their least share as error."""
+_COUNTERS = 4 * HEAD  # counters for each reducer: enough to find hot keys with a quarter of their least share as error
 
 _MIN_COUNTERS = 256
 

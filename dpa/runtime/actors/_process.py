@@ -16,8 +16,7 @@ from dpa.execution.spill.room import Room
 from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of parameters of glibc's `mallopt`."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of parameters of glibc's `mallopt`
 
 _KEPT, _LARGEST = 64 * 1024**2, 32 * 1024**2
 """Bytes that stay of those freed at the end of the heap; bytes of the largest array that comes from the heap, the most

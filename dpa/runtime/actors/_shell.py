@@ -35,8 +35,7 @@ _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 """How often a task reports its statistics."""
 
-_USE_TICKS = 4
-"""Ticks between two reports of what a task has used."""
+_USE_TICKS = 4  # ticks between two reports of what a task has used
 
 _WITHOUT_USER_CODE: dict[type, str] = {
     StartTasks: "starting tasks, which import the modules of user code; not all of them are up"

@@ -21,8 +21,7 @@ from dpa.runtime.actors.actor import NO_SHARE, Share, StageActor, create
 from dpa.runtime.actors.answers import PendingRequests, Polled
 from dpa.runtime.actors.failures import cause_of, require_all
 
-_LOOK_SECONDS = 0.1
-"""How often to look whether a start is cancelled, or takes too long."""
+_LOOK_SECONDS = 0.1  # how often to look whether a start is cancelled, or takes too long
 
 
 class Prepared:

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
 Handles = dict[Address, ActorHandle]
 
-_RETURN_SECONDS = 0.5
-"""How long user code may take to return, so that its process is kept for the next generation."""
+_RETURN_SECONDS = 0.5  # how long user code may take to return, so that its process is kept for the next generation
 
 
 class Task:

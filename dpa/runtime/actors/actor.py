@@ -39,12 +39,8 @@ from dpa.runtime.ray_internals.private import least_resources
 if TYPE_CHECKING:
     from dpa.protocol.balancer.machine import LoadBalancerMachine
 
-_MANY_ROWS = 100_000
-"""From this number of input rows on, actors import what only large blocks need before they start."""
-
-
-_POLARS_THREADS = "POLARS_MAX_THREADS"
-"""Polars reads this environment variable as it is imported."""
+_MANY_ROWS = 100_000  # from this number of input rows on, actors import what only large blocks need before they start
+_POLARS_THREADS = "POLARS_MAX_THREADS"  # polars reads this environment variable as it is imported
 
 
 def polars_threads(tasks: int) -> int:

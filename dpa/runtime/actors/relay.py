@@ -25,8 +25,7 @@ from dpa.runtime.actors.actor import TaskActor
 from dpa.runtime.actors.pickled import PickledEnvelope
 from dpa.runtime.ray_internals.private import name_process
 
-_LOOK_SECONDS = 1.0
-"""How often an idle relay checks whether its generation is over."""
+_LOOK_SECONDS = 1.0  # how often an idle relay checks whether its generation is over
 
 
 class RelayActor(TaskActor):

@@ -25,8 +25,7 @@ _IMPORTED = (
     "dpa.runtime.actors.coordinator",
 )
 
-_REQUEST_SECONDS = 5.0
-"""How long the rest of a request may take."""
+_REQUEST_SECONDS = 5.0  # how long the rest of a request may take
 
 _READ_BYTES = 2**16
 

@@ -36,8 +36,7 @@ again, and that call is lost without a word."""
 WORKERS = {"worker_path": SCRIPT, "min_worker_port": WORKER_PORTS[0], "max_worker_port": WORKER_PORTS[-1]}
 """Options of a Ray with such workers."""
 
-_WAITING = 4_096
-"""Requests that may wait for the server, which has to import first."""
+_WAITING = 4_096  # requests that may wait for the server, which has to import first
 
 _OF_NO_JOB = {"RAY_JOB_ID": "f" * 8}
 """A worker belongs to no job before its first call, like those that Ray starts in advance."""

@@ -16,8 +16,7 @@ PORTS = "metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_por
 ENVIRONMENTS_PORT = "runtime_env_agent_port"
 """The same for the agent of runtime environments."""
 
-_UNUSED = -1
-"""Ray's own agents write this for a port on which they do not listen."""
+_UNUSED = -1  # Ray's own agents write this for a port on which they do not listen
 
 
 def main(agent: Sequence[str]) -> None:

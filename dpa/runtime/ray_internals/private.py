@@ -24,11 +24,8 @@ _log = logging.getLogger(__name__)
 _AGENTS = "--dashboard_agent_command=", "--runtime_env_agent_command="
 """How the words of a raylet's command begin that are commands themselves."""
 
-_ADVICE = "Some common causes include: "
-"""With this begins Ray's advice to a user whose worker has died."""
-
-_SHORT = Path("/proc/self/comm")
-"""What `top` shows, up to 15 characters; Linux only."""
+_ADVICE = "Some common causes include: "  # with this begins Ray's advice to a user whose worker has died
+_SHORT = Path("/proc/self/comm")  # what `top` shows, up to 15 characters; Linux only
 
 
 @contextmanager
