@@ -1,9 +1,9 @@
-"""The tables of docs/job-files.md and docs/report.md, printed from docstrings, and those of docs/command.md and
-docs/metrics.md from the tables of commands and of metrics: `python -m experiments.report.tables`.
+"""The tables of docs/job-files.md, printed from docstrings, and those of docs/command.md and docs/metrics.md from the
+tables of commands and of metrics: `python -m experiments.report.tables`.
 
 Keys, types, bounds and defaults are those of the schemas, meanings the docstrings of the keys. A table stands below the
-heading of its section or class; the text around it is written by hand. The fields of a class without a heading are
-listed below the field that has it.
+heading of its section; the text around it is written by hand. The keys of a section without a heading are listed below
+the key that has it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter
 
 from dpa.command import COMMANDS
 from dpa.config import json_schema
 from dpa.config.variants import VARIANTS, Variants
 from dpa.door.metrics import FAMILIES
-from dpa.driver.forecast import Estimate, Forecast
-from dpa.report import schema
 
 COMMAND = "python -m experiments.report.tables"
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -35,9 +32,6 @@ _HEADINGS = {
     "SlowTasks": "`testing`",
 }
 """The headings in docs/job-files.md of sections that are not named after the first part of their class."""
-
-_BESIDE = {"estimate": {"$ref": "#/$defs/Estimate", "description": "how many records there are of the whole input."}}
-"""What `--plan --json` says of stages and edges beside the attributes of their classes."""
 
 Row = tuple[str, str, str, str]
 """A key, its type, its default and its meaning."""
@@ -84,8 +78,7 @@ class Page:
             name = str(_class_of(found))
             if "enum" in self.objects[name]:
                 return self.type_of(self.objects[name])
-            shown = "section" if self.path.name == "job-files.md" else f"`{name}`"
-            return self.link(name, shown) if name in self._headings else "mapping"
+            return self.link(name, "section") if name in self._headings else "mapping"
         if "oneOf" in found:
             [variants] = [each for each in VARIANTS.values() if each.by == found["discriminator"]["propertyName"]]
             return self.link(variants.section, "section")
@@ -136,22 +129,6 @@ def job_files() -> str:
     head = ("key", "type", "default", "meaning")
     printed = {name: _table(head, rows) for name, rows in tables.items()}
     return page.printed(printed | {name: _choices(page, of, objects) for name, of in VARIANTS.items()})
-
-
-def report() -> str:
-    """The page docs/report.md with its tables made anew.
-
-    Raises:
-        LookupError: an attribute has no description, or a heading no table.
-    """
-    made, plan = schema(), TypeAdapter(Forecast).json_schema()
-    objects = made["$defs"] | plan["$defs"] | {"Report": made, "Forecast": plan}
-    objects |= TypeAdapter(dict[str, Estimate]).json_schema()["$defs"]
-    text = (_DOCS / "report.md").read_text(encoding="utf-8")
-    named = [name for name in re.findall(r"^### `(\w+)`", text, re.MULTILINE) if name in objects]
-    named = list(dict.fromkeys(["Report", "Forecast", *named]))
-    page = Page("report.md", objects, {name: f"`{name}`" for name in named})
-    return page.printed({name: _table(("field", "type", "meaning"), _attributes(page, name)) for name in named})
 
 
 def command() -> str:
@@ -206,31 +183,6 @@ def _choices(page: Page, variants: Variants, objects: Mapping[str, Any]) -> str:
     return _table(("key", variants.by, "type", "default", "meaning"), rows)
 
 
-def _attributes(page: Page, name: str, of: str = "") -> Iterator[tuple[str, str, str]]:
-    """The fields of a class of `report.json` or of a plan, and below each those of a class that has no table."""
-    described = dict(_described(page.objects[name].get("description", "")))
-    fields = {key: found for key, found in page.objects[name]["properties"].items() if key != "schema"}
-    if name in ("StageForecast", "EdgeForecast"):
-        fields |= _BESIDE
-    for key, found in fields.items():
-        if not (meaning := described.get(key) or found.get("description")):
-            raise LookupError(f"{name}.{key} has no description")
-        kind = page.type_of({part: value for part, value in found.items() if part != "default"})
-        yield f"`{of}{key}`", kind, re.sub(r"\bNone\b", "null", meaning)
-        if (inner := page.inside(found)) and "properties" in page.objects[inner]:
-            yield from _attributes(page, inner, f"{of}{key}.")
-
-
-def _described(docstring: str) -> Iterator[tuple[str, str]]:
-    """The attributes of a class with what its docstring says of each."""
-    entries = re.findall(
-        r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", docstring.partition("\nAttributes:\n")[2], re.MULTILINE
-    )
-    for names, text in entries:
-        for name in names.split(", "):
-            yield name, " ".join(text.split())
-
-
 def _section(name: str) -> str:
     return re.sub("(Config|Options)$", "", name).lower()
 
@@ -279,7 +231,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
-PAGES = {"command.md": command, "job-files.md": job_files, "metrics.md": metrics, "report.md": report}
+PAGES = {"command.md": command, "job-files.md": job_files, "metrics.md": metrics}
 """What makes each page anew."""
 
 if __name__ == "__main__":
