@@ -288,10 +288,9 @@ def _is_section(name: str, value: Any) -> bool:
 
 _FEW_ROWS = 10_000  # starting processes for fewer takes longer than to process them, unless a record takes milliseconds
 
-_OF_PROCESSES = frozenset(
+_OF_PROCESSES = frozenset(  # keys of job files that say how tasks in processes are to behave
     ("balance", "checkpoint", "epoch_log", "grouping", "placement", "ray", "recovery", "resources", "testing")
 )
-"""Keys of job files that say how tasks in processes are to behave."""
 
 
 def runs_here(spec: JobSpec) -> bool:

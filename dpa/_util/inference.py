@@ -20,11 +20,10 @@ from dpa.errors import TableError
 
 ArrayT = TypeVar("ArrayT", pa.Array, pa.ChunkedArray)
 
-_DIGITS = {
+_DIGITS = {  # the most decimal digits of an integer type
     **{pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19},
     **{pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20},
 }
-"""The most decimal digits of an integer type."""
 
 
 def array_of(values: Sequence[Any]) -> pa.Array:
@@ -129,7 +128,7 @@ def exactly_cast(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, bool]:
     return made, _cast(there, column.type).equals(column)
 
 
-_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (  # types in one row can hold each other's values
     (pat.is_integer, pat.is_floating),
     (pat.is_integer, pat.is_decimal),
     (pat.is_string, pat.is_large_string, pat.is_string_view),
@@ -139,7 +138,6 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
     (pat.is_time,),
     (pat.is_duration,),
 )
-"""Types in one row can hold each other's values."""
 
 
 def _may_hold(left: pa.DataType, right: pa.DataType) -> bool:

@@ -20,14 +20,13 @@ _ERRNOS = {
     *(errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
     *(errno.EIO, errno.ENETDOWN, errno.ENETUNREACH, errno.EPIPE, errno.EREMOTEIO, errno.ESTALE, errno.ETIMEDOUT),
 }
-_SAID = re.compile(
+_SAID = re.compile(  # messages by which libraries report an outage, where their errors have no number
     r"NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT|INTERNAL_FAILURE|curlCode"
     r"|An error occurred \((?:5(?!01)\d\d|InternalError|ServiceUnavailable|SlowDown|RequestTimeout)\)"
     r"|HTTP (?:status )?(?:code )?5(?!01)\d\d|\b50[0234] (?:Internal|Bad|Service|Gateway)|error sending request"
     r"|[Cc]onnection (?:refused|reset|closed|aborted|error)|[Tt]imed out|[Cc]ould not connect"
     r"|Temporary failure in name resolution"
 )
-"""Messages by which libraries report an outage, where their errors have no number."""
 
 _OF_LIBRARIES = ("pyarrow", "deltalake", "_internal", "botocore", "pyiceberg")
 _KINDS = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"}

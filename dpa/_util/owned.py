@@ -25,8 +25,7 @@ LOCK = ".lock"
 
 _LONGEST_PARENT = 20  # characters of a directory for Ray's sockets, whose paths have at most 107, or 103 on a Mac
 
-DIGITS = 32
-"""In a directory's name after its prefix, unless the path must be short."""
+DIGITS = 32  # in a directory's name after its prefix, unless the path must be short
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # what `flock` says where the file system has no locks
 

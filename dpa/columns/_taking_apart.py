@@ -22,7 +22,7 @@ THERE_ARE = (
     "max_by, min_by, sort_by(...).first and .last, approx_n_unique, quantile, median"
 )
 
-_AROUND: dict[str, tuple[str, ...]] = {
+_AROUND: dict[str, tuple[str, ...]] = {  # what may stand around aggregates, with the keys of its inputs
     "Alias": (),
     "BinaryExpr": ("left", "right"),
     "Cast": ("expr",),
@@ -31,7 +31,6 @@ _AROUND: dict[str, tuple[str, ...]] = {
     "StructEval": ("expr",),
     "Eval": ("expr",),
 }
-"""What may stand around aggregates, with the keys of its inputs."""
 
 _NO_NODES = frozenset({"function", "options", "dtype", "Literal", "sort_options", "op"})
 """Keys of the tree below which there are no expressions."""

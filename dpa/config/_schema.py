@@ -34,8 +34,7 @@ def _as_name(value: Any) -> Any:
 
 JobName: TypeAlias = Annotated[str, Field(pattern=_NAME), BeforeValidator(_as_name)]
 
-Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]
-"""A cost, or megabytes."""
+Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]  # a cost, or megabytes
 
 
 class NodeConfig(Section):

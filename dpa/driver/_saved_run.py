@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_FREE = {
+_FREE = {  # keys of a step that may be others when a job is resumed
     *("parallelism", "grouping", "balance", "limits", "write", "combiner", "elastic", "testing"),
     *("reference", "resources"),
 }
-"""Keys of a step that may be others when a job is resumed."""
 
 _STAGED = "dpa-kept-"  # how the directories begin in which staged input is kept where checkpoints are in object storage
 

@@ -241,14 +241,13 @@ class _Builder:
         return self._file.error(self._at(key), message)
 
 
-_MAKERS: dict[str, Callable[[_Builder, Any], Any]] = {
+_MAKERS: dict[str, Callable[[_Builder, Any], Any]] = {  # what makes the executor of an operation by key of its section
     "reduce": _Builder._reduce,
     "agg": _Builder._agg,
     "process": _Builder._process,
     "join": _Builder._join,
     "top_k": _Builder._top,
 }
-"""What makes the executor of an operation by key of its section."""
 
 
 def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -275,11 +275,8 @@ def _rate(placement: Placement) -> float:
     return scores.throughput(placement) * placement.graph.cost
 
 
-PILOT_ROWS = 100_000
-"""Rows of each input that are sampled at most, approximately."""
-
-PILOT_SECONDS = 10.0
-"""How long all pilots of a job may take together, approximately."""
+PILOT_ROWS = 100_000  # rows of each input that are sampled at most, approximately
+PILOT_SECONDS = 10.0  # how long all pilots of a job may take together, approximately
 
 _FIRST_ROWS, _MORE = 10, 10
 """A pilot on few rows says how many more there is time for: the rows of the first, and how many times as many the next

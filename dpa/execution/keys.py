@@ -19,11 +19,10 @@ from dpa.windows.times import EventTime
 
 Codes = npt.NDArray[np.int32]
 
-_FAMILIES: dict[type, str] = {
+_FAMILIES: dict[type, str] = {  # numpy types that may be mixed with a Python type as keys
     **dict.fromkeys((np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64), "int"),
     np.bool_: "bool",
 }
-"""Numpy types that may be mixed with a Python type as keys."""
 
 _DENSE = 4  # largest range of values, for each row, that is numbered by a table of all values and not by a hash table
 _MANY = 8_192  # the fewest rows whose keys are numbered by their hashes

@@ -13,8 +13,7 @@ BLOCKED = 0.1
 """A stage is blocked whose tasks are blocked for this part of the time."""
 BUSY = 0.5
 """Where nothing is blocked, a stage sets the pace only if its busiest task is busy for this part of the time."""
-MARGIN = 0.1
-"""And only if no task of another stage is busy for a part of the time that comes within this of it."""
+MARGIN = 0.1  # and only if no task of another stage is busy for a part of the time that comes within this of it
 
 
 @dataclass(frozen=True)

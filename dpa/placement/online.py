@@ -24,8 +24,7 @@ from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Task, balanced, least_tolerance
 from dpa.placement.scores import Floats, rooms, task_costs
 
-NodeOfTask = npt.NDArray[np.int64]
-"""The node of each task, shape (tasks,)."""
+NodeOfTask = npt.NDArray[np.int64]  # the node of each task, shape (tasks,)
 
 _HIGH = 0.8
 """From this part of its processors on a node is what holds the job up: only then is it worth a move that others have

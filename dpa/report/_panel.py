@@ -33,16 +33,14 @@ from dpa.result.text import Table, bar, clock, instant, latency, one_line, perce
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
-CELL_REFRESHES_PER_SECOND, CELL_WIDTH, CELL_HEIGHT = 2, 92, 32
-"""Of the panel in a notebook; the size is in characters."""
+CELL_REFRESHES_PER_SECOND, CELL_WIDTH, CELL_HEIGHT = 2, 92, 32  # of the panel in a notebook; the size is in characters
 REASON_LINES = 4
 """Lines for redistributions and changes of tasks, the newest at the bottom, and as many for open windows."""
 
 PROGRESS = "green"
 WIDE = 92
 """From this many columns on, a task's row also shows its peak queue, its forwards and its redistributions."""
-CELL_COLUMNS = 25
-"""Columns that a task takes where several share a line."""
+CELL_COLUMNS = 25  # columns that a task takes where several share a line
 
 _STAGE_COLUMNS = 66
 """In fewer columns, stages are shown without the shares of time in which they were blocked and waiting."""

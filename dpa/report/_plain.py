@@ -12,8 +12,7 @@ from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 MIN_LINE_SECONDS = 1.0
 """Progress lines are at least this far apart."""
-MAX_LINE_SECONDS = 30.0
-"""While records are read or processed, a progress line comes at least this often."""
+MAX_LINE_SECONDS = 30.0  # while records are read or processed, a progress line comes at least this often
 REDISTRIBUTION_LINES = 20
 """Redistributions that the plain view names; later ones are only counted."""
 

@@ -34,8 +34,7 @@ from dpa.runtime.ray_internals.private import draining_nodes
 
 ENDED = "Ray has ended there"
 
-SILENT_SECONDS = 8.0
-"""A machine that has not answered for this long is lost."""
+SILENT_SECONDS = 8.0  # a machine that has not answered for this long is lost
 
 _CHECK_SECONDS, _MOMENT = 0.25, 0.005
 """How long machines may take to answer after a task has died, and how long to wait between two looks at them."""

@@ -14,7 +14,7 @@ from pyarrow import types
 from dpa._util.inference import exactly_cast
 from dpa.errors import TableError
 
-_KINDS = (
+_KINDS = (  # groups of types that can be converted to each other if no value changes
     (types.is_integer, types.is_floating, types.is_decimal),
     (types.is_boolean,),
     (types.is_string, types.is_large_string, types.is_string_view),
@@ -31,9 +31,8 @@ _KINDS = (
         types.is_large_list_view,
     ),
 )
-"""Groups of types that can be converted to each other if no value changes."""
 
-_STORED = (
+_STORED = (  # types that tables lack, and what they have instead
     (types.is_uint8, pa.int16()),
     (types.is_uint16, pa.int32()),
     (types.is_unsigned_integer, pa.int64()),
@@ -41,7 +40,6 @@ _STORED = (
     (types.is_date, pa.date32()),
     (types.is_time, pa.time64("us")),
 )
-"""Types that tables lack, and what they have instead."""
 
 
 def conformed(rows: pa.Table, wanted: pa.Schema, place: str, filled: Collection[str] = ()) -> pa.Table:

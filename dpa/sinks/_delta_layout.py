@@ -14,10 +14,9 @@ from dpa.errors import TableError
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_FEATURES = frozenset(
+_FEATURES = frozenset(  # features that `deltalake` writes as readers and other writers expect
     {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants", "timestampNtz"}
 )
-"""Features that `deltalake` writes as readers and other writers expect."""
 
 _CONSTRAINT, _GENERATED, _INVARIANT = "delta.constraints.", "delta.generationExpression", "delta.invariants"
 

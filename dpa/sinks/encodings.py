@@ -16,7 +16,7 @@ from dpa.errors import TableError
 COMPRESSED = {"gzip": ".gz", "zstd": ".zst"}
 """Endings added to files of text, by how they are compressed."""
 
-_UNWRITABLE = (
+_UNWRITABLE = (  # types that no text stands for
     types.is_binary,
     types.is_large_binary,
     types.is_binary_view,
@@ -26,7 +26,6 @@ _UNWRITABLE = (
     types.is_union,
     types.is_decimal256,
 )
-"""Types that no text stands for."""
 
 
 class Encoding(ABC):

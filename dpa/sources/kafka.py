@@ -43,7 +43,7 @@ _CONSUME_SECONDS = 0.02
 
 _LOGGER = logging.getLogger(__name__)
 
-_ABOUT: dict[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
+_ABOUT: dict[str, tuple[pa.DataType, Callable[[Message], Any]]] = {  # columns of every record besides its key and value
     "topic": (pa.string(), lambda message: message.topic()),
     "partition": (pa.int32(), lambda message: message.partition()),
     "offset": (pa.int64(), lambda message: message.offset()),
@@ -53,7 +53,6 @@ _ABOUT: dict[str, tuple[pa.DataType, Callable[[Message], Any]]] = {
     ),
     "headers": (pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), lambda message: message.headers()),
 }
-"""Columns of every record besides its key and value."""
 
 _READER = {
     "enable.auto.commit": "false",

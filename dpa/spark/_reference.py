@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 Frames: TypeAlias = "Mapping[str, DataFrame | pa.Table]"
 """The inputs of a job by name, in Spark or in memory."""
 
-VIEW = "input"
-"""Another name for a job's only input in a reference query."""
+VIEW = "input"  # another name for a job's only input in a reference query
 
 QUERY = "the reference query"
 

@@ -19,8 +19,7 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 
-RATE_SECONDS = 3.0
-"""Rates are means over about this many seconds of the stream."""
+RATE_SECONDS = 3.0  # rates are means over about this many seconds of the stream
 
 
 @dataclass(frozen=True)

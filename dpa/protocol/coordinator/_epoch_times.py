@@ -18,7 +18,7 @@ from dpa.protocol.wire.epochs import EndedEpoch, EpochPhase, EpochStats, EpochWa
 from dpa.protocol.wire.instructions import LogEpoch
 from dpa.sources.splits import total_rows
 
-_DONE = {
+_DONE = {  # what a task does in each step of a cut
     EpochPhase.SOURCES: "read to the end of a row and emitted what it had read",
     EpochPhase.QUEUES: "processed what had been emitted to it",
     EpochPhase.TABLES: "settled a routing table",
@@ -26,7 +26,6 @@ _DONE = {
     EpochPhase.RESULTS: "published its share",
     EpochPhase.SNAPSHOTS: "took its snapshot",
 }
-"""What a task does in each step of a cut."""
 
 
 @dataclass

@@ -94,13 +94,12 @@ class CoordinatorState(State):
 
 _ALIVE = (CoordinatorState.STARTING, CoordinatorState.RUNNING)
 
-_WHY_NOT_NOW: dict[State, str] = {
+_WHY_NOT_NOW: dict[State, str] = {  # why requests are refused, by state
     CoordinatorState.CREATED: "is starting",
     CoordinatorState.STARTING: "is starting",
     CoordinatorState.DONE: "is done",
     CoordinatorState.FAILED: "has failed",
 }
-"""Why requests are refused, by state."""
 
 
 class CoordinatorMachine(Machine):

@@ -38,8 +38,7 @@ from dpa.routing.table import RoutingTable
 
 _FORMAT = "dpa-events-3"
 
-MAX_EVENTS = 1_000
-"""Events of a segment."""
+MAX_EVENTS = 1_000  # events of a segment
 
 MAX_ROWS = 1_000_000
 """Records in the events of a segment. Their keys are kept, and 4 bytes for each."""

@@ -115,12 +115,11 @@ class TaskStats:
         )
 
 
-_SUMMED = (
+_SUMMED = (  # the numbers of two tasks that add up
     *("read", "mapped", "regrouped", "queue", "processed", "dead", "forwarded"),
     *("busy_seconds", "work_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
     "waiting_seconds",
 )
-"""The numbers of two tasks that add up."""
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,7 @@ class TaskProcess:
     pid: int
 
 
-NodesOfStages = Mapping[str, Sequence[str]]
-"""The node of each task, by its stage; nodes by their `id`."""
+NodesOfStages = Mapping[str, Sequence[str]]  # the node of each task, by its stage; nodes by their `id`
 
 
 @dataclass(frozen=True)

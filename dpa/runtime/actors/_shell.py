@@ -32,15 +32,13 @@ from dpa.runtime.actors.pickled import PickledEnvelope, opened
 
 _log = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.25
-"""How often a task reports its statistics."""
+TICK_SECONDS = 0.25  # how often a task reports its statistics
 
 _USE_TICKS = 4  # ticks between two reports of what a task has used
 
-_WITHOUT_USER_CODE: dict[type, str] = {
+_WITHOUT_USER_CODE: dict[type, str] = {  # what may take long without user code of this task
     StartTasks: "starting tasks, which import the modules of user code; not all of them are up"
 }
-"""What may take long without user code of this task."""
 
 
 class Host(Protocol):

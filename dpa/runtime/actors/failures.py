@@ -37,7 +37,7 @@ _DEATHS = (
     WorkerCrashedError,
 )
 
-_KINDS_OF_DEATH = (
+_KINDS_OF_DEATH = (  # what Ray's text about a death contains, and what that means; the first match counts
     (re.compile(r"too many heartbeats|health check failed"), "its machine has gone silent"),
     (
         re.compile(r"node (?:was terminated|has died|is dead|specified via \S+ doesn't exist)|raylet died"),
@@ -53,7 +53,6 @@ _KINDS_OF_DEATH = (
     ),
     (re.compile(r"is unavailable"), "it cannot be reached"),
 )
-"""What Ray's text about a death contains, and what that means; the first match counts."""
 
 _MEMORY = "Ray's memory monitor killed it, as its node is short of memory: {}; set limits.state_mb, or run fewer tasks"
 
