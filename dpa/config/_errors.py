@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpa._util.words import suggestion
@@ -10,75 +9,6 @@ from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, place_of, written_at
 from dpa.config.variants import VARIANTS, Variants, choice
-
-
-@dataclass(frozen=True)
-class GoneKey:
-    """A key that job files had.
-
-    Attributes:
-        value: its default, which jobs that wrote all their keys have there.
-        now: what happens now, as the rest of a sentence about the key.
-    """
-
-    value: Any
-    now: str
-
-
-_SPEED = GoneKey(1.0, "a measurement of a record's time counts half after 1 s of work")
-_BY_LENGTH = GoneKey("queue_length", "`halving` and `doubling` compare queues in records, as in the paper")
-_BY_RECORDS = GoneKey(0.25, "`halving` and `doubling` measure queues in records: set `min_queue`")
-_LOOKS = "nodes and workers learn of a new placement at once"
-
-GONE = {
-    "balance.halving.half_life": _SPEED,
-    "balance.doubling.half_life": _SPEED,
-    "balance.adaptive.half_life": _SPEED,
-    "balance.adaptive.trigger": GoneKey("utilisation", "`adaptive` goes by how busy tasks are"),
-    "balance.halving.trigger": _BY_LENGTH,
-    "balance.doubling.trigger": _BY_LENGTH,
-    "balance.halving.min_delay": _BY_RECORDS,
-    "balance.doubling.min_delay": _BY_RECORDS,
-    "balance.adaptive.min_queue": GoneKey(1_000, "`adaptive` measures queues in seconds: set `min_delay`"),
-    "balance.adaptive.movement_cost": GoneKey(0.25, "moving the whole load costs a quarter of a task's mean work"),
-    "placement.online.min_gain": GoneKey(0.05, "tasks move for a gain of at least 5 %"),
-    "placement.online.fetch_seconds": GoneKey(0.0, _LOOKS),
-    "placement.online.read_seconds": GoneKey(0.0, _LOOKS),
-    "aggregation": GoneKey(
-        None,
-        "partial results are an output: add `{path: DIRECTORY, mode: overwrite, publish: {mode: table, every: 2}}` to "
-        "the list in `write`, or without stages in `output`",
-    ),
-    "testing.cpu_contention": GoneKey([], "no other process contends with a task: set `slow_factor`"),
-    "sample.seed": GoneKey(None, "the sample is drawn with the `seed` of the job"),
-}
-"""By key path, with the variant of a section and without the step."""
-
-GONE_VALUES = {
-    "grouping.kind": {
-        "bounded_load": "`random_choices` keeps the same bound with fewer copies of keys",
-        "two_random": "`shuffle` is as even with as many copies of keys",
-        "d_choices": "`w_choices` is more even, with more copies of hot keys",
-    },
-    "placement.allocator": {
-        "online": "OTD moves the tasks of a running job with `online: {policy: otd}`, from where `even` puts them"
-    },
-}
-"""What else to write for values that keys had, by the last two parts of a key path."""
-
-
-def without_gone(document: Any, path: tuple[str, ...] = ()) -> Any:
-    """A job that an earlier version has written with all its keys, without those that have gone and said nothing."""
-    if not isinstance(document, Mapping):
-        return document
-    if path[:1] == ("stages",) and len(path) == 2:
-        path = ()
-    if path and path[-1] in VARIANTS:
-        path = (*path, str(document.get(VARIANTS[path[-1]].by)))
-    found = {key: without_gone(value, (*path, str(key))) for key, value in document.items()}
-    gone = {key: GONE.get(".".join((*path, str(key)))) for key in found}
-    return {key: value for key, value in found.items() if (each := gone[key]) is None or each.value != value}
-
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
@@ -155,9 +85,6 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
         names = [repr(name) for name in variants.classes]
         message = f"Input should be {', '.join(names[:-1])} or {names[-1]}"
     line = f"{place_of(origin, places, path)}: {'.'.join(map(str, path)) or 'job'}"
-    gone = GONE_VALUES.get(".".join(map(str, path[-2:])), {}).get(str(value))
-    if gone is not None:
-        return f"{line}: there is no {value!r} any more: {gone}"
     if kind in _UNKNOWN_KEY:
         return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
     if kind == "missing":
@@ -172,9 +99,6 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
 
 def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping[str, Any], places: Places) -> str:
     key, section = str(path[-1]), path[:-1]
-    gone = GONE.get(".".join(map(str, location[2:] if location[0] == "stages" else location)))
-    if gone is not None:
-        return f"is no option any more: {gone.now}; leave it out"
     variants = VARIANTS.get(str(section[-1])) if section else None
     if variants is None:
         known = near = _keys_at(section)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from dpa._secrets import learn
 from dpa._util.words import plural, suggestion
 from dpa.aggregates import READY_MADE
-from dpa.config._errors import explained, short_for, without_gone
+from dpa.config._errors import explained, short_for
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
 from dpa.config._stage import StageConfig
 from dpa.config._yaml import OPTION, KeyPath, Places, composed, constructed, line_numbers, place_of, written_at
@@ -125,7 +125,7 @@ def parse_written(text: str) -> JobFile:
     it."""
     found = yaml.safe_load(text)
     origin = str(Path(found["directory"]) / "job.yaml")
-    return parse(without_gone(found["job"]), origin=origin, places={("name",): origin})
+    return parse(found["job"], origin=origin, places={("name",): origin})
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import jsonschema
 import pytest
 
 from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, BalanceOptions, HalvingOptions
-from dpa.config import JobFile, json_schema, load, parse, parse_written
-from dpa.config._errors import GONE, GONE_VALUES
+from dpa.config import JobFile, json_schema, load, parse
 from dpa.config.variants import VARIANTS, Variants
 from dpa.errors import ConfigError
 from dpa.routing.groupings.options import BY_KIND, ConsistentOptions, GroupingOptions, KeyOptions
@@ -62,7 +60,7 @@ def test_every_key_is_of_its_own_variant_or_refused(variants: Variants, name: st
     for other in variants.classes:
         for key in variants.keys_of(other):
             section = {variants.by: name, key: getattr(variants.classes[other](), key)}
-            if key in known or f"{variants.section}.{name}.{key}" in GONE:
+            if key in known:
                 continue
             with pytest.raises(ConfigError, match=rf"{variants.section}\.{key}: is a key of .*`{other}`.* `{name}`"):
                 parse({variants.section: section})
@@ -156,56 +154,6 @@ def test_a_job_in_python_has_no_place_to_name() -> None:
 
 
 # --- keys that have gone
-
-
-def with_gone(key: str, value: Any) -> tuple[str, dict[str, Any]]:
-    """The key path of an option that has gone, without the variant, and a job that has it."""
-    *sections, name = key.split(".")
-    document: dict[str, Any] = {name: value}
-    if sections and sections[0] in VARIANTS:
-        document = {VARIANTS[sections[0]].by: sections.pop(), name: value}
-    if sections == ["sample"]:
-        document["fraction"] = 0.5
-    for section in reversed(sections):
-        document = {section: document}
-    return ".".join([*sections, name]), document
-
-
-@pytest.mark.parametrize("key", GONE)
-def test_a_key_that_has_gone_is_refused_with_what_happens_now(key: str) -> None:
-    path, document = with_gone(key, 7)
-    why = f"{path}: is no option any more: {GONE[key].now}; leave it out"
-    with pytest.raises(ConfigError) as error:
-        parse(document)
-    assert str(error.value) == f"job: {why}"
-    if not path.startswith("placement"):
-        steps = {"in": {"read": {"format": "records", "records": [1]}}, "out": {"from": "in", **document}}
-        with pytest.raises(ConfigError) as error:
-            parse({"stages": steps})
-        assert f"job: stages.out.{why}" in str(error.value).splitlines()
-
-
-@pytest.mark.parametrize("key", GONE)
-def test_a_run_of_an_earlier_version_is_read_whose_key_has_gone_and_said_nothing(key: str) -> None:
-    path, document = with_gone(key, GONE[key].value)
-    written = {"directory": "/", "job": {**parse({}).config.resolved(), **document}}
-    section = path.partition(".")[0]
-    known = parse_written(json.dumps(written)).config
-    assert section == key or getattr(known, section) is not None
-    with pytest.raises(ConfigError, match="is no option any more"):
-        parse_written(json.dumps({"directory": "/", "job": with_gone(key, 7)[1]}))
-    step = {"directory": "/", "job": {"stages": {"out": {"from": "in", "reduce": "count", "key_by": None, **document}}}}
-    if section == "balance":
-        assert getattr(parse_written(json.dumps(step)).config.stages["out"], section) is not None
-
-
-@pytest.mark.parametrize("key", GONE_VALUES)
-def test_a_value_that_has_gone_is_refused_with_what_to_write(key: str) -> None:
-    section, name = key.split(".")
-    for value, instead in GONE_VALUES[key].items():
-        with pytest.raises(ConfigError) as error:
-            parse({section: {name: value}})
-        assert str(error.value) == f"job: {key}: there is no {value!r} any more: {instead}"
 
 
 # --- what an option sets aside

@@ -109,15 +109,6 @@ def test_what_cannot_be_is_refused(output: Any, why: str, tmp_path: Path, monkey
         Job(input=TABLE, key="word", value=[], reducer="count", output=output).check()
 
 
-def test_partial_results_are_such_an_output_and_no_section_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"aggregation: is no option any more: partial results are an output: add `"):
-        Job(input=TABLE, key="word", value=[], reducer="count", aggregation={"seconds": 2}).check()
-    flow = Flow("several")
-    flow.read(TABLE).key_by("word").reduce("count", name="counts", aggregation={"seconds": 2, "path": str(tmp_path)})
-    with pytest.raises(ConfigError, match=r"stages.counts.aggregation: is no option any more: partial results are an"):
-        flow.check()
-
-
 class Passing(Process):
     """Passes rows on."""
 
