@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,9 +34,9 @@ def render_page(results: Mapping[str, Result], findings: Findings, ages: Ages) -
         )
     parts = [
         "# Results",
-        f"`{COMMAND}` makes this page from the files in [experiments/results](../experiments/results). Each result "
-        "names the measured commit, its seed, configuration and machine, and the command that repeats it. Its *table* "
-        "has every figure and target. Compare times only within one run.",
+        f"`{COMMAND}` makes this page from the files in [experiments/results](../experiments/results). The "
+        "*table* of a result has every figure and target, the seed and machine, and the command that repeats it; its "
+        "*data* have the configuration too. Compare times only within one run.",
         f"The share of the measured code that has changed since is as of commit {ages.commit[:12]}. Above "
         f"{MAX_CHANGED:.0%} a result is repeated, or says why not yet. "
         + (f"*Not measured again yet*, without a reason, means: {findings.next_run} " if findings.next_run else "")
@@ -104,16 +103,15 @@ def _section(finding: Finding, result: Result, ages: Ages, next_run: str) -> str
             f"{sorted(missed)}; read it again in experiments/report/findings.yaml"
         )
     files = f"../experiments/results/{result.name}"
-    parts = [f"### {finding.title}", f"{finding.measured} *{finding.concluded}*"]
-    picture = f"![{finding.title}]({files}.png)\n" if result.has_picture else ""
-    shown = [
+    said = [
+        f"{finding.measured} *{finding.concluded}*",
         _targets_met(result),
         f"[Table]({files}.md), [data]({files}.json).",
         _origin(result, ages.results[result.name]),
         _waits(finding.stale, next_run),
     ]
-    parts.append(picture + " ".join(filter(None, shown)))
-    return "\n\n".join(parts)
+    picture = f"\n![{finding.title}]({files}.png)" if result.has_picture else ""
+    return f"### {finding.title}\n\n{' '.join(filter(None, said))}{picture}"
 
 
 def _waits(stale: str, next_run: str) -> str:
@@ -132,17 +130,11 @@ def _targets_met(result: Result) -> str:
 
 
 def _origin(result: Result, age: Age | None) -> str:
-    stamp, machine = result.stamp, result.stamp["machine"]
+    commit = f"Commit {result.stamp['commit'][:12]}"
     if age is None:
-        commit, since = f"{stamp['commit'][:12]}, which is not in this history", ""
-    else:
-        commit = f"{stamp['commit'][:12]} of {age.date}"
-        since = f"Since then {age.commits} commits have changed {age.share:.0%} of the measured code. "
-    return (
-        f"Commit {commit}, seed {stamp['seed']}, configuration `{json.dumps(stamp['configuration'])}`, "
-        f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}. "
-        f"{since}To repeat: `{stamp['command']}`."
-    )
+        return f"{commit}, which is not in this history."
+    since = f"since then {age.commits} commits have changed {age.share:.0%} of the measured code"
+    return f"{commit} of {age.date}; {since if age.commits else 'the measured code has not changed since'}."
 
 
 def _verdict(target: Target) -> str:
