@@ -24,32 +24,22 @@ from dpa.executors import (
 
 def as_mapper(given: Any) -> AnyMapper:
     """Make a mapper of an instance, a class without required arguments, or a function (of a record, or marked
-    `batch_mapper`).
-
-    Raises:
-        ConfigError: `given` is none of these, or cannot be called with a mapper's arguments.
-    """
+    `batch_mapper`). Raises ConfigError if `given` is none of these, or cannot be called with a mapper's arguments."""
     of_function = FunctionBatchMapper if getattr(given, "dpa_batch_mapper", False) else FunctionMapper
     needs = "mapper: give a dpa.Mapper, a dpa.BatchMapper or a function of a record"
     return _made(given, (Mapper, BatchMapper), needs, of_function)  # type: ignore[no-any-return]
 
 
 def as_reducer(given: Any) -> AnyReducer:
-    """Make a reducer of an instance, a class without required arguments, or a function of two values.
-
-    Raises:
-        ConfigError: `given` is none of these, or cannot be called with a reducer's arguments.
-    """
+    """Make a reducer of an instance, a class without required arguments, or a function of two values. Raises
+    ConfigError if `given` is none of these, or cannot be called with a reducer's arguments."""
     needs = "reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values"
     return _made(given, (Reducer, BatchReducer), needs, FunctionReducer)  # type: ignore[no-any-return]
 
 
 def as_process(given: Any) -> Process[Any, Any]:
-    """Make a process of an instance, or a class without required arguments.
-
-    Raises:
-        ConfigError: it is neither, or cannot be called as a process is.
-    """
+    """Make a process of an instance, or a class without required arguments. Raises ConfigError if it is neither, or
+    cannot be called as a process is."""
     return _made(given, (Process,), "process: give a dpa.Process")  # type: ignore[no-any-return]
 
 
@@ -87,10 +77,7 @@ _CALLS: dict[type, dict[str, tuple[str, ...]]] = {
 
 def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
     """Check that an executor's methods, or the function that it wraps, accept the arguments that the runtime passes.
-
-    Raises:
-        ConfigError: one does not; the message names the first.
-    """
+    Raises ConfigError if one does not; the message names the first."""
     calls = next(calls for kind, calls in _CALLS.items() if isinstance(executor, kind))
     if isinstance(executor, Reducer | Process):
         columns_read(executor)
@@ -107,11 +94,7 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
 
 def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> Set[str]:
     """Check that a function accepts the arguments that the runtime passes, by position; returns the names of its
-    parameters, if they are known.
-
-    Raises:
-        ConfigError: it does not; `name` is the function's in the message.
-    """
+    parameters, if they are known. Raises ConfigError if it does not; `name` is the function's in the message."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have no visible signature

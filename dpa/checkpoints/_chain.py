@@ -72,12 +72,8 @@ class DataFiles:
         return FileRef(path, size, digest.hexdigest())
 
     def read(self, file: FileRef) -> bytes:
-        """The bytes of a file, as this user has written them.
-
-        Raises:
-            CheckpointDamagedError: it is missing, or not what was written.
-            CheckpointError: it cannot be read, or another user can write it.
-        """
+        """The bytes of a file, as this user has written them. Raises CheckpointDamagedError if it is missing, or not
+        what was written; CheckpointError if it cannot be read, or another user can write it."""
         place = f"{self._files.place}/{self.job}/{file.path}"
         data = self._files.read(f"{self.job}/{file.path}")
         if data is None:
@@ -135,7 +131,9 @@ class Chain:
         return self._won().generation
 
     def claim(self, generation: int | None = None, back_to: Manifest | None = None) -> Manifest | None:
-        """Take the job over: no earlier coordinator can add to the chain from now on.
+        """Take the job over: no earlier coordinator can add to the chain from now on. Raises ClaimLostError if another
+        coordinator of this generation, or of a later one, has the job; CheckpointDamagedError if the newest slot is
+        damaged, or the chain is gone.
 
         Args:
             generation: a greater one than any before; by default the next.
@@ -143,10 +141,6 @@ class Chain:
 
         Returns:
             The newest checkpoint, which this coordinator starts from; None if there is none yet.
-
-        Raises:
-            ClaimLostError: another coordinator of this generation, or of a later one, has the job.
-            CheckpointDamagedError: the newest slot is damaged, or the chain is gone.
         """
         newest = self.newest_slot()
         generation = newest.generation + 1 if generation is None else generation
@@ -165,13 +159,9 @@ class Chain:
         self, *, epoch: int, coordinator: FileRef, tasks: Sequence[TaskParts], records: int, seconds: float
     ) -> Manifest:
         """Add a checkpoint; the arguments are those of `Manifest`. Its files were written for slot `next`, or are files
-        of the checkpoint before.
-
-        Raises:
-            ClaimLostError: another coordinator has taken over: stop.
-            CheckpointError: it could not be written, but may still come into the chain. If it does, the next attempt
-                is refused and must be written again.
-        """
+        of the checkpoint before. Raises ClaimLostError if another coordinator has taken over: stop. CheckpointError if
+        it could not be written, but may still come into the chain. If it does, the next attempt is refused and must be
+        written again."""
         last = self._won()
         now = datetime.now(timezone.utc).timestamp()
         number = last.number + 1

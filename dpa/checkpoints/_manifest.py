@@ -129,12 +129,8 @@ class Slot:
 
     @staticmethod
     def decode(content: bytes, job: str, number: int, place: str) -> Slot:
-        """The slot of a job that a file at `place` holds.
-
-        Raises:
-            CheckpointDamagedError: it is not what was written there.
-            CheckpointError: another version of dpa wrote it.
-        """
+        """The slot of a job that a file at `place` holds. Raises CheckpointDamagedError if it is not what was written
+        there; CheckpointError if another version of dpa wrote it."""
         document = _DOCUMENT.fullmatch(content)
         if document is None:
             raise CheckpointDamagedError(f"{place} is damaged: it is no manifest of a checkpoint")

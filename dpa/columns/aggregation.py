@@ -76,11 +76,8 @@ class Aggregation(SelfNamed, BatchReducer):
         return tuple(self.expressions)
 
     def partials(self, values: pl.Schema) -> list[pl.Expr]:
-        """The states of groups of rows with these columns, for `group_by(...).agg(...)`.
-
-        Raises:
-            ConfigError: a column is missing, or has a type without such an aggregate.
-        """
+        """The states of groups of rows with these columns, for `group_by(...).agg(...)`. Raises ConfigError if a column
+        is missing, or has a type without such an aggregate."""
         return self._once("partials", values, self._partials)
 
     def merging(self, states: pl.Schema) -> list[pl.Expr]:

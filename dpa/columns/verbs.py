@@ -16,15 +16,13 @@ _OF_NAMES = ("drop", "explode", "unnest")
 
 
 def query_of(word: str, given: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> Query:
-    """A query of one verb.
+    """A query of one verb. Raises ConfigError if something else is given, or none, or an expression that cannot be one
+    of a row.
 
     Args:
         word: one of those of `Verb`.
         given: of `filter`, `with_columns` and `select` expressions or SQL texts; of others names of columns.
         named: of `with_columns` and `select` expressions by the names of what they make; of `rename` new names by old.
-
-    Raises:
-        ConfigError: something else is given, or none, or an expression that cannot be one of a row.
     """
     named = named or {}
     if word == "rename":

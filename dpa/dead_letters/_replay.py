@@ -70,12 +70,9 @@ class SentAgain:
 
 
 def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
-    """Replay the letters that have their records, then write results and the letters that are left.
-
-    Raises:
-        ConfigError: a step cannot be replayed, or its result cannot be merged. Nothing is written.
-        ExecutorError: user code fails, and the job does not tolerate it.
-    """
+    """Replay the letters that have their records, then write results and the letters that are left. Raises ConfigError
+    if a step cannot be replayed, or its result cannot be merged, before anything is written; ExecutorError if user code
+    fails, and the job does not tolerate it."""
     by_name = {step.name: step for step in spec.steps}
     groups: dict[tuple[str, bool], list[Letter]] = {}
     left = [letter for letter in letters.letters if letter.data is None]

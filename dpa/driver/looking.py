@@ -150,12 +150,8 @@ class Looking:
         return tuple(step.name for step in self._spec.steps if step.receiver.keeps_states)
 
     def head(self, rows: int, first: int = FIRST_ROWS) -> Looked:
-        """At least `rows` rows, if as many come of the first `first` rows of each input.
-
-        Raises:
-            ConfigError: the steps are wrong, or an input cannot be read without Spark.
-            ExecutorError: user code failed.
-        """
+        """At least `rows` rows, if as many come of the first `first` rows of each input. Raises ConfigError if the
+        steps are wrong, or an input cannot be read without Spark; ExecutorError if user code failed."""
         if rows < 0 or first < 0:
             raise ConfigError(f"rows are counted from 0 on, and these are {min(rows, first)}")
         inputs, walk = self._inputs(), self._walk()
@@ -180,11 +176,8 @@ class Looking:
         return Looked(shown, taken, self._by_key, walk.is_thinned)
 
     def count(self, *, whole: bool = False) -> int:
-        """How many rows a run would give; from what inputs know of themselves where each row gives one.
-
-        Raises:
-            ConfigError: an input is open; or a step by key needs all rows, and `whole` does not say to process them.
-        """
+        """How many rows a run would give; from what inputs know of themselves where each row gives one. Raises
+        ConfigError if an input is open; or a step by key needs all rows, and `whole` does not say to process them."""
         self._require_an_end()
         if self._by_key and not whole:
             makes = f"the rows of {self._by_key[0]!r} are known when it has all of its input"

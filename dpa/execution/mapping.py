@@ -94,12 +94,8 @@ class MapTask:
 
     def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
         """Map rows, such as a split, step by step; `clock` gives seconds. The last step may have no block. `origin`: of
-        which rows of a split they were made; None: they are those rows.
-
-        Raises:
-            ExecutorError: the mapper raised, or did not return records; without a mapper, a column is missing.
-
-        """
+        which rows of a split they were made; None: they are those rows. Raises ExecutorError if the mapper raised, or
+        did not return records; or, without one, if a column is missing."""
         if isinstance(self.mapper, Mapper):
             made = self._map_records(self.mapper, rows, clock, origin)
         elif self.key_function is not None:

@@ -56,13 +56,9 @@ class ShareSchema:
 
 
 def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
-    """The schema that all shares can be cast to, in the column order of the first; None if all are empty.
-
-    Raises:
-        ExecutorError: shares have different columns, types have no common type, or inputs do not go together.
-        KeyTypeError: the keys have no one type.
-
-    """
+    """The schema that all shares can be cast to, in the column order of the first; None if all are empty. Raises
+    ExecutorError if shares have different columns, types have no common type, or inputs do not go together;
+    KeyTypeError if the keys have no one type."""
     given = [share for share in shares if share is not None]
     check(merged(share.arrived or {} for share in given), is_all=True)
     filled = [share for share in given if share.examples]

@@ -256,11 +256,8 @@ class States(ABC, Generic[P]):
         """Fold in states that came from another reducer."""
 
     def install(self, part: P) -> None:
-        """Take in states of keys that it does not have.
-
-        Raises:
-            ProtocolError: there is a state of such a key already, where the store can see that.
-        """
+        """Take in states of keys that it does not have. Raises ProtocolError if there is a state of such a key already,
+        where the store can see that."""
         self.merge(part)
 
     @property

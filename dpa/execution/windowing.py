@@ -62,13 +62,8 @@ class Assign:
     untimed: Tolerance | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in windows.
-
-        Raises:
-            NoTimeError: a row has no time, and such rows are dead letters.
-            ExecutorError: there is no time column, or its values are no times.
-
-        """
+        """The rows in windows. Raises NoTimeError if a row has no time, and such rows are dead letters; ExecutorError
+        if there is no time column, or its values are no times."""
         times, has = self.time.of(batch)
         zone = self.time.zone(batch.schema)
         fits = fitting(times, self.windows)

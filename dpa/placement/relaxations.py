@@ -80,7 +80,8 @@ class Division:
 
 def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: float = 0.2) -> Division:
     """The graph with a skewed group divided into groups whose tasks cost about the same. Traffic goes with cost: a
-    reducer that is busy twice as long has received about twice as many records.
+    reducer that is busy twice as long has received about twice as many records. Raises PlacementError if there is no
+    such group, or not one cost for each of its tasks.
 
     Args:
         costs: for each group to divide, the processors that each of its tasks keeps busy, as measured.
@@ -89,9 +90,6 @@ def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: floa
     Returns:
         Groups `NAME/0`, `NAME/1` ... in place of each divided one, the dearest tasks first; one that needs no division
         keeps its name and gets the measured cost.
-
-    Raises:
-        PlacementError: there is no such group, or not one cost for each of its tasks.
     """
     names = {group.name: group for group in graph.groups}
     for name, values in costs.items():

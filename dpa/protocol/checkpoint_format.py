@@ -232,11 +232,8 @@ def written(thing: object, dumps: Dumps = pickle.dumps) -> bytes:
 
 
 def read(data: bytes, place: str) -> Iterator[Any]:
-    """The things that were written one after another; `place` is where, for messages.
-
-    Raises:
-        CheckpointError: it is of another format, or damaged.
-    """
+    """The things that were written one after another; `place` is where, for messages. Raises CheckpointError if it is
+    of another format, or damaged."""
     file = io.BytesIO(data)
     while line := file.readline():
         number = int(line) if line[:-1].isdigit() else 1  # which were pickles alone
@@ -254,11 +251,8 @@ def headed(about: str, known: object, dumps: Dumps) -> list[bytes]:
 
 
 def below_head(data: DataFiles, checkpoint: Manifest) -> tuple[Any, bytes]:
-    """What a checkpoint says about its job, and what its coordinator knew, to be `read`.
-
-    Raises:
-        CheckpointError: it cannot be read, or another version of dpa or Python wrote it.
-    """
+    """What a checkpoint says about its job, and what its coordinator knew, to be `read`. Raises CheckpointError if it
+    cannot be read, or another version of dpa or Python wrote it."""
     head, _, rest = data.read(checkpoint.coordinator).partition(b"\n")
     said = json.loads(head)
     by = said["writer"] if "writer" in said else f"dpa {said['dpa']} on Python {said['python']}"

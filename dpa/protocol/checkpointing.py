@@ -80,11 +80,8 @@ class Archive:
 
 
 def read_snapshots(data: DataFiles, tasks: Iterable[Sequence[FileRef]]) -> Iterator[TaskSnapshot]:
-    """The snapshots in the files of some tasks, each with its increments, in parts.
-
-    Raises:
-        CheckpointError: one cannot be read, or is not what was written.
-    """
+    """The snapshots in the files of some tasks, each with its increments, in parts. Raises CheckpointError if one
+    cannot be read, or is not what was written."""
     for files in tasks:
         own = ((partial(data.read, file), f"{data.job}/{file.path}") for file in reversed(files))
         yield from folded(read(HERE.bear(content), place) for content, place in own)
@@ -161,11 +158,8 @@ class Beginning:
     before: AskedStage | None = None
 
     def restore(self, code: UserCode) -> None:
-        """Let a task's user code begin with its part of the states.
-
-        Raises:
-            CheckpointError: they cannot be read, or are not what was written.
-        """
+        """Let a task's user code begin with its part of the states. Raises CheckpointError if they cannot be read, or
+        are not what was written."""
         if self.files:
             address = self.archive.address
             files, table = begins_with(self.graph[address.stage], self.files, address.index, self.before)
@@ -190,12 +184,8 @@ class Checkpointing:
         sinks: Iterable[Sink] = (),
     ) -> None:
         """Take the chain over; `dumps` pickles states, also of classes that only travel by value; `sinks` are those to
-        which epochs are committed.
-
-        Raises:
-            ClaimLostError: a later generation has it.
-            CheckpointError: the newest checkpoint cannot be read, or is not the one from which a sink continues.
-        """
+        which epochs are committed. Raises ClaimLostError if a later generation has it; CheckpointError if the newest
+        checkpoint cannot be read, or is not the one from which a sink continues."""
         self.has_written = False
         self._keep = saved.options.keep
         self._about = saved.about
@@ -239,11 +229,8 @@ class Checkpointing:
         return Beginning(self.graph.without_splits(), archive, files, self._before.get(address.stage))
 
     def write(self, cut: JobSnapshot, warn: Callable[[str], None]) -> CheckpointWritten | CheckpointFailed:
-        """Add a checkpoint to the chain, and remove those that are too old; `warn` if these stay.
-
-        Raises:
-            ClaimLostError: a later generation has the chain.
-        """
+        """Add a checkpoint to the chain, and remove those that are too old; `warn` if these stay. Raises ClaimLostError
+        if a later generation has the chain."""
         try:
             tasks = [
                 TaskParts(name, index, _parts(snapshot))

@@ -255,14 +255,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Stages and edges without a cycle. An edge's number is its position in `edges`.
+    """Stages and edges without a cycle. An edge's number is its position in `edges`. Raises ConfigError if a stage is
+    named twice or by a reserved name, an edge names no stage, or edges form a cycle.
 
     Attributes:
         stages, edges: in an order of their own.
         checkpoints: when they are made; None: there are none.
-
-    Raises:
-        ConfigError: a stage is named twice or by a reserved name, an edge names no stage, or edges form a cycle.
     """
 
     stages: tuple[Stage, ...]

@@ -42,11 +42,8 @@ class Machine(RuledMachine):
         self._inbox = Inbox(generation)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take in one event at time `now` (seconds, never decreasing) and return the instructions, in order.
-
-        Raises:
-            ProtocolError: the event cannot come in the machine's present state.
-        """
+        """Take in one event at time `now` (seconds, never decreasing) and return the instructions, in order. Raises
+        ProtocolError if the event cannot come in the machine's present state."""
         self.now = max(self.now, now)
         if isinstance(event, Envelope):
             for message in self._inbox.accept(event):

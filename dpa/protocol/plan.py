@@ -79,11 +79,7 @@ class SlowTasks:
     """Factor by which user code takes longer, for each task in order."""
 
     def require_tasks(self, tasks: int) -> None:
-        """Check that the section fits a stage of `tasks` tasks.
-
-        Raises:
-            ValueError: it does not.
-        """
+        """Check that the section fits a stage of `tasks` tasks. Raises ValueError if it does not."""
         if self.slow_factor and len(self.slow_factor) != tasks:
             given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
             raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")

@@ -11,11 +11,8 @@ from dpa.sinks.sink import Newest
 
 
 def is_ahead(newest: Newest | None, place: str | None, found: Manifest | None) -> bool:
-    """Whether there is more at a place than a checkpoint knows of; None: there is none.
-
-    Raises:
-        CheckpointError: what is there belongs to other checkpoints.
-    """
+    """Whether there is more at a place than a checkpoint knows of; None: there is none. Raises CheckpointError if what
+    is there belongs to other checkpoints."""
     epoch, line = (0, ()) if found is None else (found.epoch, found.line)
     if newest is None:
         return False
@@ -28,11 +25,8 @@ def is_ahead(newest: Newest | None, place: str | None, found: Manifest | None) -
 
 
 def require_known(newest: Newest | None, place: str | None, found: Manifest | None, store: str, job: str) -> None:
-    """Check that what is at a place is known to the newest checkpoint, of a job in a store.
-
-    Raises:
-        CheckpointError: there are later epochs, or others of their numbers.
-    """
+    """Check that what is at a place is known to the newest checkpoint, of a job in a store. Raises CheckpointError if
+    there are later epochs, or others of their numbers."""
     if newest is None or not is_ahead(newest, place, found):
         return
     has = f"{place} has epoch {newest.epoch} of this job"

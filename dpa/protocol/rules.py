@@ -110,12 +110,8 @@ class RuledMachine:
         cls._by_state = {at: outcome for (kind, at), outcome in cls._by_event.items() if kind is None}
 
     def dispatch(self, name: object, sender: Address, event: Any) -> None:
-        """Carry out the rule for an event; `name` is what the machine is called in an error.
-
-        Raises:
-            ProtocolError: there is none for this state.
-            AssertionError: its handler returned a state that the rule does not name.
-        """
+        """Carry out the rule for an event; `name` is what the machine is called in an error. Raises ProtocolError if
+        there is none for this state; AssertionError if its handler returned a state that the rule does not name."""
         outcome = self._by_event.get((type(event), self.state))
         if outcome is None:
             kind = type(event).__name__

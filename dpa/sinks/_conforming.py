@@ -44,16 +44,14 @@ _STORED = (  # types that tables lack, and what they have instead
 
 def conformed(rows: pa.Table, wanted: pa.Schema, place: str, filled: Collection[str] = ()) -> pa.Table:
     """The rows in the order and the types of a table's columns. Without rows only the columns are checked; there, null
-    stands for a type that is not known.
+    stands for a type that is not known. Raises TableError if columns are missing, are too many, or have another kind of
+    type; or a value would change.
 
     Args:
         rows: rows of a result.
         wanted: the columns of the table.
         place: where the table is, for messages.
         filled: columns that the table fills where the result lacks them.
-
-    Raises:
-        TableError: columns are missing, are too many, or have another kind of type; or a value would change.
     """
     names = rows.column_names
     if {*wanted.names} - {*filled} - {*names} or {*names} - {*wanted.names} or len({*names}) < len(names):
@@ -78,15 +76,13 @@ def _unfit(name: str, have: pa.DataType, kind: pa.DataType, place: str) -> Table
 
 
 def storable(schema: pa.Schema, place: str, *, whole: bool = False) -> pa.Schema:
-    """The columns of a new table for a result: signed integers, times in microseconds and in UTC.
+    """The columns of a new table for a result: signed integers, times in microseconds and in UTC. Raises TableError if
+    tables cannot hold a type, or it is unknown and must not be.
 
     Args:
         schema: the columns of the result.
         place: where the table is, for messages.
         whole: whether all types must be known; else null stands for an unknown one, and stays.
-
-    Raises:
-        TableError: tables cannot hold a type, or it is unknown and must not be.
     """
     return pa.schema([(field.name, _storable(field.type, field.name, place, whole)) for field in schema])
 

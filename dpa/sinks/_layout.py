@@ -185,11 +185,7 @@ def begin_of(objects: Files, name: str, until: int, *, is_trial: bool) -> list[s
     """A file with the rows of a file up to an epoch: itself, a new one, or none. If `is_trial`, nothing is written.
 
     Going back to a checkpoint may have to cut a merged file: where old checkpoints are put back, any number of epochs
-    may have been merged since.
-
-    Raises:
-        TableError: the file does not say which rows these are.
-    """
+    may have been merged since. Raises TableError if the file does not say which rows these are."""
     match = PART.fullmatch(name)
     assert match is not None
     last = int(match["epoch"] or _LAST)

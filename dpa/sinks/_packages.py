@@ -44,14 +44,12 @@ class PackageSink(Sink):
         return {LIFE: self._life, **line} if self.with_checkpoints else {}
 
     def _first_after(self, epoch: int, commits: Iterable[tuple[int, Mapping[str, str], bool]]) -> tuple[int, str]:
-        """The first commit of this job after an epoch, and the line until that epoch, as text.
+        """The first commit of this job after an epoch, and the line until that epoch, as text. Raises TableError if
+        others have written since, or too little is known.
 
         Args:
             epoch: of this job.
             commits: of the table, the newest first: number, properties, and whether it leaves rows as they are.
-
-        Raises:
-            TableError: others have written since, or too little is known.
         """
         first, line, is_shared = None, "", False
         for number, about, is_upkeep in commits:
@@ -90,7 +88,7 @@ class TableSink(PackageSink):
         *,
         section: str = "output",
     ) -> None:
-        """A table.
+        """A table. Raises TableError if that is no name of a table.
 
         Args:
             path: of Delta its directory, or a URI; of Iceberg `CATALOG.NAMESPACE.TABLE`.
@@ -98,9 +96,6 @@ class TableSink(PackageSink):
             options: of the storage, as `deltalake` has them, or of the catalog, beside those that `pyiceberg` finds in
                 its configuration under that name.
             section: where a job file has these, for messages.
-
-        Raises:
-            TableError: that is no name of a table.
         """
         super().__init__(mode, section)
         self._path = path
@@ -123,11 +118,8 @@ class TableSink(PackageSink):
 
 @contextmanager
 def using(tables: str, package: str, place: str | None) -> Iterator[None]:
-    """Use the package that writes `tables`, such as `Delta`, whose extra has that name in lower case.
-
-    Raises:
-        TableError: the package has failed, or is not installed.
-    """
+    """Use the package that writes `tables`, such as `Delta`, whose extra has that name in lower case. Raises TableError
+    if the package has failed, or is not installed."""
     try:
         yield
     except ImportError:

@@ -225,11 +225,8 @@ class Delta(TableSink):
         return found
 
     def _written(self, rows: pa.Table, prefix: str, layout: DeltaLayout | None) -> _Part:
-        """Write rows into a table of their own with a layout; None: there is no table yet that it must be like.
-
-        Raises:
-            TableError: rows do not fit into the table.
-        """
+        """Write rows into a table of their own with a layout; None: there is no table yet that it must be like. Raises
+        TableError if rows do not fit into the table."""
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
         from deltalake.exceptions import DeltaError
 

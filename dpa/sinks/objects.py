@@ -269,11 +269,7 @@ class ResultFiles(FileSink):
         return manifest_at(self._objects)
 
     def _put(self, manifest: ResultManifest, etag: str | None) -> str:
-        """Replace the manifest that has a tag; returns the new tag.
-
-        Raises:
-            TableError: another manifest is there.
-        """
+        """Replace the manifest that has a tag; returns the new tag. Raises TableError if another manifest is there."""
         try:
             new = self._tried_put(manifest, etag)
             if new is None:
@@ -351,11 +347,7 @@ def objects_at(uri: str) -> Files:
 
 
 def manifest_at(objects: Files) -> tuple[ResultManifest | None, str | None]:
-    """The manifest among the files of a result, and its tag.
-
-    Raises:
-        TableError: the file of that name is none.
-    """
+    """The manifest among the files of a result, and its tag. Raises TableError if the file of that name is none."""
     found = objects.get(MANIFEST)
     return (None, None) if found is None else (ResultManifest.parse(found[0], f"{objects.place}/{MANIFEST}"), found[1])
 

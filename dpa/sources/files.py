@@ -173,7 +173,7 @@ def file_table(
     allow_missing: bool = False,
     at_a_time: int = _FILES_AT_A_TIME,
 ) -> FileTable:
-    """Find files and look at each.
+    """Find files and look at each. Raises TableError if there is nothing at a path, or a file cannot be read.
 
     Args:
         of: looks at one, such as `parquet_file`.
@@ -181,9 +181,6 @@ def file_table(
         glob, recursive, exclude: as in `dpa.sources.paths.data_files`.
         allow_missing: as in `FileTable`.
         at_a_time: how many files to look at at once.
-
-    Raises:
-        TableError: there is nothing at a path, or a file cannot be read.
     """
     if not paths:
         raise TableError("no path of files was given")

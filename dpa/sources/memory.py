@@ -47,14 +47,12 @@ def as_table(data: Any) -> pa.Table:
     """Make an Arrow table of an input in memory.
 
     Scalars become the column `value`. Dicts become rows, null where one lacks another's key. A named pandas index, as
-    of `set_index`, becomes the first columns; an unnamed one is dropped.
+    of `set_index`, becomes the first columns; an unnamed one is dropped. Raises TableError if it is none of these, two
+    columns share a name, or a column mixes types.
 
     Args:
         data: an Arrow table, an iterable of dicts or of scalars, a pandas or polars DataFrame, or anything that exports
             an Arrow stream.
-
-    Raises:
-        TableError: it is none of these, two columns share a name, or a column mixes types.
     """
     return known(_converted(data))
 

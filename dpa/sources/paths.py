@@ -158,7 +158,8 @@ def found(path: str) -> list[Location]:
 def data_files(
     path: str, glob: str | None = None, recursive: bool = False, exclude: Sequence[str] = ()
 ) -> list[Location]:
-    """The files that a path names, sorted: a file, a directory's content, or a glob's matches.
+    """The files that a path names, sorted: a file, a directory's content, or a glob's matches. Raises TableError if
+    there is no such file or directory, or it holds no such file.
 
     Args:
         path: absolute path or URI; `*`, `?` and `[...]` match within one part of it.
@@ -166,9 +167,6 @@ def data_files(
             files that a result's manifest there does not name.
         recursive: whether to search directories to any depth.
         exclude: names of directories, or globs of names, not to search.
-
-    Raises:
-        TableError: there is no such file or directory, or it holds no such file.
     """
     files: list[Location] = []
     for root in found(path):

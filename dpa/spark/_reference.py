@@ -53,16 +53,14 @@ def compute(
     function: Callable[..., DataFrame] | None = None,
     stage_dir: str | None = None,
 ) -> pa.Table:
-    """Compute the reference of a job.
+    """Compute the reference of a job. Raises TableError if the query or function is wrong, fails, or gives no
+    DataFrame, or Spark cannot take an input.
 
     Args:
         sql: a query over the inputs as views of their names; a single one is also the view `input`.
         function: instead of `sql`, a function from the inputs to the reference. It receives a single input as its one
             argument, several as keyword arguments.
         stage_dir: where large tables pass to and from Spark, as in `staged`.
-
-    Raises:
-        TableError: the query or function is wrong, fails, or gives no DataFrame, or Spark cannot take an input.
     """
     with _all_in_spark(spark, frames, stage_dir) as given:
         if sql is not None and function is None:
@@ -119,16 +117,14 @@ def spark_loads(
     partitions: int,
     stage_dir: str | None = None,
 ) -> list[int]:
-    """The records that each of `partitions` hash partitions gets if Spark shuffles by the key.
+    """The records that each of `partitions` hash partitions gets if Spark shuffles by the key. Raises TableError if
+    Spark cannot hold keys of this type.
 
     Args:
         keys: the distinct keys; a composite key as a struct. Their type must be the key column's in Spark: an integer's
             width changes its hash.
         records: the number of records of each key.
         stage_dir: where many keys pass to Spark, as in `staged`.
-
-    Raises:
-        TableError: Spark cannot hold keys of this type.
     """
     columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
     named = {

@@ -70,7 +70,8 @@ def spark_session(
 
     A session started here prints nothing, has no UI, keeps its files in a temporary directory and uses UTC. Ctrl-C
     raises KeyboardInterrupt at once, even during a Spark job. Concurrent blocks in threads of this process share one
-    session, which the last of them ends.
+    session, which the last of them ends. Raises TableError if there is no Java to run Spark on, or Spark does not
+    start.
 
     Args:
         name: the application's name.
@@ -80,9 +81,6 @@ def spark_session(
         lend: lends a JVM that stays when the session ends. Everything of the session itself ends with it.
 
     A session that is active already ignores all five.
-
-    Raises:
-        TableError: there is no Java to run Spark on, or Spark does not start.
     """
     key = (master, tuple(sorted((conf or {}).items())), os.environ.get(_PYTHON), users_path())
     with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds, lend), key, _lives) as session:

@@ -66,7 +66,8 @@ def input_table(
     kept: Kept | None = None,
     look: Callable[[list[str]], None] | None = None,
 ) -> Iterator[FileTable | TextTable]:
-    """Yield the input as Parquet, or as text in place. Its splits stay readable until the block is left.
+    """Yield the input as Parquet, or as text in place. Its splits stay readable until the block is left. Raises
+    TableError if the input cannot be read.
 
     Args:
         spark: returns the session; called only if one is needed.
@@ -75,9 +76,6 @@ def input_table(
         stage_dir: where to stage, as in `staged`.
         kept: where staged input stays; None: it goes with the block.
         look: receives the column names before anything is staged, and may raise.
-
-    Raises:
-        TableError: the input cannot be read.
     """
     table = _in_place(source, sample, stage_dir)
     if table is not None:
@@ -184,16 +182,14 @@ def staged(
     row_group_rows: int = 1_000_000,
     what: str = "staging the input",
 ) -> Iterator[FileTable]:
-    """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
+    """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory. Raises
+    TableError if Spark cannot read, compute or write the rows.
 
     Args:
         stage_dir: a directory or URI that Spark's executors and the mappers' machines share, made if need be; None: the
             machine's temporary directory. The new directory is made inside it.
         row_group_rows: most rows in a row group.
         what: starts error messages.
-
-    Raises:
-        TableError: Spark cannot read, compute or write the rows.
     """
     with new_stage(stage_dir) as place:
         yield _staged(frame, place, row_group_rows, what)

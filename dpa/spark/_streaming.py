@@ -63,16 +63,14 @@ def _frame(spark: SparkSession, source: StreamSource) -> DataFrame:
 def streamed(
     spark: SparkSession, source: StreamSource, stage_dir: str | None, row_group_rows: int, kept: Kept | None = None
 ) -> Iterator[MicroBatches]:
-    """Run a query during this block, and yield what it stages.
+    """Run a query during this block, and yield what it stages. Raises TableError if there is no such source, a column
+    or expression is wrong, or the stream cannot be read.
 
     Args:
         stage_dir: where to stage, as in `staged`; all goes with the block.
         row_group_rows: most rows in a row group.
         kept: where staged batches stay instead, so that another process continues them: Spark from its own checkpoint
             there, with the same numbers of batches.
-
-    Raises:
-        TableError: there is no such source, a column or expression is wrong, or the stream cannot be read.
     """
     frame = _frame(spark, source)
     with new_stage(stage_dir) if kept is None else nullcontext(locate(kept.place)) as place:

@@ -76,7 +76,8 @@ class Files(ABC):
     @abstractmethod
     def put(self, path: str, data: bytes, tag: str | None = None, draft: str | None = None) -> str | None:
         """Replace the file that has this tag, or make it if there is none: of several that try only one has done it. It
-        is there as a whole or not at all, and durable, as are the names of files that were written before.
+        is there as a whole or not at all, and durable, as are the names of files that were written before. Raises
+        BlockingIOError if another process replaces a file there now.
 
         Args:
             path: of the file.
@@ -87,9 +88,6 @@ class Files(ABC):
 
         Returns:
             Its new tag; None if there was another file, or none.
-
-        Raises:
-            BlockingIOError: another process replaces a file there now.
         """
 
     def get(self, path: str) -> tuple[bytes, str] | None:

@@ -43,11 +43,8 @@ class EventTime:
 
     def of(self, rows: pa.RecordBatch) -> tuple[Times, npt.NDArray[np.bool_] | None]:
         """The time of each row, and which rows have one; None: all have. Fractions of microseconds are rounded down. A
-        time outside the years 1 to 9999, such as microseconds read as seconds, is no time.
-
-        Raises:
-            ExecutorError: there is no such column, or its values are no times.
-        """
+        time outside the years 1 to 9999, such as microseconds read as seconds, is no time. Raises ExecutorError if
+        there is no such column, or its values are no times."""
         column = rows.column(self._found(rows.schema))
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -61,11 +58,8 @@ class EventTime:
         return (times - 1 if self.is_end else times), None if has.all() else has
 
     def zone(self, rows: pa.Schema) -> str | None:
-        """The time zone of these rows' windows; None if their time is a timestamp without zone.
-
-        Raises:
-            ExecutorError: there is no such column.
-        """
+        """The time zone of these rows' windows; None if their time is a timestamp without zone. Raises ExecutorError if
+        there is no such column."""
         kind = rows.field(self._found(rows)).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         return None if pa.types.is_timestamp(kind) and kind.tz is None else "UTC"

@@ -169,17 +169,14 @@ class Receiver(ABC):
 
     @abstractmethod
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
-        """The columns of its rows, if they can be known before there are any.
+        """The columns of its rows, if they can be known before there are any. Raises ExecutorError if a column has the
+        name of a key column; ConfigError if the known columns are not those declared.
 
         Args:
             key: name of the key column, or names of several.
             blocks: for each edge a block without records, of the types of those that will come: the same for all
                 edges of one side.
             extent: how much is known of the columns of their values.
-
-        Raises:
-            ExecutorError: a column has the name of a key column.
-            ConfigError: the known columns are not those declared.
         """
 
     @property

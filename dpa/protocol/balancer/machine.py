@@ -247,11 +247,7 @@ class LoadBalancerMachine(Machine):
         return self.stages[stage].table.key_lookup(key)
 
     def require_task(self, stage: str, node_id: int) -> None:
-        """Check that there is such a task.
-
-        Raises:
-            BalanceError: there is none.
-        """
+        """Check that there is such a task. Raises BalanceError if there is none."""
         if stage not in self.stages:
             raise BalanceError(f"there is no balanced stage {stage!r}; there is {', '.join(self.stages)}")
         require_reducer(self.stages[stage].table, node_id)

@@ -150,12 +150,8 @@ class Recording:
 
     @staticmethod
     def read(path: Path) -> Recording:
-        """The recording in a file.
-
-        Raises:
-            RecordingError: the file cannot be read, is none of dpa's, was written by another version, is not what was
-                written, or may be another user's.
-        """
+        """The recording in a file. Raises RecordingError if the file cannot be read, is none of dpa's, was written by
+        another version, is not what was written, or may be another user's."""
         try:
             form, _, rest = read_trusted(path.resolve()).partition(b"\n")
         except OSError as error:

@@ -66,12 +66,9 @@ class Delivery:
         self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool, epoch: int = 1
     ) -> TaskOutput:
         """Bring a task's share into the schema of all shares and stage it, or the part of it that the last epoch
-        publishes. If `schema` is None, all shares are empty, and the first task stages the columns.
-
-        Raises:
-            ExecutorError: the share does not fit the schema, or the sink failed.
-            JobFailedError: the share cannot be written.
-        """
+        publishes. If `schema` is None, all shares are empty, and the first task stages the columns. Raises
+        ExecutorError if the share does not fit the schema, or the sink failed; JobFailedError if the share cannot be
+        written."""
         stands_for_all = schema is None and is_first
         empty = (
             plain(pa.Table.from_batches([no_rows(self.empty)])) if stands_for_all and self.empty is not None else None

@@ -119,11 +119,8 @@ class UserCode:
         return (0, 0) if self._reduce_task is None else self._reduce_task.state_use
 
     def carry_out(self, instruction: Instruction) -> Event | None:
-        """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does.
-
-        Raises:
-            ExecutorError: user code failed.
-        """
+        """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does. Raises
+        ExecutorError if user code failed."""
         match instruction:
             case OpenSplit() | OpenResult():
                 self._open(instruction.split if isinstance(instruction, OpenSplit) else self.reduce_task.rows())

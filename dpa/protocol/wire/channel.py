@@ -43,11 +43,8 @@ class Inbox:
 
     def accept(self, envelope: Envelope) -> Iterable[Message]:
         """The messages that this one makes deliverable, in order, to be taken in at once: none if it is early, outdated
-        or was seen before. `expected` counts each one as it is given.
-
-        Raises:
-            ProtocolError: its sender belongs to a newer generation.
-        """
+        or was seen before. `expected` counts each one as it is given. Raises ProtocolError if its sender belongs to a
+        newer generation."""
         sender, seq = envelope.sender, envelope.seq
         if envelope.generation > self._generation:
             newer = f"generation {envelope.generation} of {sender}"
