@@ -55,16 +55,13 @@ def encode_hashed(keys: pa.Array | pa.ChunkedArray, hashes: Hashes | None) -> tu
     order, numbers = hashes.astype("<u8"), np.arange(rows, dtype=np.uint32)
     order <<= np.uint64(32)  # in place: to get memory for such columns takes as long as to sort them
     order |= numbers
-    order.sort()
-    places, hashes = order.view("<u4").reshape(rows, 2).T
+    places, hashes = pl.Series(order).sort().to_numpy().view("<u4").reshape(rows, 2).T
     starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]])
     first = np.empty(rows, dtype=np.uint32)  # for each row, the first one with its hash
     first[places] = np.repeat(places[starts], np.diff(starts, append=rows))
-    again = np.flatnonzero(first != numbers)
     texts = pl.Series(keys)
-    alike = texts.gather(again).eq_missing(texts.gather(first[again])).to_numpy()
-    if not alike.all():  # these share a hash with another text
-        others = again[~alike]
+    others = np.flatnonzero(texts.gather(first).ne_missing(texts))
+    if len(others):  # these share a hash with another text
         _, codes = _encode_component(keys.take(pa.array(others)))
         first[others] = others[np.unique(codes, return_index=True)[1]][codes]
     is_first = first == numbers
