@@ -1,7 +1,5 @@
 """`dpa runs`, or `python -m dpa.runs`: earlier runs, and two of them beside each other (docs/runs.md)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The schema of a job file: its sections and keys, their types and defaults."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """The sections of a job file that say where rows go, and what they are checked against."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Gt, Len

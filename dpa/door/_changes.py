@@ -1,8 +1,6 @@
 """Changes of JSON documents as merge patches (RFC 7396). A patch says "removed" by null, so a value that is null counts
 as absent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """What a view has of tasks and of what changes by itself while a job runs: their figures, the lag, checkpoints and the
 open epoch. A finished job's tasks have the same figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass

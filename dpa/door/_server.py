@@ -4,8 +4,6 @@ inherits. It holds no state that is lost with it, so that another process can ta
 Only aiohttp and the standard library are imported here: the process starts in a third of a second.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import json

@@ -4,8 +4,6 @@ Names follow Prometheus' conventions: `dpa_` first, base units, `_total` for cou
 generation of the job, which Prometheus handles as a reset. No label holds a key or another text of the user's records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

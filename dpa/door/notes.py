@@ -1,8 +1,6 @@
 """Doors of jobs on a cluster. Ray keeps a note of each for all who can connect to the cluster, with its token if it has
 one. A detached driver also has a named actor, which is there before its door."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ control characters; a page must still escape them.
 No clock and no output: times are those of the snapshots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 

@@ -1,8 +1,6 @@
 """One run of a job: load, startup, stream, merge, reference and, last of all, publishing. What is known so far is kept,
 so that a run that fails reports it."""
 
-from __future__ import annotations
-
 import logging
 import time
 import uuid

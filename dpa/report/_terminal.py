@@ -9,8 +9,6 @@ A source is the root of each tree. A stage that several feed is drawn below the 
 others. Where a tree is too deep for the width, it ends with a reference to a tree of its own further down.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

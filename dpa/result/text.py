@@ -5,8 +5,6 @@ Every screen, page and picture of `dpa.report` shows foreign text (keys, reasons
 `key_text` and nothing else, so no control character of the data ever reaches a terminal. The page escapes HTML.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ what the job says if Ray does not have it.
 A Ray for this user's jobs on this machine alone is asked for nothing: there tasks share the machine.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

@@ -5,8 +5,6 @@ What it leaves is nothing: Ray ends with it, and the logs and sockets of Ray go.
 too, and the next one that looks for it removes its directory.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

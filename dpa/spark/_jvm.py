@@ -1,7 +1,5 @@
 """The JVM of a Spark session: started and ended, or borrowed from a keeper and given back."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """The coordinator's state machine: starts tasks, hands out splits, and sees every stage to its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
