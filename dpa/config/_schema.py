@@ -152,7 +152,7 @@ class _AnyJob(Section):
     recovery: Annotated[RecoveryOptions, Plain(RecoveryOptions)] = RecoveryOptions()
     """What to do when a process of the job dies."""
     checkpoint: Annotated[CheckpointOptions, Plain(CheckpointOptions)] | None = None
-    """Where the job restarts from when a process dies; null: from the start of the input."""
+    """Where to keep checkpoints, from which the job restarts when a process dies; null: it starts over."""
     epoch_log: str | None = None
     """Directory, or `s3://BUCKET/PREFIX`, in which each run logs its epochs, so that they can be verified later; null:
     none."""
@@ -162,7 +162,7 @@ class _AnyJob(Section):
     """What to do with a record on which user code raises, or which cannot be read: fail the job, make it a dead letter,
     or skip it. A step may override this."""
     max_errors: MaxErrors | None = None
-    """How many such records to accept, or, as `0.1%`, which share of the input's rows; null: any number."""
+    """The job fails beyond this number of such records, or share of the input's rows (`0.1%`); null: no limit."""
     dead_letters: Output | None = None
     """Where dead letters are written, as a table; a string is the path."""
     spark: SparkConfig = SparkConfig()
@@ -170,7 +170,7 @@ class _AnyJob(Section):
     ray: RayConfig = RayConfig()
     """The Ray cluster that runs the tasks."""
     door: DoorConfig = DoorConfig()
-    """Where the running job can be looked at and asked."""
+    """Where the running job serves its page, metrics and requests."""
     stages: dict[StepName, StepConfig] = {}
     """A graph of steps, instead of one mapper and one reducer."""
 

@@ -144,7 +144,7 @@ class ResourcesConfig(Section):
     """Processors; null: 1 on a cluster of node groups, which autoscalers make, and in a placement group; else 0, and
     tasks share the processors."""
     memory: Annotated[ByteSize, Field(ge=0)] = ByteSize(0)
-    """Bytes, or a text such as `512MiB` or `4GiB`. Ray counts them, and does not enforce them."""
+    """Bytes, or a string such as `512MiB` or `4GiB`. Ray reserves memory, but does not enforce it."""
     custom: Annotated[
         dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
         BeforeValidator(_as_custom, json_schema_input_type=dict[str, float]),
@@ -175,7 +175,7 @@ class StageConfig(Section):
     """The keys that a job of one mapper and one reducer shares with a step."""
 
     sample: SampleConfig | None = None
-    """Work on a sample of the input; null: on all of it."""
+    """Read only a sample of the input; null: all of it."""
     value: Columns | None = None
     """Without a mapper: the columns that are the value, in a join those of the left side; `[]`: none; null: all but the
     key."""

@@ -103,7 +103,7 @@ class WatchConfig(Section):
     """Columns of the files, with Arrow types; null: those of the first file, which must exist; all strings in CSV."""
 
     every: Annotated[Duration, Gt(0)] = 1.0
-    """Seconds between two looks at the directory."""
+    """Seconds between two listings of the directory."""
     settle: Duration = 1.0
     """Seconds without a change after which a file of lines is complete; 0 is safe for files that are renamed into
     place."""
@@ -185,7 +185,7 @@ class InputConfig(Section):
     format: Annotated[str, OneOf((*FORMATS,))] | None = None
     """Files; `sql`: a query over `views`; `jdbc`: a database; `table`: a catalog table; `records` in the job file; rows
     that a generator makes (`generated`) or your class reads (`feed`); Kafka topics; a Spark `stream`; `given`: a table
-    from Python. Null: what the ending says, such as `.csv` or `.json.gz`."""
+    from Python. Null: by the ending, such as `.csv` or `.json.gz`."""
     path: str | list[str] | None = None
     """Files, directories or globs; required for formats of files."""
     glob: str | None = None

@@ -37,7 +37,7 @@ class CheckpointOptions:
     path: str
     """Directory, or `file://` or `s3://` URI, in which the job makes its own directory."""
     every: Annotated[Duration, Gt(0)] = 10.0
-    """Seconds from a written checkpoint to the next cut of the stream."""
+    """Seconds from a written checkpoint to the start of the next."""
     keep: Annotated[int, Ge(1)] = 3
     """How many of the newest checkpoints are kept."""
 

@@ -52,11 +52,11 @@ class Until:
     still processed."""
 
     seconds: Annotated[Duration, Gt(0)] | None = None
-    """Seconds of the stream; null: any."""
+    """Close after this much time of the stream, in seconds; null: no limit."""
     records: Annotated[int, Ge(1)] | None = None
-    """At least as many rows read from all inputs together, to the end of the last split; null: any number."""
+    """Close once at least this many rows have been read from all inputs together; null: no limit."""
     idle: Annotated[Duration, Gt(0)] | None = None
-    """Seconds in which nothing came and everything was read; null: wait without limit."""
+    """Close once everything is read and nothing has come for this many seconds; null: never."""
 
 
 class Feed(ABC):

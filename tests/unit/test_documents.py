@@ -139,7 +139,7 @@ def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/executors.md", "docs/flows.md", "docs/balancing.md", "docs/design.md", "docs/runs.md"]
+    "page", [f"docs/{name}.md" for name in ("balancing", "dead-letters", "design", "executors", "flows", "runs")]
 )
 def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
     names: dict[str, Any] = {"__name__": "page"}
