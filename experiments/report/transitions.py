@@ -29,7 +29,7 @@ _HEAD = """# State transitions
 Every machine of [`dpa/protocol`](../dpa/protocol) dispatches its events from a tuple of rules, `RULES`. This page is
 printed from them by `python -m experiments.report.transitions > docs/protocol.md`; a test compares the two.
 
-- A row is a kind of event or message, a column a state, and a cell what the machine then does.
+- A row is a kind of event or message, or several alike, a column a state, and a cell what the machine then does.
 - `-> ` is the state that follows. In brackets is a state that may follow; otherwise the state stays. No other follows:
   only [`rules.py`](../dpa/protocol/rules.py) assigns states, and refuses any that no rule names.
 - `-` means that the event cannot come in that state: it raises `ProtocolError`, which ends the job.
@@ -38,15 +38,17 @@ printed from them by `python -m experiments.report.transitions > docs/protocol.m
 
 
 def transition_table(machine: type[RuledMachine]) -> str:
-    """The rules of a machine as a Markdown table: a row for each kind of event, a column for each state, `-` where it
-    cannot come. The last row is what states trigger."""
+    """The rules of a machine as a Markdown table: a row for each kind of event, or for several alike, a column for
+    each state, `-` where it cannot come. The last row is what states trigger."""
     states = list(dict.fromkeys(state for rule in machine.RULES for state in type(rule.states[0])))
     kinds = sorted(dict.fromkeys(rule.kind for rule in machine.RULES), key=lambda kind: kind is None)
-    rows = [["event", *(str(state.value) for state in states)], ["---"] * (len(states) + 1)]
+    alike: dict[tuple[str, ...], list[str]] = {}
     for kind in kinds:
         outcome = {state: in_words(rule) for rule in machine.RULES if rule.kind is kind for state in rule.states}
         named = "*then*" if kind is None else f"`{kind.__name__}`"
-        rows.append([named, *(outcome.get(state, "-") for state in states)])
+        alike.setdefault(tuple(outcome.get(state, "-") for state in states), []).append(named)
+    rows = [("event", *(str(state.value) for state in states)), ("---",) * (len(states) + 1)]
+    rows += [(", ".join(named), *cells) for cells, named in alike.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
