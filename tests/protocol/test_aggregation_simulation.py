@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -21,7 +20,6 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ExtractDone
 from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
-from experiments.simulation.job import SimulatedRun
 from experiments.simulation.violation import InvariantViolationError
 
 
@@ -29,32 +27,6 @@ from experiments.simulation.violation import InvariantViolationError
 def publishing() -> list[int]:
     """The seeds below 400 whose jobs publish partial results."""
     return [seed for seed in range(400) if random_job(seed).job.graph[REDUCER].publishing]
-
-
-def test_the_random_jobs_publish_what_is_worth_looking_at() -> None:
-    happened: Counter[str] = Counter()
-    for seed in publishing()[:50]:
-        run = run_random_job(seed)
-        stats = run.snapshot[REDUCER].aggregation
-        assert stats is not None and stats.epochs == len(run.published[REDUCER])
-        happened["epochs"] += stats.epochs > 0
-        happened["several"] += stats.epochs > 3
-        happened["states transferred"] += stats.states > 0
-        happened["grown"] += _records(run, 0) < _records(run, -1)
-        happened["redistributed"] += run.snapshot[REDUCER].version > 0 and stats.epochs > 0
-    wanted = ("epochs", "several", "states transferred", "grown", "redistributed")
-    assert all(happened[what] >= 5 for what in wanted), happened
-
-
-def _records(run: SimulatedRun, number: int) -> int:
-    published = run.published[REDUCER]
-    return sum(int(share.records.sum()) for share in published[number]) if published else 0
-
-
-def test_a_job_without_aggregation_publishes_nothing() -> None:
-    seed = next(seed for seed in range(400) if seed not in publishing())
-    run = run_random_job(seed)
-    assert run.published[REDUCER] == () and run.snapshot[REDUCER].aggregation is None
 
 
 # --- machines that are broken on purpose

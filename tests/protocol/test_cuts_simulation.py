@@ -244,5 +244,5 @@ def test_what_cuts_wrongly_is_caught(target: str, broken: Any, monkeypatch: pyte
     monkeypatch.setattr(target, broken)
     machines = {"source": broken} if broken is PausesEarly else {}
     with pytest.raises(InvariantViolationError):
-        for seed in range(8):
+        for seed in (5, *range(8)):  # 5 catches at once what the least ones do not
             run_random_graph(seed, cuts=True, **machines)

@@ -8,7 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import map_task
-from wires import INPUT, CoordinatorWire, SourceWire, emitter_for, instructed, last_table, reducer, sent, table_giving
+from wires import (
+    IN_CUT,
+    INPUT,
+    CoordinatorWire,
+    SourceWire,
+    emitter_for,
+    instructed,
+    last_table,
+    reducer,
+    sent,
+    table_giving,
+)
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.timing import Waited
@@ -23,20 +34,9 @@ from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointTry, TaskStats
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
-from experiments.simulated_jobs.random_graphs import run_random_graph
-from experiments.simulated_jobs.random_jobs import Collect, run_random_job
+from experiments.simulated_jobs.random_jobs import Collect
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import Network
-
-IN_CUT = (
-    EpochPhase.SOURCES,
-    EpochPhase.QUEUES,
-    EpochPhase.TABLES,
-    EpochPhase.WINDOWS,
-    EpochPhase.RESULTS,
-    EpochPhase.SNAPSHOTS,
-)
-"""The phases for which sources wait."""
 
 
 class Coordinator(CoordinatorWire):
@@ -260,15 +260,3 @@ def test_in_virtual_time_the_phases_add_up_to_what_rows_have_waited() -> None:
     on_its_way = 0.003  # what a source says of its rows is as of when it said so
     assert found.visible_after == pytest.approx(seconds / rows - on_its_way)
     assert sum(phase.seconds for phase in found.phases if phase.phase in IN_CUT) == pytest.approx(found.seconds)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_whatever_happens_the_phases_of_cuts_are_what_sources_have_waited(seed: int) -> None:
-    for run in (run_random_job(seed), run_random_graph(seed)):
-        found = run.snapshot.epochs
-        phases = {each.phase: each for each in found.phases}
-        in_cuts = [phases[phase].seconds for phase in IN_CUT if phase in phases]
-        assert sum(in_cuts) == pytest.approx(found.seconds, abs=1e-9)
-        assert all(each.row_seconds >= 0 and each.longest <= each.seconds for each in phases.values())
-        assert found.rows <= sum(task.read for stage in run.snapshot.stages for task in stage.every_task)
-        assert found.visible_after is None or found.visible_after <= run.seconds

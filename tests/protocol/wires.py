@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from builders import block_of, limits_of, records_of, table_giving
 
 from dpa.balance.delegation import DelegationOptions
@@ -28,6 +29,7 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
+from dpa.protocol.wire.epochs import EpochPhase
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Send
 from dpa.protocol.wire.messages import Message
@@ -44,8 +46,19 @@ from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
+from experiments.simulation.job import SimulatedRun
 
 M = TypeVar("M")
+
+IN_CUT = (
+    EpochPhase.SOURCES,
+    EpochPhase.QUEUES,
+    EpochPhase.TABLES,
+    EpochPhase.WINDOWS,
+    EpochPhase.RESULTS,
+    EpochPhase.SNAPSHOTS,
+)
+"""The phases for which sources wait."""
 
 
 def mapper(index: int = 0) -> Address:
@@ -299,3 +312,14 @@ def kinds_of(base: type) -> set[type]:
     """The events, messages or instructions that there are: what derives from `base` and is no base itself."""
     below = base.__subclasses__()
     return set().union(*map(kinds_of, below)) if below else {base}
+
+
+def check_waits(run: SimulatedRun) -> None:
+    """The phases of cuts are what sources have waited, whatever has happened."""
+    found = run.snapshot.epochs
+    phases = {each.phase: each for each in found.phases}
+    in_cuts = [phases[phase].seconds for phase in IN_CUT if phase in phases]
+    assert sum(in_cuts) == pytest.approx(found.seconds, abs=1e-9)
+    assert all(each.row_seconds >= 0 and each.longest <= each.seconds for each in phases.values())
+    assert found.rows <= sum(task.read for stage in run.snapshot.stages for task in stage.every_task)
+    assert found.visible_after is None or found.visible_after <= run.seconds
