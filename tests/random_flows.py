@@ -87,7 +87,9 @@ class RandomFlow:
                 drawn.draw(chance.choice([0, 0, 1, 3]) if not drawn.fails else 0)
                 if drawn.fails:
                     break
-        limits = {"batch_records": chance.choice([1, 3, 1000]), "split_records": chance.choice([5, 1000])}
+        batch, split = chance.choice([1, 3, 1000]), chance.choice([5, 1000])
+        least = table.num_rows // 300 if on_ray else 0  # thousands of messages between processes are a minute
+        limits = {"batch_records": max(batch, least), "split_records": max(split, 4 * least)}
         here = str(Path(__file__).parent)
         flow = Flow("random", seed=seed, limits=limits, python_path=[here], recovery={"backoff": 0.1})
         time = {"time": "d"} if "d" in table.column_names else {}
