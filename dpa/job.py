@@ -117,7 +117,7 @@ class Runnable:
                 in this process has none.
 
         Raises:
-            ConfigError: something was wrong before any task started.
+            ConfigError: something was wrong before any task started, or a reference query is.
             JobFailedError: the job failed, and `check` is set.
             JobCancelledError: a request to the running job ended it.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.

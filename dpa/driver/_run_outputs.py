@@ -69,6 +69,11 @@ class RunOutputs:
             self._letters.know(job)
 
     @property
+    def are_last(self) -> bool:
+        """Whether nothing is published before the job ends."""
+        return all(output.publishes is None for output in self.all)
+
+    @property
     def letters_place(self) -> str | None:
         """Where dead letters are, or will be; None: nowhere."""
         return None if self._letters is None else self._letters.place

@@ -3,6 +3,7 @@ at; and the one session of Spark that a job uses."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -324,14 +325,21 @@ class _Input:
 def lazy_session(
     config: JobConfig, stack: ExitStack, first: Callable[[], object] | None = None
 ) -> Callable[[], SparkSession]:
-    """A function that returns the one Spark session of `stack`. Its first call starts that, after `first`."""
+    """A function that returns the one Spark session of `stack`, in any thread. Its first call starts that, after
+    `first`; it ends when what `stack` has entered from now on has ended."""
+    own, turn = stack.enter_context(ExitStack()), threading.Lock()
 
-    def start() -> SparkSession:
+    @cache
+    def started() -> SparkSession:
         if first is not None:
             first()
-        return stack.enter_context(spark_session(config.name, config.spark.master, config.spark.conf, lend=lent_jvm))
+        return own.enter_context(spark_session(config.name, config.spark.master, config.spark.conf, lend=lent_jvm))
 
-    return cache(start)
+    def session() -> SparkSession:
+        with turn:
+            return started()
+
+    return session
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""What Spark computes from a job's inputs to check its results against: queries are resolved before the job runs, and
-computed after it.
+"""What Spark computes from a job's inputs to check its results against: queries are resolved before the job runs, or as
+soon as Spark has started beside it, and computed while it runs.
 
 What user code has failed on is left out of both: the input rows of dead letters, where their places are known and
 nothing else was made of them; else, of a reducer's, their keys; else there is no comparison.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pickle import loads
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from dpa.driver._loading import reference_of
 from dpa.driver.inputs import OpenedInput, blaming
 from dpa.driver.spec import JobSpec
-from dpa.errors import JobFailedError, TableError
+from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.logical.columns import Columns
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
@@ -29,7 +29,7 @@ from dpa.protocol.plan import RunOutcome
 from dpa.result import ReferenceReport
 from dpa.routing.keys import names_of
 from dpa.sources.splits import placed, whole
-from dpa.spark import QUERY, beside, check_reference, compute, spark_loads
+from dpa.spark import QUERY, beside, check_reference, compute, has_session, spark_loads
 from dpa.tolerance import READING, UNREAD, Letter
 from dpa.windows.options import WINDOW
 
@@ -63,11 +63,25 @@ class Reference:
             with blaming(self._spec.file, f"{self._key}.sql"):
                 check_reference(self._spark(), self._frames(), self._query[0], self.step.key)
 
-    def begin(self, stack: ExitStack) -> None:
-        """Start to compute a query while the job runs, if every row of the inputs is there. `stack` ends it."""
-        if self._asked is not None and self._asked.sql and all(found.feed is None for found in self._opened.values()):
-            frames = self._frames()
-            self._begun = stack.enter_context(beside(self._spark(), lambda: self._computed(frames), QUERY))
+    def begin(self, stack: ExitStack, is_late: bool) -> None:
+        """Check, and start to compute a query while the job runs, if every row of the inputs is there. `stack` ends it.
+        `is_late`: a check may fail while the job runs, so the job need not wait until Spark has started."""
+        is_whole = all(found.feed is None for found in self._opened.values())
+        if not (is_whole and is_late) or has_session():
+            self.check()
+            is_late = False
+        if is_whole and self._asked is not None and self._asked.sql:
+            self._begun = stack.enter_context(beside(self._spark, partial(self._first, is_late), QUERY))
+
+    def _first(self, checks: bool) -> pa.Table:
+        if checks:
+            self.check()
+        return self._computed(self._frames())
+
+    def require_right(self) -> None:
+        """ConfigError if the query has turned out to be wrong while the job runs."""
+        if self._begun is not None and self._begun.done() and isinstance(self._begun.exception(), ConfigError):
+            self._begun.result()
 
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user

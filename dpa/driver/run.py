@@ -27,6 +27,7 @@ from dpa.driver.summary import versions
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placer
 from dpa.result import GroupingReport, Report, Result, StageReport
 from dpa.runtime.packed_plan import frozen
@@ -65,6 +66,7 @@ class Run:
         self._outputs = RunOutputs(spec, is_saved=self._saved is not None)
         self._know_job(uuid.uuid4().hex)
         self._first_tables: dict[str, str] = {}
+        self._references: list[Reference] = []
         self._outcome: RunOutcome | None = None
 
     def _know_job(self, job: str) -> None:
@@ -77,8 +79,8 @@ class Run:
         return None if self._saved is None else self._saved.resumable
 
     def result(self) -> Result:
-        """Check, run, clean up however it ends, and report. ConfigError if something was wrong before any task started;
-        JobCancelledError if a request ended the job."""
+        """Check, run, clean up however it ends, and report. ConfigError if something was wrong before any task started,
+        or a reference query is; JobCancelledError if a request ended the job."""
         self.check()
         try:
             with self._progress.program_end:
@@ -108,10 +110,10 @@ class Run:
         with ExitStack() as directories:
             self._claim(directories)
             with ExitStack() as stack:
-                opened, references, tasks = self._load(stack)
+                opened, tasks = self._load(stack)
                 outcome = self._outcome = self._stream(opened, tasks())
                 self._outputs.take(outcome)
-                self._compare(references, outcome)
+                self._compare(outcome)
             self._publish(outcome)
 
     def _claim(self, stack: ExitStack) -> None:
@@ -122,7 +124,7 @@ class Run:
             self._progress.begin(saved.saved, resumes=saved.resumes)
         self._outputs.begin(stack)
 
-    def _load(self, stack: ExitStack) -> tuple[Mapping[str, OpenedInput], list[Reference], Callable[[], Runner]]:
+    def _load(self, stack: ExitStack) -> tuple[Mapping[str, OpenedInput], Callable[[], Runner]]:
         """Open the inputs, and have Spark resolve references. Tasks are prepared at the latest when they are called."""
         is_placed = self._spec.config.is_allocated
         # Ray starts together with Spark. Where tasks are placed, their nodes depend on what the inputs cost, so it
@@ -135,11 +137,13 @@ class Run:
         self._chosen = chosen(self._spec, opened, None if self._saved is None else self._saved.sides)
         tasks = early or self._tasks(stack, Placing.of(self._chosen.spec, self._chosen.opened).placed)
         references = [Reference(self._spec, result.step, opened, spark) for result in self._outputs.results]
+        if early is not None:
+            early()  # Spark may start in another thread
         for reference in references:
             if reference.is_asked:
-                reference.check()
-                reference.begin(stack)
-        return opened, references, tasks
+                reference.begin(stack, is_late=self._saved is None and self._outputs.are_last)
+        self._references = references
+        return opened, tasks
 
     def _tasks(self, stack: ExitStack, placer: Placer | None = None) -> Callable[[], Runner]:
         """A function that prepares tasks when it is first called, until `stack` closes. `placer`: where they start."""
@@ -153,9 +157,7 @@ class Run:
         try:
             patience, wait = plan.limits.patience, progress.program_end.wait
             bear.begin(patience, lambda words: progress.warn(f"the job {words}"), wait, time.monotonic)
-            hooks = RunHooks(
-                progress.update, progress.warn, self._restart, self._closes, self._outputs.commit, bear.bear
-            )
+            hooks = RunHooks(self._update, progress.warn, self._restart, self._closes, self._outputs.commit, bear.bear)
             outcome = tasks.run(plan, hooks)
         finally:
             progress.leave_phase()
@@ -193,6 +195,11 @@ class Run:
         known = {"directory": str(self._directory), "job": self._spec.config.resolved()}
         return EpochLogOptions(f"{self._log_path.rstrip('/')}/{job}", job, as_yaml(known))
 
+    def _update(self, snapshot: Snapshot) -> None:
+        for reference in self._references:
+            reference.require_right()
+        self._progress.update(snapshot)
+
     def _closes(self) -> bool:
         if self._asks_to_close() and not self._is_closed:
             self._is_closed = True
@@ -205,11 +212,11 @@ class Run:
         self._outputs.restart()
         self._progress.restart(death)
 
-    def _compare(self, references: list[Reference], outcome: RunOutcome) -> None:
-        if not any(reference.is_asked for reference in references):
+    def _compare(self, outcome: RunOutcome) -> None:
+        if not any(reference.is_asked for reference in self._references):
             return
         self._progress.enter("reference")
-        for result, reference in zip(self._outputs.results, references, strict=True):
+        for result, reference in zip(self._outputs.results, self._references, strict=True):
             result.compared = reference.compare(result.read, outcome)
             result.spark_skew = reference.spark_skew(outcome)
         self._progress.leave_phase()

@@ -134,6 +134,11 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float,
         yield session
 
 
+def has_session() -> bool:
+    """Whether this process has a session, which is used at once."""
+    return "pyspark" in sys.modules and _active() is not None
+
+
 def _active() -> SparkSession | None:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession

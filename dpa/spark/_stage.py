@@ -10,9 +10,10 @@ process has staged on this machine is removed by the next one that stages in the
 from __future__ import annotations
 
 import functools
+import threading
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from dpa.sources.paths import Location, for_hadoop, locate, resolved
 from dpa.sources.scans import ScanFormat, scan_file, scanned
 from dpa.spark import _session
 from dpa.spark._errors import as_table_error, quoted, tidying_up
-from dpa.spark._session import SharedSetting
+from dpa.spark._session import SharedSetting, has_session
 from dpa.spark._source import RowSample, Source, load, reads_in_place, require_paths, text_in_place
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _staged(frame: DataFrame, place: Location, row_group_rows: int, what: str) -
     def write() -> None:
         frame.write.option(ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri_of(place))
 
-    with EXACT_TIMESTAMPS.of(spark), beside(spark, write, what) as writing:
+    with EXACT_TIMESTAMPS.of(spark), beside(lambda: spark, write, what) as writing:
         while not wait([writing], timeout=_LOOK_SECONDS).done:  # some libraries resume one long wait after a signal
             pass
         writing.result()
@@ -261,14 +262,19 @@ def uri_of(place: Location) -> str:
 
 
 @contextmanager
-def beside(spark: SparkSession, work: Callable[[], T], what: str) -> Iterator[Future[T]]:
-    """Have a thread work with Spark beside this block. A block that is left early cancels Spark's jobs of that thread,
-    and waits until it has stopped. Spark's errors become TableErrors that start with `what`."""
-    context, tag = spark.sparkContext, f"{_PREFIX}{uuid.uuid4().hex}"
-    with as_table_error(what):
-        tags = (tag, *context.getJobTags())  # whoever cancels the jobs of this thread cancels these too
+def beside(spark: Callable[[], SparkSession], work: Callable[[], T], what: str) -> Iterator[Future[T]]:
+    """Have a thread work with Spark, which `spark` may start there, beside this block. A block that is left early
+    cancels Spark's jobs of that thread, and waits until it has stopped. Spark's errors become TableErrors that start
+    with `what`."""
+    tags, is_left = [f"{_PREFIX}{uuid.uuid4().hex}"], threading.Event()
+    if has_session():
+        with as_table_error(what):
+            tags += spark().sparkContext.getJobTags()  # whoever cancels the jobs of this thread cancels these too
 
     def tagged() -> T:
+        context = spark().sparkContext
+        if is_left.is_set():
+            raise CancelledError
         with as_table_error(what):
             for each in tags:
                 context.addJobTag(each)
@@ -280,9 +286,11 @@ def beside(spark: SparkSession, work: Callable[[], T], what: str) -> Iterator[Fu
             yield working
         finally:
             with interrupts_held():
+                is_left.set()
                 while not working.done():
-                    with tidying_up():
-                        context.cancelJobsWithTag(tag)
+                    if has_session():
+                        with tidying_up():
+                            spark().sparkContext.cancelJobsWithTag(tags[0])
                     wait([working], timeout=_CANCEL_SECONDS)
 
 

@@ -3,6 +3,8 @@
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -186,6 +188,25 @@ def test_a_wrong_query_is_found_before_anything_runs(
     for step in (lambda: Job.from_file(job).validate(), lambda: Job.from_file(job).run()):
         with pytest.raises(ConfigError, match=rf"job.yaml:2: reference.sql: .*{message}"):
             step()
+
+
+def test_a_wrong_query_ends_a_job_that_runs_before_spark_does(tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text("import time\n\ndef never(record):\n    time.sleep(600)\n", encoding="utf-8")
+    pq.write_table(WORDS, tmp_path / "words.parquet")
+    asked = {
+        "input": {"path": "words.parquet"},
+        "mapper": "never:never",
+        "key": "word",
+        "reducer": "count",
+        "output": {"path": "out"},
+        "reference": {"sql": "SELECT wrd FROM input"},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(asked), encoding="utf-8")
+    command = [sys.executable, "-m", "dpa.run", "job.yaml"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    assert ended.returncode == 2 and "startup" in ended.stderr, ended.stderr
+    assert "reference.sql: the reference query: " in ended.stderr and "`wrd` cannot be resolved" in ended.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def minds(record: dict[str, Any]) -> list[tuple[str, int]]:

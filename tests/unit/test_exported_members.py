@@ -134,6 +134,7 @@ EXPORTED = {
         "compute",
         "frame_of",
         "generated_frame",
+        "has_session",
         "input_table",
         "load",
         "quoted",
