@@ -9,14 +9,16 @@ import pytest
 from forecast_samples import bargains
 from pydantic import TypeAdapter
 
+from dpa import result
 from dpa.driver.forecast import Forecast
 from dpa.report import schema, show_plan
 
-PAGE = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("document", [schema(), TypeAdapter(Forecast).json_schema()])
-def test_the_class_of_each_field_describes_it(document: dict[str, Any]) -> None:
+def test_the_class_of_each_field_describes_it_and_is_in_the_reference(document: dict[str, Any]) -> None:
     for made in [document, *document["$defs"].values()]:
         attributes = made.get("description", "").partition("\nAttributes:\n")[2]
         named = {
@@ -24,6 +26,8 @@ def test_the_class_of_each_field_describes_it(document: dict[str, Any]) -> None:
         }
         fields = {name for name, found in made.get("properties", {}).items() if "description" not in found}
         assert fields - {"schema"} <= named, made["title"]
+    api = (ROOT / "docs" / "site" / "api.rst").read_text(encoding="utf-8")
+    assert [name for name in document["$defs"] if name not in result.__all__ and f".{name}\n" not in api] == []
 
 
 def test_the_page_shows_plans_as_they_are_printed() -> None:
