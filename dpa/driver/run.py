@@ -34,6 +34,7 @@ from dpa.runtime.packed_plan import frozen
 from dpa.sinks.sink import EpochLogOptions
 from dpa.sources.feed import never
 from dpa.telemetry.observers import Observer, Observers, RunLog
+from dpa.telemetry.spans import spans_of
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Run:
         self._backend = backend
         self._asks_to_close = closes
         self._is_closed = False
-        self._progress = RunProgress(Observers(RunLog(_log, config.name), *observers))
+        self._progress = RunProgress(Observers(RunLog(_log, config.name), *spans_of(config.name), *observers))
         # All relative paths come first: `for_one_run` imports executors, which may change the working directory.
         log, self._directory = config.epoch_log, spec.file.directory
         self._log_path = log if log is None or "://" in log else str(Path(log).absolute())
