@@ -5,6 +5,8 @@
 
 import copy
 import datetime
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.config import JobFile, load, parse
+from dpa.config import JobFile, json_schema, load, parse
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 
@@ -35,8 +37,10 @@ def a_job_or_an_error(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fuzz") / "job.yaml"
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpa.config._errors.json_schema", cache(json_schema))  # hundreds of errors ask for the same one
+        yield tmp_path_factory.mktemp("fuzz") / "job.yaml"
 
 
 PIECES = st.sampled_from(
