@@ -29,6 +29,9 @@ ROWS = 30_000
 KEYS = [f"key {number % 40}" for number in range(ROWS)]
 VALUES = [-1 if number % 1_009 == 0 else 1 for number in range(ROWS)]
 
+FASTER = ["--set", "limits.batch_records=1000", "--set", "limits.in_flight_records=4000"]
+"""For what is left once nothing more is to happen: thousands of small batches take most of a minute."""
+
 CLUSTER = """
 import sys
 from dpa.testing import LocalCluster
@@ -164,7 +167,7 @@ def test_a_job_goes_on_whatever_ends_its_drivers(tmp_path: Path, commands: Comma
 
     # and goes on with the command that it named
     (tmp_path / "go").touch()
-    last = commands.run("--set", "parallelism.reducers=1", "--resume", "saved", "--json")
+    last = commands.run("--set", "parallelism.reducers=1", "--resume", "saved", "--json", *FASTER)
     assert last.returncode == 0, last.stderr
     report = json.loads(last.stdout)
     assert [(each["task"], each["rows"]) for each in report["recoveries"]] == [("driver", None)]
@@ -263,7 +266,7 @@ def test_checkpoints_are_put_back_only_with_what_was_published_since(
     assert all(len(found(name)) < before[name] for name in places)
 
     (tmp_path / "go").touch()
-    last = commands.run("--resume", "saved")
+    last = commands.run("--resume", "saved", *FASTER)
     assert last.returncode == 0, last.stderr
     assert all(found(name) == numbers for name in places)
     parts = results(tmp_path / "parts").table
