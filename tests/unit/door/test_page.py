@@ -98,10 +98,10 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, url: str, width: int = 1600, **context: Any) -> Iterator[Any]:
+def opened(browser: Any, url: str) -> Iterator[Any]:
     """A tab; fails the test if a script raised there, or was not allowed to run, or anything was to be fetched."""
-    context_ = browser.new_context(viewport={"width": width, "height": 900}, **context)
-    tab, wrong = context_.new_page(), []
+    context = browser.new_context(viewport={"width": 1600, "height": 900})
+    tab, wrong = context.new_page(), []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.on(
         "console",
@@ -112,7 +112,7 @@ def opened(browser: Any, url: str, width: int = 1600, **context: Any) -> Iterato
         yield tab
         assert wrong == []
     finally:
-        context_.close()
+        context.close()
 
 
 def file_of(view: View, directory: Path) -> str:
@@ -242,17 +242,26 @@ def test_the_file_has_its_data_its_own_script_and_a_policy_for_nothing_else(made
     assert found.policy.startswith("default-src 'none'; ") and "unsafe" not in found.policy
 
 
+WIDTHS = (1600, 400)
+
+
+def assert_fits(tab: Any) -> None:
+    """In windows of all widths."""
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
 @every_report
-@pytest.mark.parametrize("width", [1600, 400])
-def test_the_file_opens_and_fits(browser: Any, made: Callable[[], Report], width: int, tmp_path: Path) -> None:
+def test_the_file_opens_and_fits(browser: Any, made: Callable[[], Report], tmp_path: Path) -> None:
     report = made()
-    with opened(browser, file_of(view_of_report(report), tmp_path), width) as tab:
+    with opened(browser, file_of(view_of_report(report), tmp_path)) as tab:
         assert tab.locator("h1").inner_text() == view_of_report(report)["job"]["name"]
         assert tab.locator("header span").first.inner_text() == report.status
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert_fits(tab)
         tab.goto(tab.url + "#stage=*")
         assert tab.locator("#stage h3").count() in (0, len(report.stages))
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert_fits(tab)
 
 
 def test_what_is_in_the_data_is_text(browser: Any, tmp_path: Path) -> None:
@@ -263,16 +272,17 @@ def test_what_is_in_the_data_is_text(browser: Any, tmp_path: Path) -> None:
         assert tab.locator("body").inner_text().count("</script><script>") > 10
 
 
-@pytest.mark.parametrize("width", [1600, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_tables_of_no_run_are_a_page_too(browser: Any, width: int, scheme: str, tmp_path: Path) -> None:
+def test_tables_of_no_run_are_a_page_too(browser: Any, tmp_path: Path) -> None:
     figures = Table("", ("", "#A", "#B"), [("rows", "3,000,000", "3,000,001"), (HOSTILE, "", "1")])
     facts = [Fact("A", HOSTILE, "ok, out/report.json"), Fact("B", "clicks", "ok")]
     view = view_of_tables(HOSTILE, facts, {"Figures": figures, "Configured differently": Table("", ("key",), [])})
-    with opened(browser, file_of(view, tmp_path), width, color_scheme=scheme) as tab:
+    with opened(browser, file_of(view, tmp_path)) as tab:
         assert tab.locator("h2").all_inner_texts() == ["Overview", "Figures"]
         tab.locator("#t-Figures").get_by_role("row", name="rows 3,000,000 3,000,001").wait_for()
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width and tab.evaluate(_FAINT) == []
+        assert_fits(tab)
+        for scheme in SCHEMES:
+            tab.emulate_media(color_scheme=scheme)
+            assert tab.evaluate(_FAINT) == [], scheme
         assert tab.locator("img").count() == 0 and tab.locator("h1").inner_text() == HOSTILE
 
 
@@ -398,14 +408,19 @@ _FAINT = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_words_stand_out_from_what_is_behind_them(browser: Any, scheme: str, job: Job, tmp_path: Path) -> None:
+SCHEMES: dict[Any, bool] = {"light": True, "dark": False}
+"""Of colours, and whether the paper is white."""
+
+
+def test_all_words_stand_out_from_what_is_behind_them(browser: Any, job: Job, tmp_path: Path) -> None:
     for url in (file_of(view_of_report(failed()), tmp_path), job.url):
-        with opened(browser, url, color_scheme=scheme) as tab:
+        with opened(browser, url) as tab:
             tab.locator("#stages table").wait_for()
-            paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-            assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
-            assert tab.evaluate(_FAINT) == []
+            for scheme, is_white in SCHEMES.items():
+                tab.emulate_media(color_scheme=scheme)
+                paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert (paper == "rgb(255, 255, 255)") == is_white
+                assert tab.evaluate(_FAINT) == [], scheme
 
 
 def test_decisions_that_were_only_counted_are_said(browser: Any, tmp_path: Path) -> None:
@@ -523,22 +538,20 @@ def test_a_job_is_asked_after_a_confirmation(browser: Any, job: Job) -> None:
         assert job.asked == [{"scale": {"stage": REDUCER, "tasks": 6}}]
 
 
-@pytest.mark.parametrize(
-    ("button", "request_"),
-    [
-        ("Finish", {"finish": {}}),
-        ("Stop", {"stop": {}}),
-        ("Cancel job", {"cancel": {}}),
-        ("Move", {"move": {"stage": REDUCER, "tasks": [0, 2], "nodes": ["n1"]}}),
-        ("Cancel change", {"cancel": {"stage": REDUCER}}),
-    ],
-)
-def test_a_job_can_be_asked_for(browser: Any, job: Job, button: str, request_: Any) -> None:
+def test_a_job_can_be_asked_for_all_there_is(browser: Any, job: Job) -> None:
+    asked: dict[str, Any] = {
+        "Finish": {"finish": {}},
+        "Stop": {"stop": {}},
+        "Cancel job": {"cancel": {}},
+        "Move": {"move": {"stage": REDUCER, "tasks": [0, 2], "nodes": ["n1"]}},
+        "Cancel change": {"cancel": {"stage": REDUCER}},
+    }
     with opened(browser, job.url) as tab:
-        tab.locator("select[name=stage]").select_option(REDUCER)
-        tab.locator("input[name=tasks]").fill("0, 2")
-        tab.locator("input[name=nodes]").fill("n1")
-        tab.get_by_role("button", name=button, exact=True).click()
-        tab.locator("#yes").click()
-        tab.get_by_text(f"{button}: reducer has 6 tasks").wait_for()
-        assert job.asked == [request_]
+        for button, request in asked.items():
+            tab.locator("select[name=stage]").select_option(REDUCER)
+            tab.locator("input[name=tasks]").fill("0, 2")
+            tab.locator("input[name=nodes]").fill("n1")
+            tab.get_by_role("button", name=button, exact=True).click()
+            tab.locator("#yes").click()
+            tab.get_by_text(f"{button}: reducer has 6 tasks").wait_for()
+            assert job.asked.pop() == request and not job.asked
