@@ -45,7 +45,7 @@ def test_rows_of_closed_windows_are_published_once_in_the_epoch_that_closes_them
 
 
 # of 19, 24 and 41, a cut begins at the end of another; of 369, a task hears late of an earlier cut
-@pytest.mark.parametrize("seed", [1, 4, 19, 24, 41, 369])
+@pytest.mark.parametrize("seed", [1, 2, 19, 24, 41, 369])
 def test_so_they_are_while_tasks_come_and_go_and_behind_any_cut(seed: int) -> None:
     run_random_windows(seed, changes=True, cuts=True, feeds=True, finals=True)
 
