@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpa._util.owned import UntrustedError, read_trusted
 from dpa.driver.outputs import SCHEMA, as_table
 from dpa.errors import TableError
 from dpa.sinks.directory import COLUMNS
@@ -68,14 +68,15 @@ def _of_files(path: Path, *, is_trusted: bool) -> tuple[pa.Table, str]:
     files = sorted(path.glob("part-*.parquet"))
     if not files:
         raise TableError(f"{path} holds no dead letters: name the directory of `dead_letters`")
-    digest = hashlib.sha256()
-    for file in files:
-        found = file.stat()
-        if is_trusted and (found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022):
-            wrong = f"{file} is not trusted: it belongs to user {found.st_uid}, mode {found.st_mode:o}"
-            raise TableError(f"{wrong}; records are unpickled if only their owner, who does it, can write them")
-        digest.update(file.read_bytes())
+    digest, tables = hashlib.sha256(), []
     try:
-        return pa.concat_tables(pq.read_table(file) for file in files), digest.hexdigest()
+        for file in files:
+            content = read_trusted(file) if is_trusted else file.read_bytes()
+            digest.update(content)
+            tables.append(pq.read_table(pa.BufferReader(content)))
+        return pa.concat_tables(tables), digest.hexdigest()
+    except UntrustedError as error:
+        right = "records are unpickled if only their owner, who does it, can write them"
+        raise TableError(f"{file} {error}; {right}") from None
     except (pa.ArrowException, OSError) as error:
         raise TableError(f"{path}: no table of dead letters: {str(error).splitlines()[0]}") from None

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 _COMMITTED = "dpa.committed"
 """The property of a table, and of a snapshot's summary: `LIFE/EPOCH`, of a job's last epoch `JOB/0`."""
 
-_BEFORE_LAST = "dpa.before_last"
-"""The property of a table, and of the summary of a job's last epoch: the newest epoch before. Earlier versions did not
-have it, and gave the last one the number after that."""
-
+_BEFORE_LAST = "dpa.before_last"  # the property that a job's last epoch has, too: the newest epoch before it
 _JOB = "dpa.job"  # the property of a table that names the job which publishes its epochs
 _FORMAT = 2  # the newest version of the format that `pyiceberg` writes
 _NO_PARTITIONS = ("uuid", "time")  # types that `pyiceberg` transforms, but cannot name partitions by
@@ -111,7 +108,7 @@ class Iceberg(TableSink):
                 return None
             line = from_text(next((known[LINE] for known in own if LINE in known), ""))
             epoch, is_last = int(own[0].get(EPOCH, 0)), self._is_over(table)
-            return Newest(int(own[0].get(_BEFORE_LAST, epoch - 1)) if is_last else epoch, line, is_last)
+            return Newest(int(own[0].get(_BEFORE_LAST, 0)) if is_last else epoch, line, is_last)
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         from pyiceberg.expressions import AlwaysTrue

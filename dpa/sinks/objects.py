@@ -161,7 +161,7 @@ class ResultFiles(FileSink):
             is_last=is_last,
             before=gone if self.publishes else (),
             line=found.line if is_same and is_last else lines.until(self.line, epoch),
-            before_last=(found.epoch if is_same else 0) if is_last else None,
+            before_last=found.epoch if is_same and is_last else 0,
             columns=columns_in(staged, found.columns if kept else None),
         )
 
@@ -169,8 +169,7 @@ class ResultFiles(FileSink):
         found, _ = self._manifest()
         if found is None or found.files is None or found.job != self.job:
             return None
-        before_last = found.epoch - 1 if found.before_last is None else found.before_last
-        return Newest(before_last if found.is_last else found.epoch, found.line, found.is_last)
+        return Newest(found.before_last if found.is_last else found.epoch, found.line, found.is_last)
 
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         with self._lock:

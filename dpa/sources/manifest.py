@@ -33,8 +33,7 @@ class ResultManifest:
         is_last: whether the job will commit no more.
         before: names of files of the previous result, which may still be read.
         line: who made the epochs before the last, if they are committed with checkpoints.
-        before_last: the newest epoch before the last one, once that is committed; None in a result of an earlier
-            version, whose last epoch has the number after that.
+        before_last: the newest epoch before the last one, once that is committed.
         columns: those of the result as text, where its files do not say all of them.
     """
 
@@ -51,7 +50,7 @@ class ResultManifest:
     is_last: bool = False
     before: tuple[str, ...] = ()
     line: Line = ()
-    before_last: int | None = None
+    before_last: int = 0
     columns: str | None = None
 
     def to_json(self) -> bytes:

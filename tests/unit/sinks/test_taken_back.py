@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +28,6 @@ from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Newest, Sink
-from dpa.sources.manifest import MANIFEST
 from experiments.s3_server import uri_of
 from tests.unit.output_samples import publishing
 
@@ -206,17 +204,6 @@ def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_b
     assert is_ahead(newest, "it", None)
     job.known().take_back(6, is_trial=False)
     assert (job.values(), job.known().newest()) == ([1, 4], Newest(6, (one, other)))
-
-
-def test_places_of_an_earlier_version_say_which_epoch_came_before_the_last(tmp_path: Path) -> None:
-    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(str(tmp_path)).table)
-    job.publish(4, 4)
-    job.publish(5, 5, is_last=True)
-    manifest = tmp_path / MANIFEST
-    text = json.loads(manifest.read_text())
-    del text["before_last"]
-    manifest.write_text(json.dumps(text))
-    assert job.known().newest() == Newest(4, LINE, is_last=True)
 
 
 def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
