@@ -17,12 +17,11 @@ from dpa.execution.block import Block
 from dpa.execution.keys import encode, key_column
 from dpa.execution.mapping import MapTask
 from dpa.execution.row_operators import Chunk
-from dpa.execution.rows import ScannedRows
+from dpa.execution.rows import ScannedRows, whole_of
 from dpa.executors import Groups
 from dpa.operators import RowKind, RowOperator
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
-from dpa.tolerance import Origin
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,6 +82,9 @@ class ScanQuery:
         if self.verbs is not None:
             frame, same = self.verbs.lazy(frame), self.verbs.passed_on(same)
         if self.edge is not None and self.edge.combines(origin.rows):
+            if self.verbs is None and 0 < len(same) == len(rows.dictionary):  # keys alone, which the file has numbered
+                batches = rows.split.batches(origin.rows)
+                return self.edge.sent(self.edge.block_of(whole_of(pa.Table.from_batches(batches))))
             block = folded(self.edge, frame, same)
             self.edge.note(block)
             return block
@@ -154,10 +156,3 @@ def _states_of(edge: MapTask, schema: pa.Schema) -> pa.Schema:
     states = edge.receiver.combined(edge.empty_block(known_schema(schema)))
     assert isinstance(states, pa.RecordBatch)
     return states.schema
-
-
-def by_batches(rows: ScannedRows, most: int) -> Iterator[Chunk]:
-    first = rows.origin.first
-    for batch in rows.batches(most):
-        yield Chunk(batch, batch.num_rows, Origin(first, batch.num_rows))
-        first += batch.num_rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
-from dpa.execution._queries import ScanQuery, by_batches, only
+from dpa.execution._queries import ScanQuery, only
 from dpa.execution.block import Block
 from dpa.execution.mapping import Emitted, MapTask
 from dpa.execution.row_operators import Chunk, Limits, apply, chunks_of
@@ -99,7 +99,7 @@ class Emission:
             yield Emitted(((0, found),) if found.rows else (), rows.origin.rows, int(found.mapped().sum()))
             return
         if found is None:
-            found = by_batches(rows, limits.rows)
+            found = chunks_of(rows, limits.rows, first=rows.origin.first)
         else:
             operators = operators[query.operators :]
         yield from self._applied(operators, found, limits)

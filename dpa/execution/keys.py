@@ -130,8 +130,10 @@ def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
         return pa.nulls(min(len(column), 1)), np.zeros(len(column), dtype=np.int32)
     if pa.types.is_dictionary(column.type):
         dictionary = _as_key_type(column.dictionary, wanted)
-        if column.null_count == 0 and dictionary.null_count == 0:
-            return _used(dictionary, column.indices.to_numpy())
+        if dictionary.null_count == 0:
+            indices = column.indices.cast(pa.int32()).fill_null(len(dictionary))
+            known = [dictionary, pa.nulls(1, wanted)] if column.null_count else [dictionary]
+            return _used(pa.concat_arrays(known), indices.to_numpy())
         column = pa.DictionaryArray.from_arrays(column.indices, dictionary).cast(wanted)
     else:
         column = _as_key_type(column, wanted)

@@ -103,10 +103,10 @@ class MapTask:
         else:
             made = self._map_batches(rows, origin)
         for block, read in made:
-            sent = () if block is None else ((0, self._sent(block)),)
+            sent = () if block is None else ((0, self.sent(block)),)
             yield Emitted(sent, read, 0 if block is None else block.rows)
 
-    def _sent(self, block: Block) -> Block:
+    def sent(self, block: Block) -> Block:
         """Folded if there is a combiner, with its size, and the columns of its rows where these are noted."""
         sent = block
         if self.combines(block.rows):
@@ -166,7 +166,7 @@ class MapTask:
                 values = self._selected(no_rows(schema), self._window)
             elif not isinstance(self.mapper, Mapper):
                 records = self._records_of(no_rows(schema))
-                return self._columns(no_rows(records.schema))
+                return self.block_of(no_rows(records.schema))
         except (DpaError, *USER_ERRORS):
             pass
         keys = column_of([], self.key) if names_of(self.key) else pa.nulls(0)
@@ -283,7 +283,7 @@ class MapTask:
         for batch in self._batches(rows):
             found = self._all_records_of(batch, rows, origin, before)
             parts = (part for records in found for part in records.to_batches(self.batch_records))
-            blocks = [self._columns(part) for part in parts if part.num_rows]
+            blocks = [self.block_of(part) for part in parts if part.num_rows]
             before += batch.num_rows
             if not blocks:
                 yield None, batch.num_rows
@@ -326,7 +326,7 @@ class MapTask:
                 raise ExecutorError(f"{name_of(self.mapper)}.map_batch returned no key column {name!r}; {has}")
         return records
 
-    def _columns(self, records: pa.RecordBatch) -> Block:
+    def block_of(self, records: pa.RecordBatch) -> Block:
         key = names_of(self.key)
         if self.mapper is None:
             _require(key, "that are keyed by", records)

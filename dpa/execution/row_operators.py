@@ -88,9 +88,8 @@ class Limits:
     clock: Clock
 
 
-def chunks_of(rows: Rows, most: int, origin: Origin | None = None) -> Iterator[Chunk]:
-    """`origin`: that of rows which are all of one batch, None: they are a split's."""
-    first = 0
+def chunks_of(rows: Rows, most: int, origin: Origin | None = None, first: int = 0) -> Iterator[Chunk]:
+    """`origin`: that of rows which are all of one batch, None: they are a split's, from row `first` on."""
     for batch in rows.batches(most):
         yield Chunk(batch, batch.num_rows, origin_of(rows, origin, first, batch.num_rows))
         first += batch.num_rows

@@ -88,12 +88,16 @@ class ScannedRows:
     Attributes:
         frame: is read when a query of it is collected; None: they are to be read by batches.
         schema: its columns.
+        dictionary: those that a reader has as dictionaries.
+        split: gives the same rows.
         origin: which rows of the split they are.
-        batches: gives the same rows by batches, as `Portions.batches` does.
+        batches: gives them by batches, as `Portions.batches` does.
     """
 
     frame: pl.LazyFrame | None
     schema: pa.Schema
+    dictionary: Sequence[str]
+    split: FirstRows
     origin: Origin
     batches: Callable[[int], Iterator[pa.RecordBatch]]
 
@@ -146,10 +150,8 @@ class Portions:
             rows, scan = scan.begun(most or max(scan.parts[0], _TOGETHER))
             origin = Origin(first - start, rows)
             frame = scan.frame.slice(first, rows) if most else None
-            yield ScannedRows(frame, scan.schema, origin, partial(self._portions_of, split, origin))
-
-    def _portions_of(self, split: Split, origin: Origin, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        return self._portions(FirstRows(split.after(origin.first), origin.rows), batch_rows)
+            these = FirstRows(split.after(origin.first), rows)
+            yield ScannedRows(frame, scan.schema, scan.dictionary, these, origin, partial(self._portions, these))
 
     @described(lambda local: "its input, which it reads")
     def _portions(self, rows: Rows, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,7 @@ _UNREADABLE = (pa.ArrowException, OSError)  # what pyarrow raises for a file tha
 _INDEX = 4
 """Bytes of a value, at most, in a column chunk whose pages are dictionary-encoded, after a dictionary of a MiB."""
 
+_NUMBERED = 100_000  # rows of a row group that make its dictionary worth putting together with others
 _BUFFER_BYTES = 65_536  # bytes of a column that are fetched at once where not all of a row group is
 
 
@@ -65,12 +66,14 @@ class Scan:
         schema: its columns.
         first: how many of them come before the split's.
         parts: the rows of each part of the split, in order: a query that begins or ends within one decodes it whole.
+        dictionary: columns that the split's batches have as dictionaries.
     """
 
     frame: pl.LazyFrame
     schema: pa.Schema
     first: int
     parts: tuple[int, ...]
+    dictionary: Sequence[str] = ()
 
     def begun(self, most: int) -> tuple[int, Scan]:
         """How many rows to read first, and the scan of those after them: whole parts as far as `most` rows reach, one
@@ -249,12 +252,12 @@ class ParquetSplit(RestOfFile):
         if "://" in self.path or not self.rows:
             return None
         with self._opened() as file:
-            rows = [file.metadata.row_group(group).num_rows for group in range(self.row_groups[-1] + 1)]
-        skipped, groups = self._unskipped(rows)
+            rows, skipped, groups = self._unskipped(file.metadata)
+            dictionary = self._encoded(file.metadata) if max(rows) >= _NUMBERED else ()
         first, parts = sum(rows[: groups[0]]) + skipped, [rows[group] for group in groups]
         parts[0] -= skipped
         frame = pl.scan_parquet(self.path, glob=False).select(self.schema.names)
-        return Scan(frame, self.schema, first, tuple(parts))
+        return Scan(frame, self.schema, first, tuple(parts), dictionary)
 
     @contextmanager
     def _opened(self, *, ahead: bool = True) -> Iterator[pq.ParquetFile]:
@@ -285,21 +288,20 @@ class ParquetSplit(RestOfFile):
 
     def _left(self, file: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows that are not skipped; row groups skipped as a whole are not read."""
-        skipped, groups = self._unskipped(
-            [file.metadata.row_group(group).num_rows for group in range(self.row_groups[-1] + 1)]
-        )
+        _, skipped, groups = self._unskipped(file.metadata)
         for batch in self._read(file, groups, batch_rows):
             if batch.num_rows > skipped:
                 yield batch.slice(skipped)
             skipped = max(0, skipped - batch.num_rows)
 
-    def _unskipped(self, rows: Sequence[int]) -> tuple[int, list[int]]:
-        """The row groups that are not skipped as a whole, and the rows of the first of them that are; `rows`: of each
-        row group of the file."""
+    def _unskipped(self, footer: pq.FileMetaData) -> tuple[list[int], int, list[int]]:
+        """The rows of the file's row groups, how many of the first unskipped group are skipped, and the groups that are
+        not skipped as a whole."""
+        rows = [footer.row_group(group).num_rows for group in range(self.row_groups[-1] + 1)]
         skipped, groups = self.skipped, list(self.row_groups)
         while groups and skipped >= rows[groups[0]]:
             skipped -= rows[groups.pop(0)]
-        return skipped, groups
+        return rows, skipped, groups
 
     def _read(self, file: pq.ParquetFile, row_groups: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
         columns = None if self.columns is None else list(self.columns)

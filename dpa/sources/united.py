@@ -170,7 +170,8 @@ class UnitedSplit:
                 return None
             columns.append(pl.col(name).cast(kind) if name in here else pl.lit(None, kind).alias(name))
         is_any_there = any(name in here for name in wanted.names)  # literals alone would be one row
-        return replace(found, frame=found.frame.select(columns), schema=wanted) if is_any_there else None
+        frame = found.frame.select(columns)
+        return replace(found, frame=frame, schema=wanted, dictionary=()) if is_any_there else None
 
     def _as_input(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
         batch, columns, encoded = known(batch), [], getattr(self.split, "dictionary", ())

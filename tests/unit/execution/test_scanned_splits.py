@@ -25,9 +25,11 @@ from dpa.execution.combining import Combining
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import Emitted
 from dpa.execution.receivers import receiver_of
-from dpa.execution.rows import Portions
+from dpa.execution.row_operators import Chunk, chunks_of
+from dpa.execution.rows import Portions, ScannedRows
 from dpa.executors import Groups
 from dpa.operators import RowKind, RowOperator
+from dpa.sources import splits
 from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import NumberedSplit, Split
 
@@ -95,23 +97,28 @@ def rows_of(steps: Sequence[Emitted]) -> list[Any]:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FOLDED", "_MANY_FOLDED", "_LEAST"):
         monkeypatch.setattr(_queries, name, 1)
+    monkeypatch.setattr(splits, "_NUMBERED", 1)
 
 
 @pytest.fixture
 def queries_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> None:
-        raise AssertionError("the query of a piece has failed")
+    def not_scanned(rows: Any, *arguments: Any, **named: Any) -> Iterator[Chunk]:
+        assert not isinstance(rows, ScannedRows), "the query of a piece has failed"
+        return chunks_of(rows, *arguments, **named)
 
-    monkeypatch.setattr(emission_module, "by_batches", never)
+    monkeypatch.setattr(emission_module, "chunks_of", not_scanned)
 
 
 @pytest.mark.usefixtures("queries_only")
 @pytest.mark.parametrize("name", [*KEYS, "composite", "none"])
-def test_every_type_of_key_counts_as_by_batches(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("reads", [("key", "other", "value"), ("key",)], ids=["all columns", "the key alone"])
+def test_every_type_of_key_counts_as_by_batches(tmp_path: Path, name: str, reads: tuple[str, ...]) -> None:
     columns = {"key": KEYS.get(name, KEYS["text"]), "other": KEYS["int8"], "value": pa.array([1, 2, 3, 4, 5])}
     key: Any = {"composite": ("key", "other"), "none": ()}.get(name, "key")
-    [split] = parquet_table([written(tmp_path, pa.table(columns), 2)]).splits(10)
-    edge = map_task(None, Count(), key=key, values=("value",), combine=True)
+    reads = ("key", "other") if name == "composite" and len(reads) == 1 else reads
+    path = written(tmp_path, pa.table({**columns, "other": columns["key"] if len(reads) == 2 else columns["other"]}), 2)
+    [split] = replace(parquet_table([path]), columns=reads, dictionary=reads).splits(10)
+    edge = map_task(None, Count(), key=key, values=reads[2:], combine=True)
 
     by_query, by_batches = list(scanned(Emission((edge,)), split, (2, 1, 3))), list(edge.steps(split, time.monotonic))
 
