@@ -41,9 +41,11 @@ output: {{path: out}}
 @contextmanager
 def standalone(directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The master's address, and the environment of programs that use it."""
-    # A token that only some of the processes know, as Spark passes no variables on, would keep them apart.
+    # A token that only some of the processes know, as Spark passes no variables on, would keep them apart. Without a
+    # mode, Ray's head takes one of `~/.ray` that the script does not use.
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")},
+        "RAY_AUTH_MODE": "disabled",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "JAVA_HOME": str(java_home(directory)),
         "PYSPARK_PYTHON": sys.executable,
