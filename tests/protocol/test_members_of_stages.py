@@ -411,17 +411,9 @@ def test_what_cannot_be_done_is_refused_at_once(request_: Rescale | MoveTasks, w
     assert Coordinator().ask(request_) == [Answer(1, why, refused=True)]
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (
-            {"can_merge": False},
-            "the tasks of reducer stay: two states of a key cannot be merged; set `consistency: migrate`",
-        ),
-    ],
-)
-def test_a_stage_whose_tasks_stay_says_why(options: dict[str, object], why: str) -> None:
-    assert Coordinator(**options).ask(Rescale(1, REDUCER, 4)) == [Answer(1, why, refused=True)]
+def test_a_stage_whose_tasks_stay_says_why() -> None:
+    why = "the tasks of reducer stay: two states of a key cannot be merged; set `consistency: migrate`"
+    assert Coordinator(can_merge=False).ask(Rescale(1, REDUCER, 4)) == [Answer(1, why, refused=True)]
 
 
 def test_the_one_reader_before_a_process_whose_order_matters_can_move_but_does_not_become_more() -> None:
