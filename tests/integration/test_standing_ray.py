@@ -204,6 +204,9 @@ def test_a_session_that_ends_during_a_job_fails_it_and_the_next_job_does_without
     said = "failed: the session that `dpa up` started has ended, and Ray with it: run the job again\n"
     assert (long.returncode, err) == (1, USING + said)
     wait_until(lambda: all_ended(processes))
+    if how == "ended by force":
+        wait_until(lambda: not any(shell.sessions.iterdir()))
+        return
     (shell.place / "looking.py").write_text(MODULE)
     (shell.place / "job.py").write_text(JOB)
     status, out, err = shell.run("job.py")
