@@ -58,14 +58,12 @@ def test_the_mode_and_the_stream_choose_the_view(
     assert type(make_progress(mode, stream)) is view
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    assert type(make_progress("auto", Terminal())) is PlainProgress
-
-
-def test_a_terminal_that_lacks_block_characters_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(Terminal, "encoding", "latin-1")
+@pytest.mark.parametrize(("terminal", "encoding"), [("dumb", "utf-8"), ("xterm", "latin-1")])
+def test_a_terminal_that_cannot_move_its_cursor_or_lacks_block_characters_gets_lines(
+    terminal: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr(Terminal, "encoding", encoding)
     assert type(make_progress("auto", Terminal())) is PlainProgress
 
 
@@ -90,19 +88,13 @@ def test_every_view_takes_a_whole_run(mode: str) -> None:
         progress.phase("merge")
 
 
-def test_progress_leaves_stdout_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_leaves_stdout_alone_and_none_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for mode in MODES:
         with make_progress(mode) as progress:
             progress.phase("stream")
             show(progress, samples.snapshot(2.0))
-    assert capsys.readouterr().out == ""
-
-
-def test_none_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with make_progress("none") as progress:
-        progress.phase("stream")
-        show(progress, samples.snapshot(2.0))
-    assert capsys.readouterr() == ("", "")
+        written = capsys.readouterr()
+        assert written.out == "" and (written.err == "") == (mode == "none")
 
 
 # --- in Python
