@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from statistics import median
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -60,7 +59,7 @@ def see_page(address: str, runs: threading.Thread, figures: list[float]) -> None
 def scrape(address: str, runs: threading.Thread, _figures: list[float]) -> None:
     """Read the metrics each second."""
     while runs.is_alive():
-        with suppress(URLError), urlopen(_asked(address, "metrics")) as answer:  # the job may end just now
+        with suppress(OSError), urlopen(_asked(address, "metrics")) as answer:  # the job may end just now
             answer.read()
         runs.join(1.0)
 
