@@ -71,7 +71,11 @@ class Reference:
             self.check()
             is_late = False
         if is_whole and self._asked is not None and self._asked.sql:
-            self._begun = stack.enter_context(beside(self._spark, partial(self._first, is_late), QUERY))
+            self._begun = stack.enter_context(beside(self._started, partial(self._first, is_late), QUERY))
+
+    def _started(self) -> SparkSession:
+        with blaming(self._spec.file, f"{self._key}.sql"):
+            return self._spark()
 
     def _first(self, checks: bool) -> pa.Table:
         if checks:

@@ -1,6 +1,7 @@
 """Jobs whose result is checked against Spark, and what is published and reported if that cannot be done."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -190,7 +191,16 @@ def test_a_wrong_query_is_found_before_anything_runs(
             step()
 
 
-def test_a_wrong_query_ends_a_job_that_runs_before_spark_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "the reference query: .*`wrd` cannot be resolved"),
+        ({"spark": {"master": "nowhere"}}, "Spark's JVM did not start: Master must"),
+    ],
+)
+def test_what_is_wrong_with_a_query_or_spark_ends_a_job_that_runs_before_spark_does(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
     (tmp_path / "never.py").write_text("import time\n\ndef never(record):\n    time.sleep(600)\n", encoding="utf-8")
     pq.write_table(WORDS, tmp_path / "words.parquet")
     asked = {
@@ -200,12 +210,13 @@ def test_a_wrong_query_ends_a_job_that_runs_before_spark_does(tmp_path: Path) ->
         "reducer": "count",
         "output": {"path": "out"},
         "reference": {"sql": "SELECT wrd FROM input"},
+        **wrong,
     }
     (tmp_path / "job.yaml").write_text(json.dumps(asked), encoding="utf-8")
     command = [sys.executable, "-m", "dpa.run", "job.yaml"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
     assert ended.returncode == 2 and "startup" in ended.stderr, ended.stderr
-    assert "reference.sql: the reference query: " in ended.stderr and "`wrd` cannot be resolved" in ended.stderr
+    assert re.search(f"reference.sql: {message}", ended.stderr), ended.stderr
     assert not (tmp_path / "out").exists()
 
 
