@@ -77,7 +77,8 @@ def test_the_random_jobs_are_worth_running() -> None:
 
 def test_the_random_jobs_publish_what_is_worth_looking_at() -> None:
     happened: Counter[str] = Counter()
-    for run in map(run_of, range(SEEDS)):
+    more = [seed for seed in range(SEEDS, 2 * SEEDS) if random_job(seed).job.graph[REDUCER].publishing]
+    for run in (*map(run_of, range(SEEDS)), *map(run_random_job, more)):
         stats, published = run.snapshot[REDUCER].aggregation, run.published[REDUCER]
         if stats is None:
             assert published == ()
@@ -89,8 +90,8 @@ def test_the_random_jobs_publish_what_is_worth_looking_at() -> None:
         happened["states transferred"] += stats.states > 0
         happened["grown"] += bool(records) and records[0] < records[-1]
         happened["redistributed"] += run.snapshot[REDUCER].version > 0 and stats.epochs > 0
-    assert all(happened[what] >= 5 for what in ("epochs", "several", "states transferred", "grown")), happened
-    assert happened["redistributed"] >= 2, happened
+    wanted = ("epochs", "several", "states transferred", "grown", "redistributed")
+    assert all(happened[what] >= 5 for what in wanted), happened
 
 
 def test_every_record_counts_once_in_what_is_measured_and_none_longer_than_the_stream() -> None:
