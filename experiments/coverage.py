@@ -22,8 +22,8 @@ from experiments.report.transitions import MACHINES
 from experiments.simulation.cluster import SimulatedCluster
 
 Triple: TypeAlias = "tuple[str, str, str]"
-"""A cell of docs/protocol.md: a machine, a kind of event, and a state. Or a pair: two conversations, in alphabetical
-order, and whether they are of the same stage."""
+"""A cell of the tables of `report.transitions`: a machine, a kind of event, and a state. Or a pair: two conversations,
+in alphabetical order, and whether they are of the same stage."""
 
 SOURCE_CHANGES, STAGE_CHANGES = "tasks of a source change", "tasks change"
 KEYS_MOVE, STATES_MOVE = "states move with keys", "states of tasks that leave move"

@@ -101,7 +101,7 @@ def _text(coverage: Coverage, seeds: int, missing: list[Triple], wrong: list[Tri
     together = [(*pair, coverage.pairs[pair]) for pair in pairs() if coverage.pairs[pair]]
     parts = [
         f"Jobs and graphs of {seeds:,} seeds, in {len(_MODES) + 2} modes: the rules of every machine in each of its "
-        "states (the cells of docs/protocol.md).",
+        "states (the cells of `experiments.report.transitions`).",
         markdown_table(("machine", "cells", "reached", "not", "the rarest"), rules),
         "What no run reaches:",
         markdown_table(("machine", "event", "state", "because"), [(*cell, why) for cell, why in UNREACHED.items()]),

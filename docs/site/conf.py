@@ -62,7 +62,7 @@ CONTENTS = {
         "memory",
     ),
     "On a cluster": ("cluster", "production", "door", "changing-tasks", "placement", "security"),
-    "Look things up": ("site/api", "guarantees", "results", "design", "protocol"),
+    "Look things up": ("site/api", "guarantees", "results", "design"),
 }
 """The pages of `docs` by title: a new page needs a place here."""
 

@@ -1,5 +1,4 @@
-"""The page of all state machines (docs/protocol.md), printed from their rules:
-`python -m experiments.report.transitions`."""
+"""Tables of all state machines, printed from their rules: `python -m experiments.report.transitions`."""
 
 import inspect
 
@@ -26,12 +25,12 @@ MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
 
 _HEAD = """# State transitions
 
-Every machine of [`dpa/protocol`](../dpa/protocol) dispatches its events from a tuple of rules, `RULES`. This page is
-printed from them by `python -m experiments.report.transitions > docs/protocol.md`; a test compares the two.
+Every machine of `dpa/protocol` dispatches its events from a tuple of rules, `RULES`. These tables are printed from
+them by `python -m experiments.report.transitions`.
 
 - A row is a kind of event or message, or several alike, a column a state, and a cell what the machine then does.
 - `-> ` is the state that follows. In brackets is a state that may follow; otherwise the state stays. No other follows:
-  only [`rules.py`](../dpa/protocol/rules.py) assigns states, and refuses any that no rule names.
+  only `dpa/protocol/rules.py` assigns states, and refuses any that no rule names.
 - `-` means that the event cannot come in that state: it raises `ProtocolError`, which ends the job.
 - The row *then* is what a state triggers by itself, after events.
 """
@@ -61,7 +60,7 @@ def in_words(rule: Rule) -> str:
 
 
 def page() -> str:
-    """The text of the page."""
+    """All tables, with what they mean."""
     parts = [_HEAD]
     for owner, machines in MACHINES.items():
         parts.append(f"## {owner}\n")
