@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -177,9 +178,13 @@ def _offers(address: str | None) -> dict[str, Offer | None]:
     return found()
 
 
+@cache  # it takes as long to make as hundreds of snapshots to read
+def _snapshots() -> TypeAdapter[tuple[Snapshot]]:
+    return TypeAdapter(tuple[Snapshot], config={"arbitrary_types_allowed": True})
+
+
 def _snapshot(found: Any) -> Snapshot:
-    kind = TypeAdapter(tuple[Snapshot], config={"arbitrary_types_allowed": True})
     try:
-        return kind.validate_python([found])[0]
+        return _snapshots().validate_python([found])[0]
     except ValidationError as error:
         raise ControlError("its snapshot cannot be read: the job is of another version of dpa") from error

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,10 +34,15 @@ class EarlierRun(NamedTuple):
             data = json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
             if data["schema"] == REPORT:
                 ended = datetime.fromtimestamp(path.stat().st_mtime)
-                return cls(path, ended, TypeAdapter(Report).validate_python(data))
+                return cls(path, ended, _reports().validate_python(data))
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             pass
         raise ReportError(f"{path}: no report of a run, or one of another version (not {REPORT})")
+
+
+@cache  # it takes longer to make than a report to read
+def _reports() -> TypeAdapter[Report]:
+    return TypeAdapter(Report)
 
 
 def keep(report: Report) -> None:
