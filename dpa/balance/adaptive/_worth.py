@@ -109,7 +109,8 @@ class Unsplitting:
 
     def look(self, demand: Demand) -> list[int]:
         """The split tokens to unsplit; none where no more records arrive."""
-        mean = float(demand.loads.sum() / demand.speed_of_all) if demand.arriving else 0.0  # seconds
+        speed = demand.speeds[[*demand.table.members]].sum()
+        mean = float(demand.loads.sum() / speed) if demand.arriving else 0.0  # seconds
         looks: dict[int, int] = {}
         found = []
         for token, of_each in demand.parts.items():

@@ -116,10 +116,6 @@ class Demand:
         return loads
 
     @property
-    def speed_of_all(self) -> float:
-        return float(self.speeds[list(self.table.members)].sum())
-
-    @property
     def seconds(self) -> Records:
         """Shape (reducers,)."""
         return self.loads / self.speeds

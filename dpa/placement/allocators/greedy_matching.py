@@ -17,19 +17,14 @@ from dpa.placement.scores import Floats
 LIGHT, MODERATE = 0.4, 0.8
 """Use of the busier resource below which a node's load is light, and below which it is moderate; else it is heavy."""
 
+_BOUND = 0.8  # use of processors and of bandwidth that no node exceeds while another can be found
+
 
 class GreedyMatchingAllocator:
-    """Task after task, in the order of the graph, on light nodes first and then on moderate ones.
-
-    Args:
-        bound: use of processors and of bandwidth that no node exceeds while another can be found.
-    """
-
-    def __init__(self, bound: float = 0.8) -> None:
-        self._bound = bound
+    """Task after task, in the order of the graph, on light nodes first and then on moderate ones."""
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        matching = _Matching(graph, cluster, self._bound)
+        matching = _Matching(graph, cluster)
         for group in range(len(graph.groups)):
             while matching.rooms.left[group] and (node := matching.evenest_node(group)) is not None:
                 matching.place(group, node)
@@ -39,9 +34,8 @@ class GreedyMatchingAllocator:
 class _Matching:
     """How much every node uses, and would use with one more task. Peers without a node count as being elsewhere."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, bound: float) -> None:
+    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
         self.rooms, self.objective = Rooms(graph, cluster), Unevenness(graph, cluster)
-        self._bound = bound
         self._nodes = np.arange(len(cluster.nodes))
         self.contents = np.zeros((len(cluster.nodes), len(graph.groups)))
         self.use = self.objective.use(self.contents)
@@ -72,7 +66,7 @@ class _Matching:
     def _allowed(self, after: Floats) -> npt.NDArray[np.bool_]:
         load, network = self.objective.parts(after, self._nodes)
         peaks, _ = self.objective.worth(after, self._nodes)
-        allowed: npt.NDArray[np.bool_] = (np.maximum(load, network) <= self._bound + SLACK) & np.isfinite(peaks)
+        allowed: npt.NDArray[np.bool_] = (np.maximum(load, network) <= _BOUND + SLACK) & np.isfinite(peaks)
         return allowed
 
 

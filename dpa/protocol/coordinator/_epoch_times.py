@@ -109,9 +109,10 @@ class EpochTimes:
         self._unseen[epoch] = _Unseen(rows, now, waits, spent)
         self._waiting_rows, self._waited = 0, 0.0
 
-    def has_snapshots(self, epoch: int, now: float) -> None:
+    def wait(self, phase: EpochPhase, epoch: int, now: float) -> None:
+        """Rows of an epoch that waits for a checkpoint have been in a phase of it until now."""
         if epoch in self._unseen and self._unseen[epoch].waits:
-            self._unseen[epoch].spend(EpochPhase.SNAPSHOTS, now)
+            self._unseen[epoch].spend(phase, now)
 
     def go_on(self, now: float) -> float:
         """The cut is over; returns for how long sources have waited."""
@@ -134,10 +135,6 @@ class EpochTimes:
 
     def has_checkpoint(self, now: float) -> None:
         self._add(EpochPhase.CHECKPOINT, now - self._went_on_at)
-
-    def committing(self, epoch: int, now: float) -> None:
-        if epoch in self._unseen and self._unseen[epoch].waits:
-            self._unseen[epoch].spend(EpochPhase.CHECKPOINT, now)
 
     def seen(self, epoch: int, now: float) -> None:
         found = self._unseen.pop(epoch, None)

@@ -301,7 +301,7 @@ class Cuts(RuledMachine):
         cut, now = self._cut, self._coordinator.now
         if len(cut.marked) < sum(len(stage.addresses) for stage in self._operators):
             return None
-        self.times.has_snapshots(cut.epoch, now)
+        self.times.wait(EpochPhase.SNAPSHOTS, cut.epoch, now)
         cut.checkpoint = JobSnapshot(
             cut.epoch,
             self._slot,
@@ -360,7 +360,7 @@ class Cuts(RuledMachine):
             key = _key(commit)
             if key in self._staged and key not in self._committing:
                 self._committing.add(key)
-                self.times.committing(commit.epoch, self._coordinator.now)
+                self.times.wait(EpochPhase.CHECKPOINT, commit.epoch, self._coordinator.now)
                 self._coordinator.instruct(commit)
 
     def _committed(self, sender: Address, event: Committed) -> None:

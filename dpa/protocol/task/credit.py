@@ -148,4 +148,5 @@ class Credit:
     def weigh(self, row_bytes: float) -> None:
         """Apply the bound in bytes to records of this mean size."""
         if row_bytes > 0:
-            self.most = max(1, int(min(self._flow.in_flight_records, self._flow.in_flight_bytes / row_bytes)))
+            records = self._flow.in_flight_mb * 2**20 / row_bytes
+            self.most = max(1, int(min(self._flow.in_flight_records, records)))

@@ -39,10 +39,6 @@ class FlowControl:
                 f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
             )
 
-    @property
-    def in_flight_bytes(self) -> float:
-        return self.in_flight_mb * 2**20
-
 
 _FIRST = 16  # the first quantum: small enough to learn the speed of slow user code soon
 _GROWTH = 8.0

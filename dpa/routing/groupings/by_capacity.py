@@ -99,18 +99,11 @@ class WeightedWChoicesGrouping(WChoicesGrouping):
     keys have one reducer, not two.
     """
 
-    def __init__(
-        self,
-        reducers: int,
-        capacities: Weights | None = None,
-        *,
-        slots: int = SLOTS,
-        slack: float = SLACK,
-    ) -> None:
+    def __init__(self, reducers: int, capacities: Weights | None = None) -> None:
         """`capacities`: to start with, in any unit, shape (reducers,)."""
         self._moved = 0
-        super().__init__(reducers, reducers * slots)
-        self._slack = slack
+        super().__init__(reducers, reducers * SLOTS)
+        self._slack = SLACK
         self._seconds = np.zeros(reducers)
         self._reported = ReportedSlots(reducers)
         if capacities is not None:

@@ -327,7 +327,7 @@ class Counted(Unevenness):
 
 def test_matching_follows_what_nodes_use_and_does_not_count_it_anew_for_each_task() -> None:
     graph, cluster = dense(np.random.default_rng(5))
-    matching = _Matching(graph, cluster, 0.8)
+    matching = _Matching(graph, cluster)
     matching.objective = counted = Counted(graph, cluster)
     for group in range(len(graph.groups)):
         while matching.rooms.left[group] and (node := matching.evenest_node(group)) is not None:
