@@ -1,4 +1,5 @@
-"""The tutorial is true: its files are written, its commands are run in their order, and print what the page shows."""
+"""The tutorial is true: its files are written, its commands are run in their order, and print what the page shows. They
+share a session of `dpa up`, which the page does without: each would start a Ray and a Spark."""
 
 import os
 import re
@@ -9,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from dpa.runtime.standing import SWITCH
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -27,6 +30,7 @@ class Terminals:
             (programs / name).chmod(0o755)
         self.directory = directory
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{programs}:{os.environ['PATH']}"}
+        self.environment |= {"TMPDIR": str(directory), SWITCH: ""}  # a session of its own
         self.stream: subprocess.Popen[str] | None = None
 
     def write(self, name: str, text: str) -> None:
@@ -58,12 +62,14 @@ class Terminals:
 @contextmanager
 def terminals(directory: Path) -> Iterator[Terminals]:
     opened = Terminals(directory)
+    opened.run("dpa up", None)
     try:
         yield opened
     finally:
         if opened.stream is not None:
             with suppress(ProcessLookupError):
                 os.killpg(opened.stream.pid, signal.SIGTERM)
+        opened.run("dpa down --force", None)
 
 
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
