@@ -58,8 +58,8 @@ def advice(stage: StageForecast) -> str:
     if not stage.mergeable:
         return f"{alone}; its states cannot be merged, so only a finer key helps"
     if stage.strategy == "adaptive":
-        avoided = ", which a combiner may avoid" if stage.combinable else ""
-        return f"{alone}; it will be split over tasks if its records have to wait{avoided}"
+        less = "; a combiner may leave nothing to split" if stage.combinable else ""
+        return f"{alone}; dpa will split it over tasks if its records have to wait{less}"
     if stage.combinable:
         return f"{alone}; only the strategy `adaptive`, a grouping that splits keys, or a combiner helps"
     return f"{alone}; only the strategy `adaptive` or a grouping that splits keys helps"
