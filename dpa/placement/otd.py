@@ -1,6 +1,6 @@
 """OTD: one task moves a cycle, to relieve a worker or to keep traffic inside a node (N-Storm, section 4).
 
-A step is arithmetic on what was measured. What the paper leaves open is in `OtdOptions`. Where traffic is perfectly
+A step is arithmetic on what was measured. Constants say what the paper leaves open. Where traffic is perfectly
 even every first move is worth nothing, which a threshold would take for the end. Then a pair of moves to one node is
 looked for: the first is made now, and the second is worth more in the next cycle.
 """
@@ -17,24 +17,9 @@ from dpa.placement.scores import Floats
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtdOptions:
-    """When a worker's load is high or low, and what a move must gain.
-
-    Attributes:
-        high: used part of the processor, or of the queue, from which a load is high.
-        low_cpu, low_queue: used parts up to which it is low, both.
-        smoothing: cycles whose mean is judged.
-        rest: cycles that a task which moved stays where it is.
-        min_gain: what an optimising move must keep inside nodes, as part of all traffic of the task that moves.
-    """
-
-    high: float = 0.8
-    low_cpu: float = 0.5
-    low_queue: float = 0.2
-    smoothing: int = 3
-    rest: int = 3
-    min_gain: float = 0.01
+_HIGH = 0.8  # used part of the processor, or of the queue, from which a load is high
+_LOW_CPU, _LOW_QUEUE = 0.5, 0.2  # used parts up to which it is low, both
+_MIN_GAIN = 0.01  # what an optimising move must keep inside nodes, as part of all traffic of the task that moves
 
 
 class Case(Enum):
@@ -86,22 +71,24 @@ class OnlineTaskDeployment:
 
     Args:
         nodes: the node of each worker.
+        smoothing: cycles whose mean is judged.
+        rest: cycles that a task which moved stays where it is.
     """
 
-    def __init__(self, nodes: Sequence[int], options: OtdOptions = OtdOptions()) -> None:
+    def __init__(self, nodes: Sequence[int], *, smoothing: int = 3, rest: int = 3) -> None:
         self._nodes = np.array(nodes, dtype=np.int64)
-        self._options = options
+        self._smoothing, self._rest = smoothing, rest
         self._recent: list[tuple[Floats, Floats]] = []  # cpu and queues of the last cycles
         self._resting: dict[int, int] = {}  # task -> cycles left
 
     def step(self, workers: Sequence[int], measured: Measured, fixed: Collection[int] = ()) -> CycleStep:
         """`workers`: the worker of each task; `fixed`: tasks that cannot move."""
-        self._recent = [*self._recent, (measured.cpu, measured.queues)][-self._options.smoothing :]
+        self._recent = [*self._recent, (measured.cpu, measured.queues)][-self._smoothing :]
         cpu, queues = (np.mean(recent, axis=0) for recent in zip(*self._recent, strict=True))
         self._resting = {task: left - 1 for task, left in self._resting.items() if left > 1}
         step = self._decided(np.array(workers, dtype=np.int64), measured, cpu, queues, fixed)
         if step.migration is not None:
-            self._resting[step.migration.task] = self._options.rest + 1  # this cycle is over when the next begins
+            self._resting[step.migration.task] = self._rest + 1  # this cycle is over when the next begins
         return step
 
     def _decided(
@@ -109,8 +96,8 @@ class OnlineTaskDeployment:
     ) -> CycleStep:
         load = np.maximum(cpu, queues)
         worst = int(load.argmax())
-        is_high, loaded = load[worst] >= self._options.high, f"worker {worst} is loaded {cpu[worst]:.0%}"
-        low = (cpu <= self._options.low_cpu) & (queues <= self._options.low_queue)
+        is_high, loaded = load[worst] >= _HIGH, f"worker {worst} is loaded {cpu[worst]:.0%}"
+        low = (cpu <= _LOW_CPU) & (queues <= _LOW_QUEUE)
         if not low.any():
             if is_high:
                 return CycleStep(Case.LACKING, f"{loaded}, and no worker has a low load")
@@ -118,13 +105,13 @@ class OnlineTaskDeployment:
         movable = [task for task in range(len(place)) if task not in self._resting and task not in fixed]
         if is_high:  # algorithm 1
             movable = [task for task in movable if place[task] == worst]
-            best = _Candidates(self._nodes, self._options, movable, place, measured, cpu, low).best()
+            best = _Candidates(self._nodes, movable, place, measured, cpu, low).best()
             return CycleStep(Case.BALANCE, loaded if best else f"{loaded}, but no task of it fits elsewhere", best)
-        candidates = _Candidates(self._nodes, self._options, movable, place, measured, cpu, low)  # algorithm 2
+        candidates = _Candidates(self._nodes, movable, place, measured, cpu, low)  # algorithm 2
         best = candidates.best()
         if best is None:
             return CycleStep(Case.OPTIMISE, "no task fits another node")
-        if best.gain > self._options.min_gain * candidates.traffic_of(best.task):
+        if best.gain > _MIN_GAIN * candidates.traffic_of(best.task):
             return CycleStep(Case.OPTIMISE, "less traffic between nodes", best)
         first = candidates.first_of_pair()  # past a saddle: where traffic is even, no single move gains
         if first is None:
@@ -138,27 +125,25 @@ class _Candidates:
     def __init__(
         self,
         nodes: Ints,
-        options: OtdOptions,
         tasks: list[int],
         place: Ints,
         measured: Measured,
         cpu: Floats,
         low: npt.NDArray[np.bool_],
     ) -> None:
-        self._options = options
         self._tasks = np.array(tasks, dtype=np.int64)
         by_node = [np.flatnonzero(low & (nodes == node)) for node in np.unique(nodes)]
         self._targets = np.array([workers[cpu[workers].argmin()] for workers in by_node if len(workers)])
         self._both = measured.traffic + measured.traffic.T
         self._task_cpu = measured.task_cpu[self._tasks]
-        self._room = options.high - cpu[self._targets]
+        self._room = _HIGH - cpu[self._targets]
         self._homes, self._to = nodes[place[self._tasks]], nodes[self._targets]
         homes_of_all, own = nodes[place], self._both[self._tasks]
         inside = np.stack([own[:, homes_of_all == node].sum(axis=1) for node in self._to], axis=1)
         # What a task keeps inside now: where the target is on its own node, the score of moving is 0.
         now = (own * (homes_of_all[None, :] == self._homes[:, None])).sum(axis=1)
         self._gains = inside - now[:, None]  # ASC: tasks x targets
-        full = cpu[self._targets][None, :] + self._task_cpu[:, None] >= options.high
+        full = cpu[self._targets][None, :] + self._task_cpu[:, None] >= _HIGH
         self._gains[full | (place[self._tasks][:, None] == self._targets[None, :])] = -np.inf
 
     def traffic_of(self, task: int) -> float:
@@ -185,7 +170,7 @@ class _Candidates:
             together = np.add.outer(gains, gains) + self._both[np.ix_(here, here)] * (1 + same)
             np.fill_diagonal(together, -np.inf)
             together[np.add.outer(self._task_cpu[away], self._task_cpu[away]) >= self._room[column]] = -np.inf
-            together[together <= self._options.min_gain * np.add.outer(own[away], own[away])] = -np.inf
+            together[together <= _MIN_GAIN * np.add.outer(own[away], own[away])] = -np.inf
             if together.max() > most:
                 most, best = together.max(), self._move(int(away[together.argmax() // len(away)]), column)
         return best

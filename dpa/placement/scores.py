@@ -16,16 +16,10 @@ from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 Floats = npt.NDArray[np.float64]
 
 
-def loads(placement: Placement) -> Floats:
-    """Busy processors of each node, reserved ones among them."""
-    reserved = np.array([node.reserved for node in placement.cluster.nodes])
-    load: Floats = reserved + task_costs(placement.graph) @ placement.counts
-    return load
-
-
 def utilisation(placement: Placement) -> Floats:
     """The busy part of each node's processors; above 1 a node cannot keep up (the elastic allocator's load, IV-A)."""
-    part: Floats = loads(placement) / np.array([node.capacity for node in placement.cluster.nodes])
+    reserved, capacity = np.array([(node.reserved, node.capacity) for node in placement.cluster.nodes]).T
+    part: Floats = (reserved + task_costs(placement.graph) @ placement.counts) / capacity
     return part
 
 

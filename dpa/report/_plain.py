@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from dpa.result.text import one_line, outcomes, percent, plural, short
-from dpa.telemetry.observers import Observer, Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
 
 MIN_LINE_SECONDS = 1.0
@@ -25,12 +25,15 @@ class ProgressDisplay(Observer, Protocol):
     status.
     """
 
-    def __enter__(self) -> ProgressDisplay: ...
+    def __enter__(self) -> ProgressDisplay:
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        return None
 
     def ended(self, status: str) -> None:
         """The run has ended: `ok`, `failed` or `mismatch`, as in `Report.status`."""
+        return None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -40,17 +43,8 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-class NoProgress(Unobserved):
+class NoProgress(ProgressDisplay):
     """Shows nothing."""
-
-    def __enter__(self) -> NoProgress:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        return None
-
-    def ended(self, status: str) -> None:
-        return None
 
 
 class PlainProgress:

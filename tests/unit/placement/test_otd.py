@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.placement.otd import Case, Measured, OnlineTaskDeployment, OtdOptions
+from dpa.placement.otd import Case, Measured, OnlineTaskDeployment
 
-AT_ONCE = OtdOptions(smoothing=1, rest=1)
+AT_ONCE = {"smoothing": 1, "rest": 1}
 
 
 def measured(workers: list[int], count: int, traffic: np.ndarray, task_cpu: float = 0.01, **given: object) -> Measured:
@@ -36,7 +36,7 @@ def crossing(workers: list[int], nodes: list[int], traffic: np.ndarray) -> float
 )
 def test_what_is_done_depends_on_high_and_low_loads(cpu: list[float], case: Case) -> None:
     traffic = np.array([[0.0, 9.0], [0.0, 0.0]])
-    step = OnlineTaskDeployment([0, 1], AT_ONCE).step([0, 1], measured([0, 1], 2, traffic, cpu=cpu))
+    step = OnlineTaskDeployment([0, 1], **AT_ONCE).step([0, 1], measured([0, 1], 2, traffic, cpu=cpu))
     assert step.case is case
     assert (step.migration is not None) == (case in (Case.BALANCE, Case.OPTIMISE))
 
@@ -49,7 +49,7 @@ def test_what_is_done_depends_on_high_and_low_loads(cpu: list[float], case: Case
 def test_a_moves_score_is_the_traffic_between_nodes_that_it_saves(workers: list[int], amounts: list[int]) -> None:
     nodes = [0, 0, 1, 1]
     traffic = np.triu(np.array(amounts, dtype=float).reshape(8, 8)[: len(workers), : len(workers)], 1)
-    step = OnlineTaskDeployment(nodes, AT_ONCE).step(workers, measured(workers, 4, traffic))
+    step = OnlineTaskDeployment(nodes, **AT_ONCE).step(workers, measured(workers, 4, traffic))
     if step.migration is not None:
         after = list(workers)
         after[step.migration.task] = step.migration.worker
@@ -60,7 +60,7 @@ def test_evenly_spread_traffic_is_no_end() -> None:
     workers = [place % 2 for place in range(36)]
     traffic = np.zeros((36, 36))
     traffic[:12, 12:] = 1.0
-    online = OnlineTaskDeployment([0, 1], OtdOptions())
+    online = OnlineTaskDeployment([0, 1])
     for _ in range(61):
         step = online.step(workers, measured(workers, 2, traffic))
         if step.migration is not None:
@@ -70,7 +70,7 @@ def test_evenly_spread_traffic_is_no_end() -> None:
 
 def test_the_most_loaded_worker_is_relieved_and_none_becomes_so() -> None:
     workers = [0] * 9 + [1]
-    online = OnlineTaskDeployment([0, 1], AT_ONCE)
+    online = OnlineTaskDeployment([0, 1], **AT_ONCE)
     traffic = np.zeros((10, 10))
     for _ in range(10):
         step = online.step(workers, measured(workers, 2, traffic, task_cpu=0.1))
@@ -81,7 +81,7 @@ def test_the_most_loaded_worker_is_relieved_and_none_becomes_so() -> None:
 
 
 def test_a_task_that_moved_rests() -> None:
-    online = OnlineTaskDeployment([0, 1], OtdOptions(smoothing=1, rest=3))
+    online = OnlineTaskDeployment([0, 1], smoothing=1, rest=3)
     workers = [0, 1]
     towards = np.array([[0.0, 9.0], [0.0, 0.0]])
     first = online.step(workers, measured(workers, 2, towards))
@@ -93,7 +93,7 @@ def test_a_task_that_moved_rests() -> None:
 
 @pytest.mark.parametrize("rest", [0, 1, 3])
 def test_it_rests_for_as_many_cycles_as_it_should(rest: int) -> None:
-    online = OnlineTaskDeployment([0, 1], OtdOptions(smoothing=1, rest=rest))
+    online = OnlineTaskDeployment([0, 1], smoothing=1, rest=rest)
     still, towards = np.zeros((1, 1)), [[0.9, 0.1], [0.1, 0.9]]
     worker, moved_at = 0, []
     for cycle in range(8):
@@ -105,7 +105,7 @@ def test_it_rests_for_as_many_cycles_as_it_should(rest: int) -> None:
 
 
 def test_one_busy_moment_is_smoothed_away() -> None:
-    online = OnlineTaskDeployment([0, 1], OtdOptions(smoothing=3))
+    online = OnlineTaskDeployment([0, 1], smoothing=3)
     traffic = np.zeros((2, 2))
     cases = [
         online.step([0, 1], measured([0, 1], 2, traffic, cpu=cpu)).case for cpu in ([0.6, 0.6], [0.6, 0.6], [0.95, 0.6])
