@@ -166,11 +166,11 @@ class BatchStates(States[ColumnPart]):
             self.merge(part)
 
     def _part(self, block: Block) -> ColumnPart:
-        groups = Groups(block.keys, block.codes, block.columns)
-        states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
-        records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
+        states = block.columns if block.combined else self._receiver.combined(block)
+        mapped = block.mapped()  # the same array as `records` without a combiner: `_fold` sums these once
+        records = mapped if block.weights is None else block.counts()
         # copies: views would keep the whole block in memory, as long as they live
-        return ColumnPart(copied(block.keys), copied(states), records, block.mapped(), block.hashes.copy())
+        return ColumnPart(copied(block.keys), copied(states), records, mapped, block.hashes.copy())
 
     def merge(self, part: ColumnPart) -> None:
         """Keep a part for the next folding."""
@@ -248,12 +248,12 @@ class BatchStates(States[ColumnPart]):
             keys, codes = encode_hashed(pa.chunked_array([cast(part.keys, kind) for part in self._parts]), hashes)
             groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in self._parts]))
             states = columns(self._reducer, "merge", groups, len(groups))
-            records, mapped = (
-                np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
-                for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
-            )
+            counts = [[part.records for part in self._parts], [part.mapped for part in self._parts]]
+            if all(part.records is part.mapped for part in self._parts):
+                counts.pop()
+            sums = [np.bincount(codes, np.concatenate(each), len(keys)).astype(np.int64) for each in counts]
             own = None if hashes is None else hashes_by(codes, hashes, len(keys))
-            self._parts = [ColumnPart(keys, states, records, mapped, own)]
+            self._parts = [ColumnPart(keys, states, sums[0], sums[-1], own)]
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
