@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from dpa.errors import JobFailedError
@@ -31,6 +32,21 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise JobFailedError(f"{why(error)}, writing {path}") from None
+
+
+def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
+    """Write a file, which appears complete or not at all; returns its path. The umask restricts `mode`."""
+    # Named by process, not by `tempfile`, whose files only their owner may read.
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb", opener=partial(os.open, mode=mode)) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
 
 
 def sync(path: str | Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from threading import Lock
 
+from dpa._util.disk import write_file
 from dpa._util.owned import OwnedDirectory, UntrustedError, directory_for_sockets, read_trusted, sweep
 from dpa.errors import ControlError
 
@@ -125,10 +126,7 @@ def offered(job: str, offer: Offer) -> Iterator[None]:
     with suppress(OSError), _naming:
         name = next(names_for(job, (found.name for found in offers())))
         directory = OwnedDirectory.make(runs_directory(), _PREFIX, mode=0o700)
-        written = directory.path / f"{_OFFER}.written"
-        with os.fdopen(os.open(written, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-            json.dump(asdict(replace(offer, name=name)), file)
-        written.replace(directory.path / _OFFER)
+        write_file(directory.path / _OFFER, json.dumps(asdict(replace(offer, name=name))), mode=0o600)
     try:
         yield
     finally:

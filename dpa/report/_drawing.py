@@ -10,10 +10,10 @@ from html import escape
 from pathlib import Path
 from textwrap import wrap
 
-from dpa._util.disk import is_full
+from dpa._util.disk import is_full, write_file
 from dpa.door.layout import Point, Sizes, bends, layout
 from dpa.driver.forecast import Forecast, StageForecast
-from dpa.report._files import ReportError, write_file
+from dpa.report._files import ReportError
 from dpa.report._plan_content import Level, facts, level, verdict, volume
 from dpa.result.text import one_line
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence, Set
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ from pydantic import TypeAdapter
 
 from dpa._secrets import without_secrets
 from dpa._util.as_yaml import as_yaml
-from dpa._util.disk import is_there, why, without_links
+from dpa._util.disk import is_there, why, without_links, write_file
 from dpa._util.version import REPORT
 from dpa.door.page import page_of
 from dpa.door.view import View, view_of_report
@@ -129,21 +127,6 @@ def schema() -> dict[str, Any]:
     made["properties"] = {"schema": {"const": REPORT, "title": "Schema"}, **made["properties"]}
     made["required"] = ["schema", *made["required"]]
     return made
-
-
-def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> Path:
-    """Write a file, which appears complete or not at all; returns its path. The umask restricts `mode`."""
-    # Named by process, not by `tempfile`, whose files only their owner may read.
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb", opener=partial(os.open, mode=mode)) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
 
 
 def document(data: dict[str, Any]) -> str:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from dpa._secrets import hidden
+from dpa._util.disk import write_file
 from dpa._util.version import REPORT
-from dpa.report._files import ReportError, to_json, write_file
+from dpa.report._files import ReportError, to_json
 from dpa.result import Report
 
 _MOST = 100  # reports that are kept of a user's runs, the newest

@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dpa._util.disk import write_file
 from dpa._util.lending import Loan, borrowed, lent
 from dpa._util.owned import OwnedDirectory, UntrustedError, read_trusted, sweep, users_directory
 from dpa._util.streams import chosen_level, say
@@ -76,10 +77,7 @@ class Standing:
         return None
 
     def offer(self) -> None:
-        written = Path(self.directory, f"{_OFFER}.written")
-        with os.fdopen(os.open(written, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(asdict(self), file)
-        written.replace(self._offer)
+        write_file(self._offer, json.dumps(asdict(self)), mode=0o600)
 
     def withdraw(self, *, is_used_too: bool = False) -> bool:
         """Offer Ray no more, if it is not used, or even then; whether that is done."""
