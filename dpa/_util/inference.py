@@ -7,7 +7,7 @@ views.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -26,10 +26,12 @@ _DIGITS = {  # the most decimal digits of an integer type
 }
 
 
-def array_of(values: Sequence[Any]) -> pa.Array:
-    """Make an array of the common type of all values, as `promoted` finds it. Raises pa.ArrowInvalid if there is no
-    common type; other Arrow exceptions, OverflowError, TypeError or UnicodeError if no Arrow type holds a value."""
-    kinds = set(map(type, values)) - {type(None)}
+def array_of(values: Sequence[Any], kinds: Set[type] | None = None) -> pa.Array:
+    """Make an array of the common type of all values, as `promoted` finds it; `kinds` are their Python types, if
+    they are known, without None's. Raises pa.ArrowInvalid if there is no common type; other Arrow exceptions,
+    OverflowError, TypeError or UnicodeError if no Arrow type holds a value."""
+    if kinds is None:
+        kinds = set(map(type, values)) - {type(None)}
     if any(kind.__name__ == "NaTType" for kind in kinds):  # of pandas, which Arrow takes for a time only among others
         return array_of([None if type(value).__name__ == "NaTType" else value for value in values])
     if len(kinds) == 1 and not any(issubclass(kind, datetime) for kind in kinds):

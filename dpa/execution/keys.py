@@ -197,18 +197,19 @@ def uuid_texts(storage: pa.Array) -> pa.Array:
 
 
 def _component(keys: Sequence[Any]) -> pa.Array:
-    kinds = {_family(kind) for kind in set(map(type, keys)) - {type(None)}}
-    if len(kinds) > 1:
-        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(kinds))} together; {KEY_RULE}")
-    kind = next(iter(kinds), "")
+    types = set(map(type, keys)) - {type(None)}
+    families = {_family(kind) for kind in types}
+    if len(families) > 1:
+        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(families))} together; {KEY_RULE}")
+    kind = next(iter(families), "")
     if kind == "datetime" and len({key.tzinfo is None for key in keys if key is not None}) > 1:
         raise KeyTypeError(f"this job has timestamps with and without a time zone as keys; {KEY_RULE}")
     if kind == "tuple":
         raise KeyTypeError(f"a tuple is a composite key: name its components, `key: [a, b]`; {KEY_RULE}")
     if kind == "UUID":
-        keys = [None if key is None else str(key) for key in keys]
+        keys, types = [None if key is None else str(key) for key in keys], {str}
     try:
-        column = array_of(keys)
+        column = array_of(keys, types)
     except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
         raise KeyTypeError(f"keys of type {kind}: {error}; {KEY_RULE}") from None
     return _as_key_type(column, key_type(column.type))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -197,8 +198,8 @@ def _read(rows: Rows, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record | Unheld]:
     """The rows of a batch as dicts, as `objects_of` gives them."""
-    for start in range(0, batch.num_rows, _AT_ONCE):
-        yield from list.__iter__(objects_of(batch.slice(start, _AT_ONCE)))
+    parts = (objects_of(batch.slice(start, _AT_ONCE)) for start in range(0, batch.num_rows, _AT_ONCE))
+    return chain.from_iterable(map(list.__iter__, parts))
 
 
 def require_record(made: object) -> None:
