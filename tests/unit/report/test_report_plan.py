@@ -154,7 +154,10 @@ def test_a_source_says_what_is_known_of_its_rows(changes: dict[str, Any], facts:
             {"strategy": "adaptive"},
             "dpa will split it over tasks if its records have to wait; a combiner may leave nothing to split",
         ),
-        ({"strategy": "adaptive", "combinable": False}, "split it over tasks if its records have to wait task"),
+        (
+            {"strategy": "adaptive", "combinable": False},
+            "dpa will split it over tasks if its records have to wait task",
+        ),
         (
             {"strategy": "halving"},
             "only the strategy `adaptive`, a grouping that splits keys, or a combiner helps",
