@@ -44,7 +44,7 @@ PAINTED = """
 new MutationObserver((_, observer) => {
   if (document.querySelector("#overview dd")) {
     observer.disconnect();
-    requestAnimationFrame(() => setTimeout(() => { window.painted = performance.now(); }));
+    requestAnimationFrame(() => setTimeout(() => { document.documentElement.dataset.painted = performance.now(); }));
   }
 }).observe(document, {childList: true, subtree: true});
 """
@@ -140,17 +140,19 @@ def first_figures(records: int) -> float:
         with suppress(JobCancelledError):
             counted(records).run(observer=streams, page=addresses.append)
 
-    runs = threading.Thread(target=run)
+    runs = threading.Thread(target=run, daemon=True)
     with sync_playwright() as playwright:
         tab = playwright.chromium.launch(executable_path=chromium_path(), args=OPTIONS).new_page()
         tab.add_init_script(PAINTED)
         runs.start()
         streams.begun.wait()
         tab.goto(addresses[0])
-        painted = tab.wait_for_function("window.painted")
+        page = tab.locator("html[data-painted]")
+        page.wait_for(state="attached")
+        milliseconds = float(page.get_attribute("data-painted") or "nan")
         RunningJob.find("looked").cancel()
         runs.join()
-        return float(painted.json_value()) / 1_000
+    return milliseconds / 1_000
 
 
 def _task(stage: str, task: int, count: int) -> TaskStats:
