@@ -37,8 +37,9 @@ KEYS, TASKS = 100_000, 2
 STAGES, MANY, REPORT_SECONDS = ("read", "map", "count"), 256, 6.0
 """Of the large job, the tasks of each, and seconds between two reports of a task."""
 
-OPTIONS = ["--no-sandbox", "--disable-gpu"]
-"""Of Chromium."""
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+OPTIONS += ["--disable-component-update", "--disable-sync"]
+"""Of Chromium: no service of Google's is asked for anything."""
 
 PAINTED = """
 new MutationObserver((_, observer) => {

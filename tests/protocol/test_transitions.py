@@ -1,4 +1,4 @@
-"""The tables of state transitions have every machine, and each rule once."""
+"""The tables of state transitions have every machine."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from experiments.report.transitions import MACHINES, page
 PROTOCOL = Path(__file__).parents[2] / "dpa" / "protocol"
 
 
-def test_the_tables_have_every_rule_of_the_protocol() -> None:
+def test_the_tables_have_every_machine_of_the_protocol() -> None:
     written = [path.read_text(encoding="utf-8").count("    RULES: ") for path in PROTOCOL.rglob("*.py")]
     assert sum(written) == len(re.findall(r"^### `\w+`$", page(), re.MULTILINE)) + 1  # `RuledMachine` has none
 
