@@ -142,66 +142,22 @@ def test_a_bound_that_is_too_large_for_any_number_is_none(kind: str, pooled: boo
 
 
 CHECKSUMS = {
-    "ring 1": 0x577CE78D,
-    "ring 2": 0xD88C02EC,
-    "ring 5": 0x397C6130,
-    "ring 64": 0x158D4B6C,
-    "key 1": 0x577CE78D,
-    "key 2": 0xB8F64279,
-    "key 5": 0x743FDCD7,
-    "key 64": 0xC9972EF8,
-    "shuffle 1": 0x577CE78D,
-    "shuffle 2": 0x3F59B693,
-    "shuffle 5": 0x3D8299B0,
-    "shuffle 64": 0x7B3194B0,
-    "partial_key 1": 0x577CE78D,
-    "partial_key 2": 0xC0D98A11,
-    "partial_key 5": 0x035BB64C,
-    "partial_key 64": 0xF9596070,
-    "random_choices 1": 0x577CE78D,
-    "random_choices 2": 0x84169E8C,
-    "random_choices 5": 0xBB058099,
-    "random_choices 64": 0x3900AA7C,
-    "w_choices 1": 0x577CE78D,
-    "w_choices 2": 0x5907FF22,
-    "w_choices 5": 0x01D603F2,
-    "w_choices 64": 0xDFEA2C25,
-    "weighted_w_choices 1": 0x577CE78D,
-    "weighted_w_choices 2": 0xAEE0E354,
-    "weighted_w_choices 5": 0x328A293D,
-    "weighted_w_choices 64": 0x28EE450A,
-    "consistent 1": 0x577CE78D,
-    "consistent 2": 0x74DFDA76,
-    "consistent 5": 0x36BFA105,
-    "consistent 64": 0x29B4A19C,
-    "consistent proportional 1": 0x577CE78D,
-    "consistent pooled 1": 0x577CE78D,
-    "consistent ours 1": 0x577CE78D,
-    "consistent proportional 2": 0xCD92D46D,
-    "consistent pooled 2": 0x7919EBD5,
-    "consistent ours 2": 0xB7BBD0B1,
-    "consistent proportional 5": 0x72C8EEDC,
-    "consistent pooled 5": 0x9476110C,
-    "consistent ours 5": 0x6BD9ED6C,
-    "consistent proportional 64": 0xFC6223EA,
-    "consistent pooled 64": 0x4B0FA6D4,
-    "consistent ours 64": 0xA553B59D,
-    "consistent one each": 0xBB058099,
-    "random_choices least epsilon": 0x4CEF5DE8,
-    "random_choices large epsilon": 0x743FDCD7,
-    "consistent least epsilon": 0x3110EC8E,
-    "consistent large epsilon": 0xF860B5F4,
-    "consistent pooled, one each": 0xBB058099,
-    "consistent pooled, least": 0x3B282286,
-    "consistent pooled, large": 0xF860B5F4,
-    "ring with key splits": 0x5811326C,
+    "ring": 0xA63BA036,
+    "key": 0x77821EC3,
+    "shuffle": 0xC2ACD64A,
+    "partial_key": 0x1369CE7D,
+    "random_choices": 0x3F1F4043,
+    "w_choices": 0x292C9CE1,
+    "weighted_w_choices": 0xCC7A824D,
+    "consistent": 0x186E5A72,
 }
-"""Of each case, by `checksum`; a change here means that senders of two versions would choose differently."""
+"""Of each kind, by `checksum`; a change here means that senders of two versions would choose differently."""
 
 
-@every_case_and_key_splits
-def test_a_process_of_another_version_would_choose_the_same(case: Case, request: pytest.FixtureRequest) -> None:
-    assert checksum(case) == CHECKSUMS[request.node.callspec.id]
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_of_another_version_would_choose_the_same(kind: str) -> None:
+    of_kind = [checksum(case) for case in (*CASES.values(), SPLIT) if case.options.kind == kind]
+    assert zlib.crc32(np.array(of_kind, dtype="<u4").tobytes()) == CHECKSUMS[kind], [hex(each) for each in of_kind]
 
 
 def checksum(case: Case) -> int:

@@ -64,29 +64,6 @@ def test_pairing_is_first_come_first_served_with_none_waiting_twice_or_in_both(
         assert min(held) >= 1
 
 
-def test_a_reducer_that_asks_again_keeps_its_place() -> None:
-    queues = PairingQueues()
-    for reducer in (0, 1, 0):
-        assert queues.pair(reducer, DECREASE, lambda _: True) is None
-    assert queues.pair(2, INCREASE, lambda _: True) == (0, 2)
-
-
-def test_a_reducer_that_was_paired_must_ask_again() -> None:
-    queues = PairingQueues()
-    queues.pair(0, DECREASE, lambda _: True)
-    assert queues.pair(1, INCREASE, lambda _: True) == (0, 1)
-    assert queues.pair(2, INCREASE, lambda _: True) is None
-    assert queues.pair(0, DECREASE, lambda _: True) == (0, 2)
-
-
-def test_a_reducer_that_wants_nothing_any_more_or_the_opposite_leaves_its_queue() -> None:
-    queues = PairingQueues()
-    for reducer, request in ((0, DECREASE), (1, DECREASE), (0, KEEP), (1, INCREASE)):
-        assert queues.pair(reducer, request, lambda _: True) is None
-    assert queues.pair(2, INCREASE, lambda _: True) is None
-    assert queues.pair(3, DECREASE, lambda _: True) == (3, 1)
-
-
 # --- shares
 
 
