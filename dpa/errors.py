@@ -79,10 +79,6 @@ class PlacementError(DpaError):
     exit_status = 2
 
 
-class TooLargeError(PlacementError):
-    """The graph or the cluster is too large for this allocator; another one can place it."""
-
-
 class ProtocolError(DpaError):
     """An invariant of the protocol (docs/design.md, invariants) would have been broken: a bug in dpa, not in a job."""
 

@@ -32,6 +32,17 @@ def _as_name(value: Any) -> Any:
 
 JobName: TypeAlias = Annotated[str, Field(pattern=_NAME), BeforeValidator(_as_name)]
 
+
+def _as_allocator(value: Any) -> Any:
+    if isinstance(value, str) and value not in ALLOCATORS and ":" not in value:
+        known = f"there are {', '.join(ALLOCATORS)}; your own is `package.module:Name`"
+        raise ValueError(f"there is no allocator {in_json(value)}; {known}")
+    return value
+
+
+_Allocator: TypeAlias = Annotated[str, OneOf((*ALLOCATORS,))] | str
+AllocatorName: TypeAlias = Annotated[str, BeforeValidator(_as_allocator, json_schema_input_type=_Allocator)]
+
 Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]  # a cost, or megabytes
 
 
@@ -52,8 +63,8 @@ class PlacementConfig(Section):
     group: Literal["pack", "spread", "strict_pack", "strict_spread"] | None = None
     """Leave it to Ray, in a placement group with this strategy: near each other, apart, all on one node, or each on a
     node of its own. The other keys have no use then."""
-    allocator: Annotated[str, OneOf(ALLOCATORS)] = "top_down_search"
-    """The algorithm that chooses the nodes."""
+    allocator: AllocatorName = "top_down_search"
+    """The algorithm that chooses the nodes: a name of docs/placement.md, or `package.module:Name` of your own."""
     profile: str | None = None
     """`report.json` of an earlier run, with the costs of stages and their traffic; a relative path starts at the job
     file. Null, and no `costs`: user code is measured on a sample of the input."""
@@ -75,8 +86,6 @@ class PlacementConfig(Section):
         others = ", ".join(f"`{key}`" for key in sorted(self.model_fields_set - {"group"}))
         by_ray = f"in a placement group Ray places the tasks: leave out `group`, or {others}"
         yield self.group is not None and others, by_ray
-        slow = "`online` asks the allocator while records flow, for which `exact` takes too long"
-        yield self.online is not None and self.allocator == "exact", slow
         both = "give `profile`, which is measured, or `costs`, which are declared, not both"
         yield self.profile is not None and self.costs, both
         yield self.traffic and not self.costs, "`traffic` is declared together with `costs`"

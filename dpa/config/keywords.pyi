@@ -70,17 +70,19 @@ class OnlineSection(TypedDict, total=False):
 
 class PlacementSection(TypedDict, total=False):
     group: Literal["pack", "spread", "strict_pack", "strict_spread"] | None
-    allocator: Literal[
-        "even",
-        "random",
-        "task_level",
-        "top_down",
-        "top_down_search",
-        "greedy_matching",
-        "greedy_matching_improved",
-        "exact",
-        "pairwise",
-    ]
+    allocator: (
+        Literal[
+            "even",
+            "random",
+            "task_level",
+            "top_down",
+            "top_down_search",
+            "greedy_matching",
+            "greedy_matching_improved",
+            "pairwise",
+        ]
+        | str
+    )
     profile: str | None
     costs: Mapping[str, float]
     traffic: Mapping[str, Mapping[str, float]]

@@ -15,6 +15,7 @@ from dpa.aggregates import READY_MADE
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.errors import ConfigError
 from dpa.execution.failures import USER_ERRORS
+from dpa.placement.allocators import ALLOCATORS
 from dpa.sinks.memory import Callback
 from dpa.sinks.sink import Sink
 
@@ -94,6 +95,17 @@ def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequ
         what = "one argument, a DataFrame" if len(inputs) == 1 else f"a DataFrame as each of {', '.join(inputs)}"
         raise file.error(key, f"{section.function}{signature} cannot be called with {what}: {error}") from None
     return found
+
+
+def require_allocator(file: JobFile) -> None:
+    """ConfigError if the allocator that places the job's tasks is one of the user's that cannot be found or made, or is
+    none."""
+    placement = file.config.placement
+    if placement is not None and placement.allocator not in ALLOCATORS:
+        made = loaded(file, "placement.allocator", ExecutorConfig(use=placement.allocator))
+        if not callable(getattr(made, "allocate", None)):
+            what = f"{placement.allocator!r} is {type(made).__name__}, which has no `allocate(graph, cluster)`"
+            raise file.error("placement.allocator", what)
 
 
 def named(file: JobFile, key: str, name: str) -> Any:

@@ -23,7 +23,7 @@ from dpa.driver.spec import JobSpec
 from dpa.errors import PlacementError
 from dpa.local.backend import LocalBackend
 from dpa.placement import scores
-from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.allocators import ALLOCATORS, allocator_of
 from dpa.placement.model import Cluster, Node, Placement
 from dpa.placement.online import OnlinePlacement
 from dpa.placement.profile import Profile
@@ -184,7 +184,7 @@ class Placing:
         graph = self._division.graph
         one_task = min(1.0, max(node.room for node in cluster.nodes)) / max(group.task_cost for group in graph.groups)
         scaled = graph.scaled(min(cluster.room / tolerance / graph.cost, one_task))
-        placed = ALLOCATORS[name]().allocate(scaled, balanced(scaled, cluster, tolerance))
+        placed = allocator_of(name).allocate(scaled, balanced(scaled, cluster, tolerance))
         return Placement(scaled, cluster, placed.counts.copy())
 
     def _of_other(self, name: str, cluster: Cluster, fastest: float) -> AllocatorForecast:

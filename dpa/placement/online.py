@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dpa.errors import PlacementError
 from dpa.placement._descent import Budget, Descent
-from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.allocators import allocator_of
 from dpa.placement.model import Cluster, Counts, OnlineOptions
 from dpa.placement.objectives import KeptTraffic
 from dpa.placement.otd import Measured, OnlineTaskDeployment
@@ -49,7 +49,7 @@ class OnlinePlacement:
     Attributes:
         cluster: the nodes that may be used.
         ids: of these, as the backend numbers them.
-        allocator: the one that policies ask for a placement from scratch, by its name.
+        allocator: the one that policies ask for a placement from scratch, as a job file names it.
         tolerance: by how much a node may have more than its share of all costs.
     """
 
@@ -202,7 +202,7 @@ class _ByAllocator:
 
     def __init__(self, online: OnlinePlacement) -> None:
         self._cluster, self._tolerance = online.cluster, online.tolerance
-        self._allocator = ALLOCATORS[online.allocator]()
+        self._allocator = allocator_of(online.allocator)
 
 
 class Improving(_ByAllocator):

@@ -6,7 +6,7 @@ Unequal nodes need no step of their own: a node's capacity is in processors of o
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpa.errors import PlacementError, TooLargeError
+from dpa.errors import PlacementError
 from dpa.placement._rooms import evenly_packed
 from dpa.placement.model import SLACK, Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
 from dpa.placement.scores import busy, dearest_first
@@ -39,8 +39,6 @@ def least_tolerance(
     for tolerance in _tolerances(graph, cluster, wanted):
         try:
             return attempt(tolerance), tolerance
-        except TooLargeError:  # more room would not help
-            raise
         except PlacementError as error:
             refusal = error
     raise refusal

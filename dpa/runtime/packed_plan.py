@@ -61,7 +61,7 @@ class PackedPlan:
         if here != self.polars and b"polars" in self.pickled:
             why = f"the job was started with polars {self.polars}, and its actors have {here}"
             raise ConfigError(f"{why}: expressions need the same version on all nodes, so install it there")
-        with self._importing("an executor"):
+        with self.importing("an executor"):
             plan: RunPlan = cloudpickle.loads(self.pickled)
             if plan.frozen is not None:
                 plan = replace(plan, tasks=cloudpickle.loads(plan.frozen), frozen=None)
@@ -71,12 +71,13 @@ class PackedPlan:
         """The feeds of the plan's open inputs, in the coordinator's actor. Errors as of `unpack`."""
         from ray import cloudpickle
 
-        with self._importing("a feed"):
+        with self.importing("a feed"):
             feeds: Mapping[str, Feed] = cloudpickle.loads(self.feeds)
         return feeds
 
     @contextmanager
-    def _importing(self, what: str) -> Iterator[None]:
+    def importing(self, what: str) -> Iterator[None]:
+        """In the block modules of the user's are found; ConfigError if one is missing."""
         know(self.secrets)
         learn(os.environ)
         sys.path += [path for path in self.python_path if path not in sys.path]

@@ -17,7 +17,6 @@ import numpy as np
 
 from dpa.placement import scores
 from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator
-from dpa.placement.allocators.exact import ExactAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
 from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator, PairwiseAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
@@ -25,6 +24,7 @@ from dpa.placement.model import Allocator, Cluster, GroupEdge, Node, Placement, 
 from dpa.placement.objectives import Unevenness
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
+from experiments.placement.baselines import ExactAllocator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

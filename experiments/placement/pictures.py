@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpa.placement import scores
-from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.allocators import ALLOCATORS, allocator_of
 from dpa.placement.model import Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 
@@ -26,17 +27,19 @@ CLUSTER = Cluster.alike(4, 2.0, bandwidth=25e6)
 
 def draw() -> None:
     """Draw all allocators side by side."""
-    figure, axes = panels(5, size=(12.5, 5.2), rows=2)
-    axes[-1].set_visible(False)
-    for panel, (name, make) in zip(axes[:-1], ALLOCATORS.items(), strict=True):
-        placement = make().allocate(GRAPH, CLUSTER)
+    columns = math.ceil(len(ALLOCATORS) / 2)
+    figure, axes = panels(columns, size=(2.5 * columns, 5.2), rows=2)
+    for empty in axes[len(ALLOCATORS) :]:
+        empty.set_visible(False)
+    for panel, name in zip(axes, ALLOCATORS, strict=False):
+        placement = allocator_of(name).allocate(GRAPH, CLUSTER)
         _bars(panel, placement)
         kept = scores.kept_traffic(placement) / GRAPH.traffic
         speed = scores.throughput(placement)
         panel.set_title(f"{name}\n{kept:.0%} of traffic inside, speed {speed:.2f}", loc="left", fontsize=8)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4)
     axes[0].set_ylabel("busy processors of 2")
-    axes[5].set_ylabel("busy processors of 2")
+    axes[columns].set_ylabel("busy processors of 2")
     figure.savefig(PICTURE, dpi=110, bbox_inches="tight")
     print(f"wrote {PICTURE}")
 

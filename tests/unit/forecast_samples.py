@@ -72,7 +72,7 @@ def placed(nodes: int = 3) -> Forecast:
         NodeForecast(name, 4.0, {"mapper": 2, "reducer": 3}, busy=0.4 * (at + 1), sent=3e6 * at, received=1e9)
         for at, name in enumerate(names)
     ]
-    others = (AllocatorForecast("even", 0.25, 5e6, 0.9, 0.8), AllocatorForecast("exact", refusal="too large"))
+    others = (AllocatorForecast("even", 0.25, 5e6, 0.9, 0.8), AllocatorForecast("top_down_search", refusal="too large"))
     chosen = AllocatorForecast("top_down", 0.64, 2e6, 0.8, 1.0)
     return replace(word_count(), placement=PlacementForecast("declared", 1.2, chosen, tuple(found), others))
 

@@ -43,7 +43,7 @@ EXPORTED = {
         "sliding",
         "tumbling",
     ],
-    "dpa.placement.allocators": ["ALLOCATORS", "Allocator"],
+    "dpa.placement.allocators": ["ALLOCATORS", "Allocator", "allocator_of"],
     "dpa.checkpoints": [
         "Chain",
         "CheckpointStore",

@@ -1,28 +1,29 @@
 """The placement papers' algorithms and ours, one file each, by the names that a job file uses."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from importlib import import_module
+from collections.abc import Mapping
+from pkgutil import resolve_name
 
 from dpa.placement.model import Allocator
 
+ALLOCATORS: Mapping[str, str] = {
+    "even": f"{__name__}.by_task:EvenAllocator",
+    "random": f"{__name__}.by_task:RandomAllocator",
+    "task_level": f"{__name__}.by_task:TaskLevelAllocator",
+    "top_down": f"{__name__}.top_down:TopDownAllocator",
+    "top_down_search": f"{__name__}.search:TopDownSearchAllocator",
+    "greedy_matching": f"{__name__}.greedy_matching:GreedyMatchingAllocator",
+    "greedy_matching_improved": f"{__name__}.search:ImprovedGreedyMatchingAllocator",
+    "pairwise": f"{__name__}.search:PairwiseAllocator",
+}
+"""Those that have a name, and where they are."""
 
-def _made(module: str, name: str) -> Allocator:
-    allocator: Allocator = getattr(import_module(f"{__name__}.{module}"), name)()
+
+def allocator_of(name: str) -> Allocator:
+    """The allocator of a name, or that of the user's which is `package.module:Name`: an object, or a class that is made
+    without arguments. It is imported only now: most jobs place no tasks."""
+    found = resolve_name(ALLOCATORS.get(name, name))
+    allocator: Allocator = found() if isinstance(found, type) else found
     return allocator
 
 
-ALLOCATORS: Mapping[str, Callable[[], Allocator]] = {
-    "even": partial(_made, "by_task", "EvenAllocator"),
-    "random": partial(_made, "by_task", "RandomAllocator"),
-    "task_level": partial(_made, "by_task", "TaskLevelAllocator"),
-    "top_down": partial(_made, "top_down", "TopDownAllocator"),
-    "top_down_search": partial(_made, "search", "TopDownSearchAllocator"),
-    "greedy_matching": partial(_made, "greedy_matching", "GreedyMatchingAllocator"),
-    "greedy_matching_improved": partial(_made, "search", "ImprovedGreedyMatchingAllocator"),
-    "exact": partial(_made, "exact", "ExactAllocator"),
-    "pairwise": partial(_made, "search", "PairwiseAllocator"),
-}
-"""All allocators with their defaults. An allocator is imported when it is made: most jobs place no tasks."""
-
-__all__ = ["ALLOCATORS", "Allocator"]
+__all__ = ["ALLOCATORS", "Allocator", "allocator_of"]

@@ -82,7 +82,8 @@ class Coordinating(RelayedTask):
         if self._checkpointing is not None:
             plan = replace(plan, graph=self._checkpointing.graph)
         self._started = time.time()
-        self._machine = CoordinatorMachine(plan.graph, None if actors.placed is None else actors.placed.online)
+        with packed.importing("an allocator"):
+            self._machine = CoordinatorMachine(plan.graph, None if actors.placed is None else actors.placed.online)
         super().__init__(self._machine, plan, actors.relays)
         self.handles = {COORDINATOR: own_handle}
         self._plan, self._actors, self._answers = plan, actors, answers

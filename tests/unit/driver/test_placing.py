@@ -45,7 +45,13 @@ def test_costs_are_measured_on_a_sample_if_nothing_else_says_them() -> None:
     found = forecast(nodes=NODES)
     assert found.origin == "of user code on a sample"
     assert sum(sum(node.tasks.values()) for node in found.nodes) == 6
-    assert {each.name for each in found.others} >= {"even", "top_down", "exact"}
+    assert {each.name for each in found.others} >= {"even", "top_down"}
+
+
+def test_an_allocator_of_the_users_places_the_tasks_beside_those_that_there_are() -> None:
+    found = forecast(nodes=NODES, costs=COSTS, allocator="dpa.placement.allocators.by_task:EvenAllocator")
+    [same] = [each for each in found.others if each.name == "even"]
+    assert (found.chosen.kept, found.chosen.busiest) == (same.kept, same.busiest)
 
 
 def test_the_sample_of_a_source_costs_all_its_tasks_alike() -> None:
@@ -201,7 +207,9 @@ def test_an_empty_sample_says_nothing_of_costs() -> None:
     [
         ({"profile": "report.json", "costs": COSTS}, "give `profile`, which is measured, or `costs`"),
         ({"traffic": TRAFFIC}, "`traffic` is declared together with `costs`"),
-        ({"allocator": "topdown"}, "'even', 'random'"),
+        ({"allocator": "exact"}, 'no allocator "exact"; there are even, .*; your own is `package.module:Name`'),
+        ({"allocator": "no.such:Thing"}, r"placement\.allocator: there is no module 'no'"),
+        ({"allocator": "collections:Counter"}, "is Counter, which has no `allocate"),
         ({"profile": "nothing.json"}, "placement.profile: no profile at .*nothing.json"),
     ],
 )

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from dpa.errors import PlacementError, TooLargeError
+from dpa.errors import PlacementError
 from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Objective
 from dpa.placement.scores import Floats
@@ -30,6 +30,7 @@ class ExactAllocator:
         self._objective = objective
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """PlacementError if the graph is too large."""
         objective = self._objective(graph, cluster)
         shape = tuple(group.tasks + 1 for group in graph.groups)
         if len(shape) > _MAX_GROUPS or math.prod(shape) * max(len(shape), len(cluster.nodes)) > _MAX_CELLS:
@@ -84,9 +85,9 @@ def _traced(choices: list[tuple[Counts, Counts]], shape: tuple[int, ...]) -> Cou
     return np.array(columns[::-1]).T
 
 
-def _too_large(graph: TaskGraph) -> TooLargeError:
+def _too_large(graph: TaskGraph) -> PlacementError:
     digits = sum(math.log10(group.tasks + 1) for group in graph.groups)
-    return TooLargeError(
+    return PlacementError(
         f"the exact allocator is for small graphs: {graph.tasks} tasks in {len(graph.groups)} groups are "
-        f"about 10^{digits:.0f} vectors of counts; take top_down_search or pairwise"
+        f"about 10^{digits:.0f} vectors of counts; take top_down_search"
     )
