@@ -10,17 +10,14 @@ from wires import INPUT, CoordinatorWire, instructed, last_table, mapper, reduce
 
 from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.schemas import ShareSchema
-from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.graph import MAPPER, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.events import FailureKind, ProcessDone, Start, TaskDied, TaskStarted, Tick
+from dpa.protocol.wire.events import FailureKind, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Instruction, JobDone, JobFailed, StartTasks
-from dpa.protocol.wire.messages.data import Ack
-from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable
+from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze
 from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
-from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.groupings.options import BY_KIND
 
 
@@ -284,44 +281,10 @@ def test_the_job_is_done_once_every_task_has_delivered() -> None:
 # --- what cannot come
 
 
-SHARE = Finished(TaskStats("reducer", 0), LatencySketch(), LatencySketch(), None)
-CANNOT_COME = [
-    (CoordinatorWire, last_table("reducer", 0)),
-    (CoordinatorWire, SHARE),
-    (CoordinatorWire, Ack(0, 1)),
-    (exchanging, last_table("reducer", 1)),
-    (delivering, SHARE),
-    (done, SplitRequest()),
-    (done, last_table("reducer", 1)),
-    (done, SHARE),
-]
-
-
-@pytest.mark.parametrize(
-    ("state", "message"),
-    CANNOT_COME,
-    ids=[f"{type(message).__name__} while {state.__name__}" for state, message in CANNOT_COME],
-)
-def test_what_cannot_come_in_a_state_is_refused(state, message) -> None:
-    with pytest.raises(ProtocolError, match=f"(coordinator|reducer) cannot take a {type(message).__name__}"):
-        state()(BALANCER if isinstance(message, LastTable) else reducer(0), message)
-
-
 @pytest.mark.parametrize("state", [CoordinatorWire, drained, exchanging], ids=lambda state: state.__name__)
 def test_a_task_cannot_be_done_before_its_share_is_to_be_written(state) -> None:
     with pytest.raises(ProtocolError, match="reducer 0 cannot be done while reducer is"):
         state().progress(reducer(0), done=True)
-
-
-def test_a_source_has_no_share_to_finish() -> None:
-    with pytest.raises(ProtocolError, match="mapper cannot take a Finished from mapper 0 while streaming"):
-        CoordinatorWire()(mapper(0), SHARE)
-
-
-@pytest.mark.parametrize("event", [ProcessDone(0.0), Start()], ids=lambda event: type(event).__name__)
-def test_an_event_that_cannot_come_is_refused(event) -> None:
-    with pytest.raises(ProtocolError, match=f"coordinator cannot take a {type(event).__name__}"):
-        CoordinatorWire().coordinator.handle(event, 0.0)
 
 
 def test_more_records_processed_than_emitted_are_a_broken_invariant_and_no_reason_to_wait_for_ever() -> None:

@@ -213,13 +213,6 @@ def test_after_a_freeze_no_table_is_published_whatever_comes() -> None:
     assert balancer.table.version == 0
 
 
-def test_a_second_freeze_cannot_come() -> None:
-    balancer = Balancer()
-    balancer.freeze()
-    with pytest.raises(ProtocolError, match="reducer cannot take a Freeze from coordinator while frozen"):
-        balancer.freeze()
-
-
 # --- several stages
 
 
@@ -360,13 +353,6 @@ def test_a_task_settles_each_table_once() -> None:
     for index, version in ((0, 1), (1, 2)):
         with pytest.raises(ProtocolError, match=f"reducer {index} cannot have settled table {version} of reducer now"):
             balancer.settled(index, version)
-
-
-def test_in_merge_mode_nobody_settles_tables() -> None:
-    balancer = Balancer()
-    balancer.report(1, 100)
-    with pytest.raises(ProtocolError, match="cannot take a Settled from reducer 0 while balancing"):
-        balancer(reducer(0), Settled(1))
 
 
 def test_the_adaptive_policy_of_a_stage_whose_states_migrate_may_not_split_keys() -> None:

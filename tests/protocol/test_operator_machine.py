@@ -27,7 +27,7 @@ from dpa.errors import ProtocolError
 from dpa.measure.load import Load
 from dpa.protocol.task.flow_control import FlowControl, QuantumSizer
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import ProcessDone, StepDone, Tick
+from dpa.protocol.wire.events import ProcessDone, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock
 from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.splits import SplitGrant
@@ -197,11 +197,6 @@ def test_what_was_not_given_out_cannot_have_been_processed() -> None:
 def test_a_message_for_others_is_refused_by_name(message) -> None:
     with pytest.raises(ProtocolError, match=f"reducer 0 cannot take a {type(message).__name__} from coordinator"):
         OperatorWire()(COORDINATOR, message)
-
-
-def test_an_event_of_a_source_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="reducer 0 cannot take a StepDone from reducer 0 while closed"):
-        OperatorWire().task.handle(StepDone(None), 0.0)
 
 
 # --- records that are emitted while others are processed

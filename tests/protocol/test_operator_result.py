@@ -8,7 +8,7 @@ import pytest
 from builders import block_of, limits_of, same_table, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import OperatorWire, emitter_for, instructed, keys_of, part, push, reducer, sent, step_of, update_between
+from wires import OperatorWire, emitter_for, instructed, keys_of, part, reducer, sent, step_of, update_between
 
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema
@@ -17,11 +17,10 @@ from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
-from dpa.protocol.wire.events import ExtractDone, FinishDone, ProcessDone, PublishDone, StepDone, Tick, WriteDone
+from dpa.protocol.wire.events import ExtractDone, FinishDone, ProcessDone, StepDone, Tick, WriteDone
 from dpa.protocol.wire.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
-from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack, Push
-from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Progress
+from dpa.protocol.wire.messages.end import Deliver, Finished, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer
 
 FIRST = table_giving({"a": 0, "b": 1, "c": 2})
@@ -298,64 +297,7 @@ def test_the_last_exchange_cannot_begin_while_records_wait_for_their_table() -> 
         task.begin()
 
 
-NEXT = update_between(LAST, EVEN_LATER)
-CANNOT_COME = [
-    (streaming, ExtractDone({})),
-    (streaming, PublishDone({})),
-    (streaming, FinishDone(None)),
-    (streaming, Deliver(None)),
-    (streaming, WriteDone()),
-    (streaming, ProcessDone(0.0)),
-    (streaming, StepDone(None)),
-    (extracting, push(["a"])),
-    (extracting, Drain()),
-    (extracting, last_exchange(1)),
-    (extracting, last_exchange(1, number=2)),
-    (extracting, PublishDone({})),
-    (extracting, FinishDone(None)),
-    (extracting, Deliver(None)),
-    (extracting, ProcessDone(0.0)),
-    (collecting, ExtractDone({})),
-    (collecting, StateTransfer(1, None)),
-    (collecting, last_exchange(1, number=2)),
-    (finishing, push(["a"])),
-    (finishing, update_between(FIRST, LAST)),
-    (finishing, StateTransfer(1, None)),
-    (finishing, last_exchange(0, number=2)),
-    (finishing, Deliver(None)),
-    (finishing, WriteDone()),
-    (finished, FinishDone(None)),
-    (finished, WriteDone()),
-    (finished, StateTransfer(1, None)),
-    (finished, StateTransfer(2, None)),
-    (delivering, FinishDone(None)),
-    (delivering, Deliver(None)),
-    (delivering, update_between(FIRST, LAST)),
-    (done, update_between(FIRST, LAST)),
-    (done, push(["a"])),
-    (done, Drain()),
-    (done, last_exchange(0)),
-    (done, last_exchange(0, number=2)),
-    (done, StateTransfer(1, None)),
-    (done, ExtractDone({})),
-    (done, FinishDone(None)),
-    (done, Deliver(None)),
-    (done, WriteDone()),
-    (done, ProcessDone(0.0)),
-]
-
-
-@pytest.mark.parametrize(
-    ("state", "what"),
-    CANNOT_COME,
-    ids=[f"{type(what).__name__} while {state.__name__}" for state, what in CANNOT_COME],
-)
-def test_what_cannot_come_in_a_state_is_refused(state, what) -> None:
-    task = state()
-    with pytest.raises(ProtocolError, match="reducer 0"):
-        if not isinstance(what, Message):
-            task.task.handle(what, 0.0)
-        elif isinstance(what, Push | StateTransfer):
-            task(reducer(1), what)
-        else:
-            task(COORDINATOR if isinstance(what, Drain | BeginExchange | Deliver) else BALANCER, what)
+@pytest.mark.parametrize("state", [finishing, delivering, done], ids=lambda state: state.__name__)
+def test_a_table_of_its_own_stage_cannot_come_after_the_last_exchange(state) -> None:
+    with pytest.raises(ProtocolError, match="reducer 0 got a routing table of its own stage while"):
+        state()(BALANCER, update_between(FIRST, LAST))

@@ -19,7 +19,6 @@ from dpa.protocol.wire.messages.end import Drain, Progress
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
-from dpa.sources.splits import MemorySplit
 
 OWNERS = {"a": 0, "b": 1, "c": 1}
 TABLE = table_giving(OWNERS)
@@ -281,27 +280,3 @@ def test_a_message_for_others_is_refused_by_name(message) -> None:
 def test_an_event_of_others_is_refused(event) -> None:
     with pytest.raises(ProtocolError, match=f"mapper 0 cannot take a {type(event).__name__}"):
         Source().task.handle(event, 0.0)
-
-
-@pytest.mark.parametrize("granted", [SPLIT, None], ids=["a split", "none"])
-def test_a_split_cannot_come_while_one_is_read(granted: MemorySplit | None) -> None:
-    with pytest.raises(ProtocolError, match="mapper 0 cannot take a SplitGrant from coordinator while reading"):
-        Source()(COORDINATOR, SplitGrant(granted))
-
-
-def test_a_split_cannot_come_after_the_last_or_before_the_first_was_asked_for() -> None:
-    for source in (done(), Source(fresh=True)):
-        with pytest.raises(ProtocolError, match="mapper 0 cannot take a SplitGrant"):
-            source(COORDINATOR, SplitGrant(SPLIT))
-
-
-def test_the_stream_begins_once() -> None:
-    for source in (requesting(), Source(), done()):
-        with pytest.raises(ProtocolError, match="mapper 0 cannot take a Begin"):
-            source(COORDINATOR, Begin())
-
-
-@pytest.mark.parametrize("state", [requesting, done])
-def test_a_step_cannot_be_done_while_no_split_is_read(state) -> None:
-    with pytest.raises(ProtocolError, match="mapper 0 cannot take a StepDone from mapper 0 while closed"):
-        state().stepped("a")
