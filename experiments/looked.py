@@ -1,5 +1,6 @@
 """What it costs a stream that somebody looks at it: the same job while nobody does, and with its page open in Chromium,
-a scrape of its metrics each second, and a client that follows it as `dpa control attach` does; in turn.
+a scrape of its metrics each second, and a client that follows it as `dpa control attach` does; in turn. Chromium is
+open all the time, with no page while nobody looks.
 
 Beside it: how long the page of a job that streams takes to its first figures, and how many bytes a second the page of a
 large job receives. The browser and the clients share the machine's processors with the stream.
@@ -8,6 +9,7 @@ large job receives. The browser and the clients share the machine's processors w
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import threading
@@ -15,8 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -32,7 +36,7 @@ from dpa.telemetry.observers import Unobserved
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 from experiments.harness import Findings, at_most, main, markdown_table, progress
 
-RECORDS, QUICK, ENDLESS = 20_000_000, 2_000_000, 10**10
+RECORDS, QUICK, ENDLESS = 100_000_000, 2_000_000, 10**10
 KEYS, TASKS = 100_000, 2
 STAGES, MANY, REPORT_SECONDS = ("read", "map", "count"), 256, 6.0
 """Of the large job, the tasks of each, and seconds between two reports of a task."""
@@ -77,14 +81,31 @@ class Streams(Unobserved):
             self.begun.set()
 
 
-def see_page(address: str, runs: threading.Thread) -> None:
-    """Open the page until the job has run, in a Chromium that nobody drives, which would cost as much again."""
-    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = [*OPTIONS, "--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-        chromium = subprocess.Popen([str(chromium_path()), *options, address], stderr=subprocess.DEVNULL)
+class Browser:
+    """Chromium, which nobody drives: that would cost as much again."""
+
+    def __enter__(self) -> Browser:
+        self._profile = TemporaryDirectory(ignore_cleanup_errors=True)
+        options = [*OPTIONS, "--headless", "--remote-debugging-port=0", f"--user-data-dir={self._profile.name}"]
+        self._process = subprocess.Popen([str(chromium_path()), *options], stderr=subprocess.DEVNULL)
+        noted = Path(self._profile.name) / "DevToolsActivePort"
+        while not (noted.exists() and noted.read_text()):
+            time.sleep(0.1)
+        self._place = f"http://127.0.0.1:{noted.read_text().split()[0]}/json"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._profile.cleanup()
+
+    def see_page(self, address: str, runs: threading.Thread) -> None:
+        """Have the page of a job open until it has run."""
+        with urlopen(Request(f"{self._place}/new?{quote(address)}", method="PUT")) as answer:
+            tab = json.load(answer)["id"]
         runs.join()
-        chromium.terminate()
-        chromium.wait()
+        with urlopen(f"{self._place}/close/{tab}"):
+            pass
 
 
 def scrape(address: str, runs: threading.Thread) -> None:
@@ -162,7 +183,7 @@ def _task(stage: str, task: int, count: int) -> TaskStats:
 
 
 def bytes_a_second(seconds: int, draw: np.random.Generator) -> float:
-    """What the page of the large job receives after its first view, of two snapshots a second."""
+    """What the page of the large job receives after its first view, of the views that the door sends."""
     tracker, sizes = RunTracker(), list[int]()
     counts = draw.integers(1_000, 2_000, (len(STAGES), MANY))
 
@@ -190,11 +211,14 @@ def measure(options: argparse.Namespace) -> Findings:
     """Run the job in both ways in turn, and measure the stream of views."""
     records, repeats, seconds = (QUICK, 1, 4) if options.quick else (RECORDS, options.repeats, 20)
     alone, looked, figures = list[float](), list[float](), list[float]()
+    with Browser() as browser:
+        for _ in range(repeats):
+            alone.append(streamed(records, ()))
+            looked.append(streamed(records, (browser.see_page, scrape, follow)))
+            progress(f"{alone[-1]:,.0f} records/s, {looked[-1]:,.0f} looked at")
     for _ in range(repeats):
-        alone.append(streamed(records, ()))
-        looked.append(streamed(records, (see_page, scrape, follow)))
         figures.append(first_figures(ENDLESS))
-        progress(f"{alone[-1]:,.0f} records/s, {looked[-1]:,.0f} looked at; page after {figures[-1]:.2f} s")
+        progress(f"figures after {figures[-1]:.2f} s")
     medians = {"alone": median(alone), "looked at": median(looked)}
     received = bytes_a_second(seconds, np.random.default_rng(options.seed))
     targets = [
