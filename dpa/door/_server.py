@@ -21,7 +21,7 @@ from aiohttp import web
 from dpa._util.words import is_loopback
 from dpa.door._changes import applied
 
-VIEW_SECONDS = 0.5  # views are at least so far apart
+VIEW_SECONDS = 1.0  # views are at least so far apart
 
 _HEARTBEAT_SECONDS = 10.0  # a stream of events is silent for no longer
 _READ_SECONDS = 30.0  # how long a client may take to read an event before its stream ends

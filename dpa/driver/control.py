@@ -24,7 +24,7 @@ from dpa.telemetry.tracker import Status
 _STATUS_SECONDS = 6.0
 """How long to wait for a status, which a coordinator gives within 5 seconds; a stopped job gives none."""
 
-_LOOK_SECONDS, _FOLLOW_SECONDS = 0.1, 0.5
+_LOOK_SECONDS, _FOLLOW_SECONDS = 0.1, 1.0
 """How often to look for a door that is not open yet, and at a job that is followed."""
 
 _STATUS = TypeAdapter(Status)
