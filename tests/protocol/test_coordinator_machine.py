@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import INPUT, CoordinatorWire, instructed, last_table, mapper, reducer, sent
+from wires import INPUT, CoordinatorWire, last_table, mapper, reducer, sent
 
 from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.schemas import ShareSchema
@@ -14,10 +14,10 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorStat
 from dpa.protocol.graph import MAPPER, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import FailureKind, Start, TaskDied, TaskStarted, Tick
-from dpa.protocol.wire.instructions import Instruction, JobDone, JobFailed, StartTasks
+from dpa.protocol.wire.instructions import Instruction, JobFailed, StartTasks
 from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze
 from dpa.protocol.wire.messages.exchange import BeginExchange
-from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
+from dpa.protocol.wire.messages.splits import Begin, SplitRequest
 from dpa.routing.groupings.options import BY_KIND
 
 
@@ -103,13 +103,6 @@ def test_what_ends_after_the_job_is_done_fails_nothing() -> None:
 # --- splits
 
 
-def test_splits_are_handed_out_in_order_to_whoever_asks_and_then_none() -> None:
-    coordinator = CoordinatorWire()
-    granted = [(index, sent(coordinator(mapper(index), SplitRequest()), SplitGrant)) for index in (1, 0, 1, 0, 1)]
-    expected = [*INPUT, None, None]
-    assert granted == [(index, [(mapper(index), SplitGrant(expected[n]))]) for n, (index, _) in enumerate(granted)]
-
-
 def test_the_number_of_input_rows_is_known_from_the_start() -> None:
     assert CoordinatorWire().coordinator.snapshot().rows == 6
 
@@ -122,46 +115,6 @@ def test_reducers_drain_once_the_last_mapper_is_done() -> None:
     assert coordinator.mapped(0, 4, done=True) == []
     assert coordinator.mapped(1, 2) == []
     assert [to for to, _ in sent(coordinator.mapped(1, 3, done=True), Drain)] == [reducer(0), reducer(1)]
-
-
-def test_the_stream_ends_when_as_many_records_are_processed_as_were_emitted() -> None:
-    coordinator = drained((4, 3))
-    assert coordinator.reduced(0, 5) == []
-    assert coordinator.reduced(1, 1) == []
-    assert sent(coordinator.reduced(1, 2), Freeze) == [(BALANCER, Freeze("reducer"))]
-
-
-def test_empty_queues_alone_do_not_end_the_stream() -> None:
-    coordinator = drained((4, 3))
-    assert [coordinator.reduced(index, 3, queue=0) for index in (0, 1, 0, 1)] == [[]] * 4
-
-
-def test_equal_counts_do_not_end_the_stream_while_a_mapper_works() -> None:
-    coordinator = CoordinatorWire()
-    coordinator.mapped(0, 4, done=True)
-    coordinator.mapped(1, 0)
-    assert coordinator.reduced(0, 4) == []
-
-
-def test_a_stream_without_records_ends_with_its_sources() -> None:
-    coordinator = CoordinatorWire()
-    coordinator.mapped(0, 0, done=True)
-    assert sent(coordinator.mapped(1, 0, done=True), Freeze) == [(BALANCER, Freeze("reducer"))]
-
-
-def test_the_stream_ends_with_its_sources_if_all_records_are_known_to_be_processed_by_then() -> None:
-    coordinator = CoordinatorWire()
-    coordinator.reduced(0, 7)
-    coordinator.mapped(0, 4, done=True)
-    instructions = coordinator.mapped(1, 3, done=True)
-    assert [to for to, _ in sent(instructions, Drain)] == [reducer(0), reducer(1)]
-    assert sent(instructions, Freeze) == [(BALANCER, Freeze("reducer"))]
-
-
-def test_the_table_is_frozen_only_once() -> None:
-    coordinator = drained((4, 3))
-    coordinator.reduced(0, 7)
-    assert coordinator.reduced(1, 0) == []
 
 
 @st.composite
@@ -270,12 +223,6 @@ def test_shares_that_have_no_schema_in_common_fail_the_job_before_anything_is_wr
     coordinator.finished(reducer(1), 2, share(pa.array([1])))
     with pytest.raises(ExecutorError, match="column 'value': string for key 'k0' and int64 for key 'k0'"):
         coordinator.finished(reducer(0), 5, share(pa.array(["one"])))
-
-
-def test_the_job_is_done_once_every_task_has_delivered() -> None:
-    coordinator = delivering()
-    assert instructed(coordinator.progress(reducer(1), processed=2, done=True), JobDone) == []
-    assert instructed(coordinator.progress(reducer(0), processed=5, done=True), JobDone) == [JobDone()]
 
 
 # --- what cannot come
