@@ -183,25 +183,22 @@ def test_types_are_in_the_package() -> None:
     assert (ROOT / "dpa" / "py.typed").exists()
 
 
-def lines_with_errors(program: str, directory: Path) -> list[int]:
-    """The lines in which mypy finds a mistake, as of a user's program, whose imports it only follows."""
-    (directory / "program.py").write_text(program, encoding="utf-8")
+@pytest.mark.slow
+def test_mypy_finds_each_mistake_in_a_wrong_program_and_none_in_a_right_one(tmp_path: Path) -> None:
+    """As of a user's programs, whose imports it only follows."""
+    for name, program in (("right", RIGHT), ("wrong", WRONG)):
+        (tmp_path / f"{name}.py").write_text(program, encoding="utf-8")
     cache = ["--cache-dir", str(ROOT / ".mypy_cache" / "of_users")]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", *cache, "--follow-imports=silent"]
-    environment = {"MYPYPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [*command, "program.py"], check=False, capture_output=True, text=True, cwd=directory, env=environment
+        [*command, "right.py", "wrong.py"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
     assert done.stderr == "", done.stderr
-    return sorted({int(line) for line in re.findall(r"^program\.py:(\d+): error", done.stdout, re.MULTILINE)})
-
-
-@pytest.mark.slow
-def test_mypy_finds_no_mistake_in_a_right_program(tmp_path: Path) -> None:
-    assert lines_with_errors(RIGHT, tmp_path) == []
-
-
-@pytest.mark.slow
-def test_mypy_finds_each_mistake(tmp_path: Path) -> None:
-    planted = [number for number, line in enumerate(WRONG.split("\n"), start=1) if "# wrong" in line]
-    assert lines_with_errors(WRONG, tmp_path) == planted
+    found = set(re.findall(r"^(\w+)\.py:(\d+): error", done.stdout, re.MULTILINE))
+    planted = {number for number, line in enumerate(WRONG.split("\n"), start=1) if "# wrong" in line}
+    assert found == {("wrong", str(number)) for number in planted}, done.stdout
