@@ -343,23 +343,8 @@ def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str)
         ),
         (lambda rows: rows.map(plus_one, name=""), "stages.: the name of a step has up to 64 ASCII letters (A to Z,"),
         (lambda rows: rows.write("x"), "stages.read: `read` has no use for `write`"),
-        (
-            lambda rows: rows.map(above_one),
-            "stages.map.map: test_flow.above_one is marked `batch_filter`, which is for",
-        ),
-        (
-            lambda rows: rows.filter(doubled),
-            "stages.filter.filter: test_flow.doubled is marked `batch_mapper`, which is",
-        ),
         (lambda rows: rows.map(Count()), "stages.map.map: dpa.aggregates.Count is a reducer: use `reduce` for it"),
         (lambda rows: rows.map(5), "stages.map.map: 5 is no function of a record, which `map` needs"),
-        (lambda rows: rows.key_by("word").reduce(Longest), "stages.reduce.reduce: test_flow.Longest is a process: use"),
-        (
-            lambda rows: rows.key_by("word").process(Count()),
-            "stages.process.process: dpa.aggregates.Count is a reducer",
-        ),
-        (lambda rows: rows.map(plus_one, name="my map"), "stages.my map: the name of a step has up to 64 ASCII"),
-        (lambda rows: rows.map(plus_one, name="coordinator"), "stages.coordinator: tasks of dpa itself are named"),
         (lambda rows: rows.map(plus_one, paralelism=2), "stages.map.paralelism: unknown key; did you mean 'parallel"),
         (lambda rows: rows.map(plus_one, balance="none").top_k(1, by="n"), "stages.map.balance: the step runs in the"),
         (lambda rows: rows.key_by("word", parity).reduce(Count()), "stages.reduce.key_by: a key is the name of a col"),
@@ -372,10 +357,6 @@ def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str)
             "stages.reduce.reduce: test_flow.is_odd is called with (left",
         ),
         (lambda rows: rows.top_k(0, by="n"), "stages.top_k.top_k.k: Input should be greater than or equal to 1, not 0"),
-        (
-            lambda rows: rows.key_by("word", "n").join(rows.key_by("word")),
-            "stages.join.join.key_by: a join needs as many columns of either side; these are word, n on the left side,",
-        ),
     ],
 )
 def test_a_flow_that_does_not_fit_is_refused_with_the_name_of_the_step(build: Any, message: str) -> None:
