@@ -17,6 +17,10 @@ def split(*rows: int) -> MemorySplit:
     return MemorySplit(pa.table({"n": pa.array(rows, pa.int64())}))
 
 
+def queue_of(*splits: MemorySplit) -> SplitQueue:
+    return SplitQueue(StageInput(splits))
+
+
 def rows_of(read: object) -> list[int]:
     assert isinstance(read, MemorySplit)
     return list(read.table["n"].to_pylist())
@@ -24,28 +28,14 @@ def rows_of(read: object) -> list[int]:
 
 def test_splits_are_granted_in_order_and_then_none() -> None:
     first, second = split(1), split(2)
-    queue = SplitQueue(
-        StageInput(
-            (
-                first,
-                second,
-            )
-        )
-    )
+    queue = queue_of(first, second)
     for task in (1, 0, 1):
         queue.asks(task)
     assert queue.grants([0, 1], NOBODY) == [(1, first), (0, second), (1, None)]
 
 
 def test_the_rest_of_a_split_is_granted_next() -> None:
-    queue = SplitQueue(
-        StageInput(
-            (
-                split(1, 2, 3),
-                split(4),
-            )
-        )
-    )
+    queue = queue_of(split(1, 2, 3), split(4))
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.gives_back(0, read=1)
@@ -59,14 +49,7 @@ def test_the_rest_of_a_split_is_granted_next() -> None:
 
 
 def test_who_takes_the_place_of_the_only_reader_waits_until_all_before_is_processed() -> None:
-    queue = SplitQueue(
-        StageInput(
-            (
-                split(1, 2),
-                split(3),
-            )
-        )
-    )
+    queue = queue_of(split(1, 2), split(3))
     queue.asks(0)
     queue.grants([0], NOBODY)
     queue.asks(1)
@@ -80,7 +63,7 @@ def test_who_takes_the_place_of_the_only_reader_waits_until_all_before_is_proces
 
 
 def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> None:
-    queue = SplitQueue(StageInput((split(1, 2),)))
+    queue = queue_of(split(1, 2))
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.asks(1)
@@ -90,7 +73,7 @@ def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> No
 
 
 def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
-    queue = SplitQueue(StageInput((split(1, 2),)))
+    queue = queue_of(split(1, 2))
     queue.asks(0)
     queue.asks(1)
     assert [task for task, _ in queue.grants([0, 1], NOBODY)] == [0, 1]  # 1 has been told that there is none
@@ -101,14 +84,7 @@ def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
 
 
 def test_what_was_given_back_is_read_though_its_reader_has_left_and_the_others_have_ended() -> None:
-    queue = SplitQueue(
-        StageInput(
-            (
-                split(1, 2),
-                split(3, 4),
-            )
-        )
-    )
+    queue = queue_of(split(1, 2), split(3, 4))
     for task in (1, 2, 0):
         queue.asks(task)
     queue.grants([0, 1, 2], NOBODY)  # nothing is left for 0
@@ -124,7 +100,7 @@ def test_what_was_given_back_is_read_though_its_reader_has_left_and_the_others_h
 
 
 def test_a_split_that_was_read_to_its_end_does_not_come_back() -> None:
-    queue = SplitQueue(StageInput((split(1, 2),)))
+    queue = queue_of(split(1, 2))
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.gives_back(0, read=2)
@@ -184,7 +160,7 @@ def test_every_row_is_read_once_and_by_a_single_reader_in_order(
 ) -> None:
     ends = list(accumulate(sizes))
     splits = [split(*range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
-    readers = Readers(SplitQueue(StageInput(tuple(splits))), tasks)
+    readers = Readers(queue_of(*splits), tasks)
     while busy := readers.busy:
         task = data.draw(st.sampled_from(busy))
         rows = len(readers.reading.get(task, []))
@@ -213,7 +189,7 @@ def test_what_was_read_is_noted_once_in_the_order_of_the_input() -> None:
     for task in (1, 0):
         queue.asks(task)
     assert read_of(queue) == [3, 6] and read_of(queue) == []
-    assert SplitQueue(StageInput((split(1),))).take_read() == ()
+    assert queue_of(split(1)).take_read() == ()
 
 
 def read_of(queue: SplitQueue) -> list[int]:
