@@ -131,54 +131,18 @@ def test_a_failing_executor_gives_status_1_and_its_last_events_can_be_repeated_w
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("balance.stratgy=none", "balance.stratgy: unknown key; did you mean 'strategy'?"),
+        ("mapper=executors_for_tests:wrds", "mapper: the module 'executors_for_tests' has no 'wrds'"),
         ("reducer=executors_for_tests:Locked", "reducer: executors_for_tests.Locked cannot be sent to the actors: "),
         ("reducer=executors_for_tests:words", "reducer: executors_for_tests.words is called with (left, right), and "),
-        ("mapper=executors_for_tests:add", "mapper: executors_for_tests.add is called with (record), and its param"),
+        ("mapper=", "small.yaml:7: key: the input has no column 'word'; it has value"),
     ],
 )
 @pytest.mark.parametrize("option", [["--validate"], []], ids=["validate", "run"])
-def test_executors_that_cannot_work_are_found_before_anything_starts(
+def test_a_mistake_gives_status_2_and_one_clear_line_before_anything_starts(
     job: Path, option: list[str], override: str, message: str
 ) -> None:
     done = run_here(str(job), "--set", override, *option)
-    assert done.exit_code == 2
-    assert f"error: --set {override}: {message}" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ("key: seconds\nreducer: count", "key: the column 'seconds': keys of Arrow type double are not supported"),
-        ("key: page\nreducer: sum", "reducer: dpa.aggregates.Sum reads the column 'value', and the columns of the"),
-    ],
-)
-def test_columns_that_cannot_be_used_are_found_before_anything_starts(
-    tmp_path: Path, sections: str, message: str
-) -> None:
-    records = "[{page: /home, user: ann, seconds: 12.5}]"
-    (tmp_path / "small.yaml").write_text(f"input: {{format: records, records: {records}}}\n{sections}\n")
-    done = run_here(str(tmp_path / "small.yaml"), "--validate")
-    assert done.exit_code == 2
-    assert message in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("balance.stratgy=none", "balance.stratgy: unknown key; did you mean 'strategy'?"),
-        (
-            "mapper=executors_for_tests:wrds",
-            "--set mapper=executors_for_tests:wrds: mapper: the module 'executors_for_tests' has no 'wrds'",
-        ),
-        (
-            "reducer=no_such_module:add",
-            "--set reducer=no_such_module:add: reducer: there is no module 'no_such_module'",
-        ),
-        ("reducer=cuont", "--set reducer=cuont: reducer: there is no ready-made reducer 'cuont'"),
-    ],
-)
-def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(job: Path, override: str, message: str) -> None:
-    done = run_here(str(job), "--set", override)
     assert done.exit_code == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
