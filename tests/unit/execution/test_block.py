@@ -91,14 +91,6 @@ def test_a_block_whose_keys_have_one_owner_is_passed_on_as_it_is() -> None:
     assert (owner, part) == (0, block)
 
 
-@given(blocks(), rings())
-def test_each_owner_gets_the_records_of_its_keys(block: Block, ring: TokenRing) -> None:
-    table = table_of(ring)
-    sizes = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
-    loads = np.bincount(table.owners_of(block.hashes), block.counts(), ring.reducers)
-    assert loads.tolist() == [sizes.get(reducer, 0) for reducer in range(ring.reducers)]
-
-
 @given(blocks(), st.data())
 def test_a_slice_has_the_records_from_start_up_to_stop(block: Block, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, block.rows - 1))
