@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dpa.aggregates import Sum
 from dpa.config import OutputConfig, StepConfig
-from dpa.dead_letters._letters import FoundLetters, mark_of
+from dpa.dead_letters._letters import FoundLetters
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, TableError
@@ -37,8 +37,8 @@ from dpa.protocol.graph import Tolerated
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import names_of
-from dpa.sinks.directory import published
 from dpa.sinks.formats import FORMATS, Target
+from dpa.sinks.reading import published, result_at
 from dpa.sinks.sink import Sink
 from dpa.sources.splits import MemorySplit
 from dpa.tolerance import READING, Letter
@@ -219,7 +219,7 @@ class _Result:
 
     def prepare(self) -> None:
         """Stage the changed result, unless an interrupted replay has published it already."""
-        mark = mark_of(self.path)
+        mark = result_at(str(self.path))[1].config
         if self._note in mark:
             return
         rows = published(self.path)

@@ -5,6 +5,7 @@ import base64
 import json
 import re
 import uuid
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ import pyarrow.parquet as pq
 
 from dpa.errors import TableError
 from dpa.sinks._hive import check_partitions, columns_of_file, partitions, with_partitions
-from dpa.sinks._replacement import ENDING
+from dpa.sinks._replacement import ENDING, part_name
 from dpa.sinks.encodings import PARQUET, Encoding, encoding_of
-from dpa.sinks.sink import Sink, SinkContext, together
+from dpa.sinks.sink import Newest, Sink, SinkContext, together
+from dpa.sources.manifest import ResultManifest
 from dpa.storage import Files
 
 _BATCH_ROWS = 65_536  # rows that are in memory together while one file is made of many
@@ -108,6 +110,8 @@ PLAIN = FileLayout()
 class FileSink(Sink):
     """A result as files, of one job after another."""
 
+    _files: Files  # to which tasks write
+
     def __init__(
         self, mode: str = "error", *, section: str = "output", mark: Callable[[], str] = str, layout: FileLayout = PLAIN
     ) -> None:
@@ -127,6 +131,25 @@ class FileSink(Sink):
 
     def expect(self, columns: pa.Schema) -> None:
         self._layout.check(columns)
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> str | Parts:
+        name = self._part_name(task, epoch)
+        if self._layout.single_file:
+            name = name.replace("part", "share")  # which readers that list files must not take for a part
+        return self._layout.stage(self._files, rows, name)
+
+    def _part_name(self, task: int, epoch: int) -> str:
+        return part_name(task)
+
+    @abstractmethod
+    def _there(self) -> ResultManifest | None:
+        """What is at the place; None: no job has begun there."""
+
+    def newest(self) -> Newest | None:
+        found = self._there()
+        if found is None or found.files is None or found.job != self.job:
+            return None
+        return Newest(found.before_last if found.is_last else found.epoch, found.line, found.is_last)
 
 
 def _opened(files: Files, name: str) -> Iterator[Any]:

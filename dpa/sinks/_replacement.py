@@ -196,11 +196,11 @@ def parts_of_result(directory: Path) -> list[str]:
     return sorted(entry.name for entry in entries if entry.name == MARK or _is_of_result(entry))
 
 
-def files_of_result(directory: Path) -> list[str]:
-    """The relative paths of a result's files."""
-    found = [directory / name for name in parts_of_result(directory)]
+def files_of_result(directory: Path) -> tuple[str, ...]:
+    """The relative paths of a result's files but `_job.yaml`."""
+    found = [directory / name for name in parts_of_result(directory) if name != MARK]
     files = [file for part in found for file in (sorted(part.rglob("part-*")) if part.is_dir() else [part])]
-    return [str(file.relative_to(directory)) for file in files]
+    return tuple(str(file.relative_to(directory)) for file in files)
 
 
 def _is_of_result(entry: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa._util.disk import is_of_file_system, sync, why
+from dpa._util.disk import is_of_file_system, sync, why, without_links
 from dpa._util.signals import interrupts_held
 from dpa.errors import DpaError, JobFailedError, PlaceTakenError, TableError
 from dpa.sinks._layout import FileSink, Parts, columns_in, names_in, rows_in
@@ -21,33 +21,28 @@ from dpa.sinks._replacement import (
     settle_abandoned,
     shown,
 )
-from dpa.sinks.sink import Newest
+from dpa.sources.manifest import ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
-COLUMNS = "# columns "
-"""Begins the line of `_job.yaml` that says the columns of a result whose files do not say all of them."""
+_JOB, _COLUMNS = "# job ", "# columns "
+"""Begin the lines of `_job.yaml` that name the job, and the columns of a result whose files do not say all of them."""
 
 
 class ResultDirectory(FileSink):
     """A directory of files. A job is refused while another uses the directory. If the result cannot be put there, or
-    something else came there meanwhile, the earlier content stays.
-
-    Attributes:
-        staging: where tasks write their files; None before `begin`.
-    """
+    something else came there meanwhile, the earlier content stays."""
 
     def __init__(self, path: str, mode: str = "error", *, private: bool = False, **options: Any) -> None:
         """A result at `path`; `private`: only the owner may read what is staged. Else as a `FileSink`."""
         super().__init__(mode, **options)
-        self.staging: str | None = None
         self._given = path
         self._path = Path(path).absolute()
         self._private = private
-        self._columns: str | None = None
+        self._files = self._at(self._path)
         self._replacement: Replacement | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("staging", "_private", "_layout")}  # all that tasks need
+        return {name: getattr(self, name) for name in ("_files", "_layout")}  # all that tasks need
 
     @property
     def place(self) -> str:
@@ -64,7 +59,7 @@ class ResultDirectory(FileSink):
             with interrupts_held():
                 self._replacement = Replacement.begin(target, self._mark + self._text())
                 others = [place for place in settle_abandoned(target) if place != self._replacement.work]
-            self.staging = str(self._replacement.shares if self._layout.single_file else self._replacement.new)
+            self._files = self._at(self._replacement.shares if self._layout.single_file else self._replacement.new)
             if others:
                 busy = f"another job writes to {target} now"
                 raise PlaceTakenError(f"{busy}; wait for its end, or name another directory")
@@ -72,35 +67,23 @@ class ResultDirectory(FileSink):
         except OSError as error:
             raise TableError(f"cannot write there: {why(error)}") from None
 
-    @property
-    def _staged(self) -> str:
-        assert self.staging is not None
-        return self.staging
-
-    def stage(self, rows: pa.Table, task: int, epoch: int) -> str | Parts:
-        return self._layout.stage(self._files(self._staged), rows, part_name(task))
-
-    def _files(self, directory: str | Path, error: type[DpaError] = JobFailedError) -> Files:
+    def _at(self, directory: Path, error: type[DpaError] = JobFailedError) -> Files:
         return files_at(str(directory), Purpose("results", error, TableError, self._private))
 
     def commit(
         self, staged: Sequence[str | Parts], epoch: int, seconds: float, *, is_last: bool = False
     ) -> Sequence[str]:
         assert self._replacement is not None
-        self._columns = columns_in(staged)
         try:
             if not self._is_own(self._path):
                 new = self._replacement.new
                 if self._layout.single_file:
-                    whole = self._layout.join(
-                        self._files(self._staged), names_in(staged), self._files(new), part_name(0)
-                    )
-                    self._columns = columns_in(whole)
-                if self._columns is not None:
-                    (new / MARK).write_text(f"{self._mark}{COLUMNS}{self._columns}\n{self._text()}", encoding="utf-8")
+                    staged = self._layout.join(self._files, names_in(staged), self._at(new), part_name(0))
+                if (columns := columns_in(staged)) is not None:
+                    (new / MARK).write_text(f"{self._mark}{_COLUMNS}{columns}\n{self._text()}", encoding="utf-8")
                 with interrupts_held():
                     self._replacement.publish(self._accept_still)
-            files = tuple(name for name in files_of_result(self._path) if name != MARK)
+            files = files_of_result(self._path)
         except OSError as error:
             raise TableError(f"the result cannot be put at {self._path}: {why(error)}") from None
         try:
@@ -109,9 +92,6 @@ class ResultDirectory(FileSink):
             lost = f"{self._path}: a loss of power may take back the result, which is there: {error}"
             warnings.warn(lost, RuntimeWarning, stacklevel=2)
         return files
-
-    def newest(self) -> Newest | None:
-        return Newest(0, is_last=True) if self._is_own(self._path) else None
 
     def abort(self) -> None:
         if self._replacement is None:
@@ -125,20 +105,22 @@ class ResultDirectory(FileSink):
 
     def read(self, staged: Sequence[str | Parts]) -> pa.Table:
         """What was staged or, once that is published, the files that `commit` has named."""
-        files = self._files(self._path if self._is_own(self._path) else self._staged, TableError)
-        return rows_in(files, names_in(staged), columns_in(staged, self._columns))
+        found = self._there() if self._is_own(self._path) else None
+        files = self._at(Path(self._files.place) if found is None else self._path, TableError)
+        return rows_in(files, names_in(staged), columns_in(staged, None if found is None else found.columns))
+
+    def _there(self) -> ResultManifest | None:
+        return result_in(self._path)
 
     @property
     def _mark(self) -> str:
         """The first line of `_job.yaml` beside the result of this job."""
-        return f"# job {self.job}\n"
+        return f"{_JOB}{self.job}\n"
 
     def _is_own(self, directory: Path) -> bool:
         """Whether a directory has the result of this job already, committed by a driver that died then."""
-        try:
-            return (directory / MARK).read_text(encoding="utf-8").startswith(self._mark)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        found = result_in(directory)
+        return found is not None and found.job == self.job
 
     def _accept_still(self, directory: Path) -> None:
         try:
@@ -168,9 +150,16 @@ class ResultDirectory(FileSink):
             raise TableError(f"{holds}, so it is no result of a job; name another directory")
 
 
-def published(directory: Path) -> pa.Table:
-    """The rows of the result in a directory."""
-    lines = (directory / MARK).read_text(encoding="utf-8").splitlines()
-    columns = next((line.removeprefix(COLUMNS) for line in lines if line.startswith(COLUMNS)), None)
-    names = [name for name in files_of_result(directory) if name != MARK]
-    return rows_in(files_at(str(directory), Purpose("results", TableError, TableError)), names, columns)
+def result_in(directory: Path) -> ResultManifest | None:
+    """What `_job.yaml` says of the result in a directory; None: there is no such file."""
+    directory = without_links(directory)
+    try:
+        lines = (directory / MARK).read_text(encoding="utf-8").splitlines(keepends=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    known = {
+        begin: line[len(begin) : -1] for line in reversed(lines) for begin in (_JOB, _COLUMNS) if line.startswith(begin)
+    }
+    config = "".join(line for line in lines if not line.startswith((*known,)))
+    files = tuple(files_of_result(directory))
+    return ResultManifest(files, known.get(_JOB, ""), config=config, is_last=True, columns=known.get(_COLUMNS))

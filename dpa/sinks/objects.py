@@ -37,7 +37,7 @@ from dpa.sinks._layout import (
     with_epochs,
 )
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import Newest, together
+from dpa.sinks.sink import together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -49,7 +49,8 @@ _FANOUT = 16
 _LARGE_ROWS = 2_000_000  # files that together have more rows are not merged
 _PUT_SECONDS = 30.0  # how long others may take to replace a manifest: each reads one file and writes one
 
-_PURPOSE = Purpose("results", TableError, TableError)
+RESULTS = Purpose("results", TableError, TableError)
+"""For readers, and where a manifest names the files."""
 
 
 class ResultFiles(FileSink):
@@ -58,7 +59,7 @@ class ResultFiles(FileSink):
     def __init__(self, uri: str, mode: str = "error", **options: Any) -> None:
         """A result at a URI, or in a directory; else as a `FileSink`."""
         super().__init__(mode, **options)
-        self._objects = objects_at(uri)
+        self._files = objects_at(uri)
         self._writer = ""
         self._large: set[str] = set()
         self._lock = ExitStack()
@@ -66,11 +67,11 @@ class ResultFiles(FileSink):
     def __getstate__(self) -> dict[str, Any]:
         """What tasks need, and what commits epochs."""
         known = {"_text": partial(str, self._text()), "_large": set()}
-        return {**known, **{name: getattr(self, name) for name in ("job_context", "_objects", "_writer", "_layout")}}
+        return {**known, **{name: getattr(self, name) for name in ("job_context", "_files", "_writer", "_layout")}}
 
     @property
     def place(self) -> str:
-        return str(self._objects.place)
+        return str(self._files.place)
 
     @property
     def _in_storage(self) -> bool:
@@ -86,8 +87,8 @@ class ResultFiles(FileSink):
         return "" if self.publishes is None or self.with_checkpoints else self._writer
 
     def check(self) -> None:
-        self._objects.check()
-        self._accept(self._manifest()[0])
+        self._files.check()
+        self._accept(self._there())
 
     def begin(self) -> None:
         self._hold()
@@ -102,21 +103,14 @@ class ResultFiles(FileSink):
         goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
         # If it continues, a checkpoint may name files that were staged and not committed yet.
         if not goes_on:
-            self._objects.delete(name for name in self._parts() if name not in _named(found))
+            self._files.delete(name for name in self._parts() if name not in _named(found))
 
     def _hold(self) -> None:
         try:
-            self._lock.enter_context(self._objects.held())
+            self._lock.enter_context(self._files.held())
         except BlockingIOError:
             why = f"another job publishes its results in {self.place} now"
             raise PlaceTakenError(f"{why}; wait for its end, or name another directory") from None
-
-    def stage(self, rows: pa.Table, task: int, epoch: int) -> str | Parts:
-        name = self._part_name(task, epoch)
-        # Readers that list files must not take a share for a part of the result.
-        return self._layout.stage(
-            self._objects, rows, name.replace("part", "share") if self._layout.single_file else name
-        )
 
     def _part_name(self, task: int, epoch: int) -> str:
         return part_name(task, self._writer, (epoch or None) if self.publishes else None)
@@ -132,7 +126,7 @@ class ResultFiles(FileSink):
         shares: Sequence[str] = ()
         if self._layout.single_file:
             shares = names_in(staged)
-            staged = self._layout.join(self._objects, shares, self._objects, self._part_name(0, epoch))
+            staged = self._layout.join(self._files, shares, self._files, self._part_name(0, epoch))
         new = self._next(found, staged, epoch, seconds, is_last)
         etag = self._put(new, etag)
         # A reader of epochs may still read the files of the epoch before this one.
@@ -165,12 +159,6 @@ class ResultFiles(FileSink):
             columns=columns_in(staged, found.columns if kept else None),
         )
 
-    def newest(self) -> Newest | None:
-        found, _ = self._manifest()
-        if found is None or found.files is None or found.job != self.job:
-            return None
-        return Newest(found.before_last if found.is_last else found.epoch, found.line, found.is_last)
-
     def take_back(self, epoch: int, *, is_trial: bool) -> None:
         with self._lock:
             self._hold()
@@ -178,7 +166,7 @@ class ResultFiles(FileSink):
             assert found is not None
             kept: list[str] = []
             for name in found.files or ():
-                kept += begin_of(self._objects, name, epoch, is_trial=is_trial)
+                kept += begin_of(self._files, name, epoch, is_trial=is_trial)
             if not is_trial:
                 line = lines.until(found.line, epoch)
                 new = replace(found, files=(*kept,), epoch=epoch, writer="", is_last=False, before=(), line=line)
@@ -198,7 +186,7 @@ class ResultFiles(FileSink):
                 self._large.update(run)  # which splits the level, so that newer files can be merged
                 return found
             name = f"merged-{level + 1}-{self._writer}-{found.epoch:06d}.parquet"
-            with self._objects.writing(name) as stream:
+            with self._files.writing(name) as stream:
                 pq.write_table(tables, stream)
             at = files.index(run[0])
             after = (*files[:at], name, *files[at + _FANOUT :])
@@ -211,16 +199,16 @@ class ResultFiles(FileSink):
         """The rows of some files; None if they are too many, or have no common schema."""
         rows = 0
         for name in names:
-            with self._objects.reading(name) as file:
+            with self._files.reading(name) as file:
                 rows += pq.read_metadata(file).num_rows
         if rows > _LARGE_ROWS:
             return None
-        tables = [table_in(self._objects, name) for name in names]
+        tables = [table_in(self._files, name) for name in names]
         try:
             found = together(tables)
         except TableError:
             return None
-        return with_epochs(self._objects, names, found) if self.with_checkpoints else found
+        return with_epochs(self._files, names, found) if self.with_checkpoints else found
 
     def _level(self, name: str) -> int | None:
         """How often a file was merged; None: it is not merged again."""
@@ -243,29 +231,26 @@ class ResultFiles(FileSink):
         self._put(replace(found, writer=""), etag)
         left = (name for name in self._parts() if name not in _named(found))
         if not self.with_checkpoints:
-            self._objects.delete(name for name in left if self._writer in name)
+            self._files.delete(name for name in left if self._writer in name)
         elif self._is_over(found):  # no checkpoint counts any more
-            self._objects.delete(left)
-        self._objects.prune()
+            self._files.delete(left)
+        self._files.prune()
         if found.files is None and not self._in_storage and not self._parts():
-            self._objects.delete([MANIFEST])  # no other job can have begun in a directory that is held
+            self._files.delete([MANIFEST])  # no other job can have begun in a directory that is held
 
     def read(self, staged: Sequence[str | Parts]) -> pa.Table:
-        found, _ = self._manifest()
+        found = self._there()
         is_own = found is not None and (found.job, found.life) == (self.job, self._life)
         before = (found.files or ()) if found is not None and is_own and self._is_log else ()
         columns = columns_in(staged, None if found is None else found.columns)
-        rows = rows_in(self._objects, dict.fromkeys((*before, *names_in(staged))), columns)
+        rows = rows_in(self._files, dict.fromkeys((*before, *names_in(staged))), columns)
         return latest(rows, self.key) if self.publishes == "changes" else rows
 
-    def result(self) -> tuple[pa.Table, ResultManifest]:
-        found, _ = self._manifest()
-        if found is None or not found.files:
-            raise TableError(f"{self.place} holds no result")
-        return self.read(found.files), found
+    def _there(self) -> ResultManifest | None:
+        return self._manifest()[0]
 
     def _manifest(self) -> tuple[ResultManifest | None, str | None]:
-        return manifest_at(self._objects)
+        return manifest_at(self._files)
 
     def _put(self, manifest: ResultManifest, etag: str | None) -> str:
         """Replace the manifest that has a tag; returns the new tag. Raises TableError if another manifest is there."""
@@ -285,7 +270,7 @@ class ResultFiles(FileSink):
         until = time.monotonic() + _PUT_SECONDS
         while True:
             try:
-                return self._objects.put(MANIFEST, manifest.to_json(), etag)
+                return self._files.put(MANIFEST, manifest.to_json(), etag)
             except BlockingIOError:
                 if time.monotonic() > until:
                     held = f"another process has been replacing {self.place}/{MANIFEST} for {_PUT_SECONDS:g} s"
@@ -310,7 +295,7 @@ class ResultFiles(FileSink):
 
     def _found(self, directory: str = "") -> Iterator[str]:
         """All files there; directories only if they are not of a partitioned result."""
-        for name in self._objects.names(directory):
+        for name in self._files.names(directory):
             path = f"{directory}/{name}".lstrip("/")
             if "=" in name:
                 yield from self._found(path)
@@ -320,7 +305,7 @@ class ResultFiles(FileSink):
     def _clean(self, names: Iterable[str]) -> None:
         """Remove the files of a result that was replaced."""
         try:
-            self._objects.delete(names)
+            self._files.delete(names)
         except TableError as error:
             left = "files of the result before are still there; the next job with this output removes them"
             warnings.warn(f"{left}: {error}", RuntimeWarning, stacklevel=2)
@@ -342,7 +327,7 @@ class ResultFiles(FileSink):
 
 def objects_at(uri: str) -> Files:
     """The files of a result below a prefix of object storage, or in a directory."""
-    return files_at(uri, _PURPOSE)
+    return files_at(uri, RESULTS)
 
 
 def manifest_at(objects: Files) -> tuple[ResultManifest | None, str | None]:

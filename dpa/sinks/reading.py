@@ -1,5 +1,5 @@
-"""Reads results that a job publishes by epoch, while it runs and afterwards; and what a format of results is, which has
-a sink and such a reader."""
+"""Reads results of files, and results that a job publishes by epoch, while it runs and afterwards; and what a format of
+results is, which has a sink and such a reader."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,16 +17,33 @@ from dpa.execution.publishing import CHANGE, Publishes, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks._layout import rows_in
 from dpa.sinks._packages import EPOCH, LAST, SECONDS, TableSink
+from dpa.sinks.directory import result_in
 from dpa.sinks.encodings import Encoding
-from dpa.sinks.objects import manifest_at, objects_at
+from dpa.sinks.objects import RESULTS, manifest_at, objects_at
 from dpa.sinks.sink import Sink
 from dpa.sources.manifest import ResultManifest
+from dpa.storage import Files, Purpose, files_at
 
 if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
 _LOOK_SECONDS = 0.05  # how often a reader that waits looks for the next epoch
+
+
+def result_at(place: str, purpose: Purpose = RESULTS) -> tuple[Files, ResultManifest]:
+    """The files of the result at a place, and what stands beside them. Raises TableError if there is none."""
+    files = files_at(place, purpose)
+    found = manifest_at(files)[0] or (None if "://" in place else result_in(Path(place)))
+    if found is None or not found.files:
+        raise TableError(f"{files.place} holds no {purpose.what}: name the place to which a job has written them")
+    return files, found
+
+
+def published(place: str | Path) -> pa.Table:
+    """The rows of the result at a place."""
+    files, found = result_at(str(place))
+    return rows_in(files, found.files or (), found.columns)
 
 
 @dataclass(frozen=True, eq=False)

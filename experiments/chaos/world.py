@@ -28,7 +28,7 @@ from dpa import results
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import CheckpointError
 from dpa.protocol.wire.addresses import RESERVED
-from dpa.sinks.objects import ResultFiles
+from dpa.sinks.reading import published
 from dpa.testing import LocalCluster
 from experiments import s3_server
 from experiments.kafka_broker import Broker, kafka_broker
@@ -109,7 +109,7 @@ class World:
             case "directory":
                 return pq.read_table(self.directory / name)
             case "objects":
-                return ResultFiles(self.uri(name)).result()[0]
+                return published(self.uri(name))
             case "delta":
                 from deltalake import DeltaTable
 

@@ -15,7 +15,7 @@ from dpa.dead_letters import _replay
 from dpa.dead_letters.__main__ import app
 from dpa.dead_letters._letters import FoundLetters
 from dpa.errors import ConfigError, TableError
-from dpa.sinks.directory import published
+from dpa.sinks.reading import published
 from dpa.testing import LocalBackend
 from experiments.s3_server import uri_of
 
@@ -135,6 +135,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("broken")
 def test_rows_and_states_of_a_graph_are_merged_once_whatever_interrupts(tmp_path: Path) -> None:
     job = flow(tmp_path, Most())
+    (tmp_path / "rows").symlink_to(tmp_path / "store")
     job.run(backend=LocalBackend())
     letters = FoundLetters.read(str(tmp_path / "dead"), trusted=True)
     assert sorted((letter.step, letter.error) for letter in letters.letters) == [
@@ -163,7 +164,7 @@ def test_letters_in_object_storage_are_listed_and_replayed(tmp_path: Path, s3_po
         _replay.replay(job.spec, letters)
         assert sorted(pq.read_table(tmp_path / "rows")["n"].to_pylist()) == [*range(10)]
     assert FoundLetters.read(place).letters == ()
-    with pytest.raises(TableError, match=r"elsewhere holds no result"):
+    with pytest.raises(TableError, match=r"elsewhere holds no dead letters"):
         FoundLetters.read(uri_of(s3_port, "results/elsewhere"))
 
 

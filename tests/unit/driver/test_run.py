@@ -299,7 +299,7 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
             sink.stage(pa.table({"word": ["left over"]}), 7, 0)
         [rounds] = plan.sinks
         rounds.commit([rounds.stage(pa.table({"word": ["left over"]}), 0, 7)], 7, 1.0)
-        before[:] = [sink.staging for sink in sinks if isinstance(sink, ResultDirectory)]
+        before[:] = [sink._files.place for sink in sinks if isinstance(sink, ResultDirectory)]
         hooks.restart(Death(Address("counts", 1), "it was killed", "two", at=time.time()))
         assert results(tmp_path / "rounds").epoch == 7, "until the next one is complete"
 

@@ -79,7 +79,7 @@ def main(root: Path) -> None:
         seen = found_in(place)
         go_on(place, checkpoint)
         left = sorted(path.name for path in place.iterdir() if path.suffix == ".parquet")
-        named = objects.manifest_at(ResultFiles(str(place))._objects)[0]
+        named = objects.manifest_at(ResultFiles(str(place))._files)[0]
         assert named is not None and {*left} == {*(named.files or ()), *named.before}, (left, named)
         print(json.dumps([status == 0, seen, found_in(place)]))
 

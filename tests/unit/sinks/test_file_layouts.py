@@ -10,9 +10,10 @@ import pytest
 
 from dpa.errors import ConfigError, TableError
 from dpa.sinks._layout import FileLayout
-from dpa.sinks.directory import ResultDirectory, published
+from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS, Encoding
 from dpa.sinks.objects import ResultFiles
+from dpa.sinks.reading import published
 from dpa.sources.paths import data_files
 from tests.unit.output_samples import job, of, publication, publishing
 

@@ -39,8 +39,8 @@ def place(s3_port: int, tmp_path: Path) -> str:
 def sink_at(uri: str, mode: str = "overwrite") -> ResultFiles:
     """A sink, with the connections of those before it at that place, which take time."""
     sink = ResultFiles(uri, mode)
-    known = CONNECTED.setdefault(uri, sink._objects)
-    vars(sink._objects).update({"_client": known._client, "arrow": known.arrow})
+    known = CONNECTED.setdefault(uri, sink._files)
+    vars(sink._files).update({"_client": known._client, "arrow": known.arrow})
     return sink
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dpa._util.owned import OwnedDirectory
 from dpa.sinks import _replacement as replacement
-from dpa.sinks._replacement import MARK, Replacement, files_of_result, settle_abandoned
+from dpa.sinks._replacement import MARK, Replacement, parts_of_result, settle_abandoned
 
 OLD = {MARK: "old", "part-00000.parquet": "old 0", "part-00001.parquet": "old 1", "part-00002.parquet": "old 2"}
 NEW = {MARK: "new", "part-00001.parquet": "new 1", "part-00003.parquet": "new 3"}
@@ -185,7 +185,7 @@ def test_the_leftovers_of_a_published_result_do_not_bring_back_the_one_before(tm
     prepared = begun(tmp_path / "out", how)
     prepared.publish(accept)
     prepared._owned.release()
-    for name in files_of_result(tmp_path / "out"):
+    for name in parts_of_result(tmp_path / "out"):
         (tmp_path / "out" / name).unlink()
     settle_abandoned(tmp_path / "out")
     assert found(tmp_path / "out") == {}
@@ -200,7 +200,7 @@ def test_what_a_dead_process_did_is_not_undone_where_a_whole_result_has_come_sin
             fail_at(patch, death, Died(), for_good=True)
             with suppress(Died):
                 prepared.publish(accept)
-        for name in files_of_result(target):
+        for name in parts_of_result(target):
             (target / name).unlink()
         fill(target, later)
         prepared._owned.release()

@@ -21,10 +21,11 @@ from dpa.protocol.checkpoint_format import read, written
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks._layout import PLAIN, FileLayout
 from dpa.sinks.delta import Delta
-from dpa.sinks.directory import ResultDirectory, published
+from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ResultFiles
+from dpa.sinks.reading import published
 from dpa.sinks.sink import Sink, SinkContext
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import keys, uri_of
@@ -85,7 +86,7 @@ def far_case(port: int, directory: Path, layout: FileLayout) -> Case:
     uri = uri_of(port, place)
     return Case(
         lambda _: ResultFiles(uri, "overwrite", mark=lambda: "key: word\n", layout=layout),
-        (lambda _: ResultFiles(uri).result()[0]) if layout != PLAIN else (lambda _: parquet_table([uri]).read()),
+        (lambda _: published(uri)) if layout != PLAIN else (lambda _: parquet_table([uri]).read()),
         directory,
         lambda: keys(port, *place.split("/")),
     )
