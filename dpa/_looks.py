@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpa._secrets import hidden
 from dpa._util.lazy_pandas import import_pandas_late
+from dpa._util.words import suggestion
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, JobFile
 from dpa.config.stages import OPERATIONS
 from dpa.driver import FIRST_ROWS
@@ -148,7 +148,7 @@ class Looks:
         input. Errors are those of `show`."""
         from dpa.report import show_plan
 
-        show_plan(self._looking().forecast(), sys.stdout, is_brief=True)
+        show_plan(self._looking().forecast(), sys.stdout)
 
     def describe(self, rows: int = 10_000, *, first: int = FIRST_ROWS) -> pl.DataFrame:
         """Count, nulls, mean, deviation, minimum, quartiles and maximum of each column of the first rows, as polars
@@ -188,8 +188,8 @@ class StepOfFile(Looks):
         self._steps = self._sections.pop("stages")
         self.step = step or [*self._steps][-1]
         if self.step not in self._steps:
-            close = difflib.get_close_matches(self.step, self._steps, n=1) or self._steps
-            raise ConfigError(f"{file.origin} has no step {self.step!r}; did you mean {' or '.join(close)}?")
+            hint = suggestion(self.step, self._steps, f"it has {', '.join(self._steps)}")
+            raise ConfigError(f"{file.origin} has no step {self.step!r}; {hint}")
 
     def _looking(self) -> Looking:
         from dpa.driver.looking import Looking

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from dpa._util.words import suggestion
+from dpa._util.words import alternatives, suggestion
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, place_of, written_at
@@ -13,6 +13,8 @@ from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
+
+_QUOTED = re.compile("'([^']+)'")
 
 _UNKNOWN_KEY = {"extra_forbidden", "unexpected_keyword_argument"}
 _UNKNOWN_VARIANT = {"union_tag_invalid", "union_tag_not_found"}
@@ -83,8 +85,7 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
     message = problem["msg"].removeprefix("Value error, ")
     if kind in _UNKNOWN_VARIANT and variants is not None:
         path, value = (*path, variants.by), value[variants.by]
-        names = [repr(name) for name in variants.classes]
-        message = f"Input should be {', '.join(names[:-1])} or {names[-1]}"
+        message = f"Input should be {alternatives(map(repr, variants.classes))}"
     line = f"{place_of(origin, places, path)}: {'.'.join(map(str, path)) or 'job'}"
     if kind in _UNKNOWN_KEY:
         return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
@@ -95,7 +96,9 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
         message = f"Input should be {'a text or ' if short_for(path) else ''}a mapping of keys"
         message += f" ({known})" if known else ""
     shown = "" if isinstance(value, dict) else f", not {in_json(value, str(path[-1]) if path else '')}"
-    return f"{line}: {message}{'' if kind == 'value_error' else shown}"
+    if kind == "value_error":
+        return f"{line}: {message}"
+    return f"{line}: {message}{shown}{suggestion(str(value), _QUOTED.findall(message), before='; ')}"
 
 
 def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping[str, Any], places: Places) -> str:

@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained, short_for
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
 from dpa.config._stage import StageConfig
-from dpa.config._yaml import OPTION, KeyPath, Places, composed, constructed, line_numbers, place_of, written_at
+from dpa.config._yaml import OPTION, KeyPath, Places, parsed, place_of, written_at
 from dpa.config.stages import StepConfig
 from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError, DpaError
@@ -133,22 +134,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         text = content[:_MOST_BYTES].decode("utf-8")
+    except FileNotFoundError:
+        from dpa._util.arguments import job_files  # it imports typer
+
+        near = {Path(each).stem: each for folder in (path.parent, ".") for each in job_files(f"{folder}/")}
+        hint = "".join(f"; did you mean {near[name]}?" for name in get_close_matches(path.stem, near, n=1))
+        raise ConfigError(f"{path}: cannot read the job file: it is not in {path.parent.absolute()}{hint}") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot read the job file: {error}") from None
     if len(content) > _MOST_BYTES:
         raise ConfigError(f"{path}: a job file has at most {_MOST_BYTES // 2**20} MiB; put records in a file of data")
-    try:
-        node = composed(text)
-        lines = line_numbers(node, str(path))
-        document = constructed(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = "" if mark is None else f":{mark.line + 1}"
-        is_placeholder = mark is not None and text[mark.index - 1 : mark.index + 1] == "${"
-        mend = "\nwithin {} and [] a placeholder stands between quotes: '${env.NAME}'" if is_placeholder else ""
-        raise ConfigError(f"{path}{where}: not valid YAML: {error}{mend}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    document, lines = parsed(text, str(path))
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
@@ -234,10 +230,7 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
         dotted = """quote a part that contains a dot: 'spark.conf."spark.driver.memory"=4g'"""
         raise ConfigError(f"{option}: write it as section.key=value, such as balance.strategy=none; {dotted}")
     parts = [part.strip().strip('"') for part in re.findall(_PART, match[1])]
-    try:
-        value = constructed(composed(match[2]))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{option}: the value is not YAML: {error}") from None
+    value, _ = parsed(match[2], option)
     stages = document.get("stages")
     if parts[0] == "output" and isinstance(stages, dict) and stages:
         parts = ["stages", _only_result(stages, option), "write", *parts[1:]]

@@ -141,6 +141,8 @@ class ReferenceConfig(Section):
 
     def faults(self) -> Faults:
         yield self.sql and self.function, "give `sql` or `function`, not both"
+        is_word = self.sql and not self.is_auto and len(self.sql.split()) == 1
+        yield is_word, f"{self.sql!r} is no query: write `auto`, or SQL such as `SELECT word, count(*) FROM input ...`"
 
 
 Output: TypeAlias = Annotated[OutputConfig, text_for("path", OutputConfig)]

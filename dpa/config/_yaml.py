@@ -21,23 +21,39 @@ _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError
 """What PyYAML raises besides its own errors where a scalar is not what its tag or its form says."""
 
 
-def composed(text: str) -> yaml.Node | None:
-    """The nodes of a text, or None. yaml.YAMLError if it is no YAML, or too large or too deep."""
+KeyPath: TypeAlias = tuple[str | int, ...]
+Places: TypeAlias = Mapping[KeyPath, str]
+"""The place of each key path that was written: `file:line`, or the `--set` option that overrode it."""
+
+OPTION = "--set "
+
+
+def parsed(text: str, origin: str) -> tuple[Any, dict[KeyPath, int]]:
+    """What a text stands for, and the line, from 1, on which each key path starts. ConfigError, with the place, if it
+    is no YAML, too large or too deep, or has a key twice in one mapping."""
     try:
         node = yaml.compose(text, Loader=_Loader)
+        if node is not None:
+            _measured(node, {})
+        lines = _line_numbers(node, origin)
+        return None if node is None else _Loader("").construct_document(node), lines
+    except yaml.MarkedYAMLError as error:
+        mark, problem = error.problem_mark, f"{error.problem} {error.context or ''}".rstrip()
+        assert mark is not None
+        if error.context_mark:
+            problem += f", which begins on line {error.context_mark.line + 1}"
+        where = "" if origin.startswith(OPTION) else f":{mark.line + 1}:{mark.column + 1}"
+        is_placeholder = text[mark.index - 1 : mark.index + 1] == "${"
+        mend = "\nwithin {} and [] a placeholder stands between quotes: '${env.NAME}'" if is_placeholder else ""
+        raise ConfigError(f"{origin}{where}: not valid YAML: {problem}\n{mark.get_snippet()}{mend}") from None
+    except yaml.reader.ReaderError as error:
+        where = f"line {text.count(chr(10), 0, error.position) + 1}"
+        raise ConfigError(f"{origin}: not valid YAML: the character #x{error.character:04x} on {where}") from None
     except RecursionError:
-        raise yaml.YAMLError(f"it is nested too deeply: {_DEEPEST} levels are the most") from None
+        why = f"it is nested too deeply: {_DEEPEST} levels are the most"
+        raise ConfigError(f"{origin}: not valid YAML: {why}") from None
     except ValueError as error:
-        raise yaml.YAMLError(str(error)) from None
-    if node is not None:
-        _measured(node, {})
-    return node
-
-
-def constructed(node: yaml.Node | None) -> Any:
-    """What `composed` nodes stand for; yaml.YAMLError if a value is not what it says. A mapping that has merged another
-    (`<<`) is changed by it."""
-    return None if node is None else _Loader("").construct_document(node)
+        raise ConfigError(f"{origin}: not valid YAML: {error}") from None
 
 
 class _Size(NamedTuple):
@@ -83,15 +99,7 @@ class _Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, problem, node.start_mark) from None
 
 
-KeyPath: TypeAlias = tuple[str | int, ...]
-Places: TypeAlias = Mapping[KeyPath, str]
-"""The place of each key path that was written: `file:line`, or the `--set` option that overrode it."""
-
-OPTION = "--set "
-
-
-def line_numbers(node: yaml.Node | None, origin: str) -> dict[KeyPath, int]:
-    """The line, from 1, on which each key path starts; ConfigError if a key comes twice in one mapping."""
+def _line_numbers(node: yaml.Node | None, origin: str) -> dict[KeyPath, int]:
     lines: dict[KeyPath, int] = {}
 
     def visit(current: yaml.Node | None, path: KeyPath) -> None:

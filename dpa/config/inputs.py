@@ -379,32 +379,27 @@ class SampleConfig(Section):
     it."""
 
 
-_BY_FILE = """basePath compression datetimeRebaseMode encoding ignoreCorruptFiles ignoreMissingFiles lineSep
-    mergeSchema modifiedAfter modifiedBefore pathGlobFilter recursiveFileLookup timeZone"""
-_BY_LINE = """charset columnNameOfCorruptRecord dateFormat enableDateTimeParsingFallback inferSchema locale
-    maxMalformedLogPerPartition mode multiLine preferDate samplingRatio singleVariantColumn timestampFormat
-    timestampNTZFormat"""
-
-_READERS = {
-    "parquet": f"{_BY_FILE} int96RebaseMode",
-    "text": f"{_BY_FILE} wholetext",
-    "json": f"""{_BY_FILE} {_BY_LINE} allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers
-        allowNumericLeadingZeros allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames
-        dropFieldIfAllNull prefersDecimal primitivesAsString""",
-    "csv": f"""{_BY_FILE} {_BY_LINE} charToEscapeQuoteEscaping columnPruning comment delimiter emptyValue
-        enforceSchema escape escapeQuotes header ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inputBufferSize
-        maxCharsPerColumn maxColumns nanValue negativeInf nullValue positiveInf quote quoteAll sep
-        unescapedQuoteHandling""",
-    "jdbc": """batchsize connectionProvider customSchema dbtable driver fetchsize hint isolationLevel keytab lowerBound
-        numPartitions partitionColumn password preferTimestampNTZ prepareQuery principal pushDownAggregate
-        pushDownLimit pushDownOffset pushDownPredicate pushDownTableSample query queryTimeout refreshKrb5Config
-        sessionInitStatement upperBound url user""",
-}
+_OF_READERS = """
+    allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
+    allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames basePath batchsize charset
+    charToEscapeQuoteEscaping columnNameOfCorruptRecord columnPruning comment compression connectionProvider
+    customSchema dateFormat datetimeRebaseMode dbtable delimiter driver dropFieldIfAllNull emptyValue
+    enableDateTimeParsingFallback encoding enforceSchema escape escapeQuotes fetchsize header hint
+    ignoreCorruptFiles ignoreLeadingWhiteSpace ignoreMissingFiles ignoreTrailingWhiteSpace inferSchema
+    inputBufferSize int96RebaseMode isolationLevel keytab lineSep locale lowerBound maxCharsPerColumn maxColumns
+    maxMalformedLogPerPartition mergeSchema mode modifiedAfter modifiedBefore multiLine nanValue negativeInf
+    nullValue numPartitions partitionColumn password pathGlobFilter positiveInf preferDate prefersDecimal
+    preferTimestampNTZ prepareQuery primitivesAsString principal pushDownAggregate pushDownLimit pushDownOffset
+    pushDownPredicate pushDownTableSample query queryTimeout quote quoteAll recursiveFileLookup refreshKrb5Config
+    samplingRatio sep sessionInitStatement singleVariantColumn timestampFormat timestampNTZFormat timeZone
+    unescapedQuoteHandling upperBound url user wholetext
+"""
+"""The options of Spark's readers of files and of databases."""
 
 
 def misspelt(form: str, options: Iterable[str]) -> Faults:
     """Options that are Spark's, misspelt. Others pass: drivers of databases and codecs have their own."""
-    known = {name.lower(): name for name in _READERS.get(form, "").split()}
+    known = {name.lower(): name for name in _OF_READERS.split()}
     for option in options:
         close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)
         if close and option.lower() not in known:

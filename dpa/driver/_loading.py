@@ -170,6 +170,7 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | N
     if section.rpartition(".")[2] in ("reducer", "reduce") and ":" not in executor.use:
         if executor.use not in READY_MADE:
             known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"
+            known += suggestion(executor.use, READY_MADE, before="; ")
             raise file.error(section, f"there is no ready-made reducer {executor.use!r}; {known}")
         found: Any = READY_MADE[executor.use]
     elif group is not None and ":" not in executor.use:

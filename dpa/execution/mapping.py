@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa._util.inference import array_of, known, no_rows
+from dpa._util.words import suggestion
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution._held import Unheld, to_show, value_of
 from dpa.execution.arrivals import Arrived, Input
@@ -369,7 +370,8 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
     for name in (*key, *(task.values or ())):
         if name not in present:
             section = "key" if name in key else "value"
-            raise ConfigError(f"{rows} has no column {name!r}; it has {', '.join(present)}", section)
+            hint = suggestion(name, present, before="; ")
+            raise ConfigError(f"{rows} has no column {name!r}; it has {', '.join(present)}{hint}", section)
     for name in key:
         try:
             key_type(schema.types[present.index(name)])

@@ -62,7 +62,7 @@ def test_columns_and_statistics_are_shown() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["in/graph.yaml", "lrage"], "in/graph.yaml has no step 'lrage'; did you mean large?"),
+        (["in/graph.yaml", "lrage"], "in/graph.yaml has no step 'lrage'; did you mean 'large'?"),
         (["in/orders.csv", "large"], "in/orders.csv: STEP and --set belong to a job file"),
         (["in/none.csv"], "none.csv"),
         (["in/none.yaml"], "cannot read the job file"),

@@ -1,6 +1,7 @@
 """Job files: what they may say, overrides, placeholders; every error says where it is and what would be right."""
 
 import json
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -216,7 +217,7 @@ def test_overrides_replace_what_the_file_says(job_file, overrides: list[str], ke
         ("=3", "--set =3: write it as section.key=value"),
         ("balance..tau=3", "--set balance..tau=3: write it as section.key=value"),
         ("name.first=x", "--set name.first=x: 'name' is not a section"),
-        ("name=[", "--set name=[: the value is not YAML"),
+        ("name=[", "--set name=[: not valid YAML: expected the node content"),
         ("balance.tua=3", "--set balance.tua=3: balance.tua: unknown key; did you mean 'tau'?"),
         ("balance.tau=high", '--set balance.tau=high: balance.tau: Input should be a valid number, not "high"'),
         (
@@ -314,7 +315,8 @@ ERRORS = [
     ("name: a b\n", "job.yaml:1: name: the name of a job has ASCII letters, digits"),
     (
         "balance:\n  strategy: halfing\n",
-        "job.yaml:2: balance.strategy: Input should be 'none', 'halving', 'doubling' or 'adaptive', not \"halfing\"",
+        "job.yaml:2: balance.strategy: Input should be 'none', 'halving', 'doubling' or 'adaptive', not \"halfing\"; "
+        "did you mean 'halving'?",
     ),
     (
         "balance: {strategy: halving, initial_tokens: 12}",
@@ -357,11 +359,11 @@ ERRORS = [
     ),
     ("input: {format: records, records: [a], args: {a: 1}}", "job.yaml:1: input.args: is a key of the format"),
     ("input: {format: cvs, rows: 5}", "job.yaml:1: input.format: Input should be 'parquet', 'csv',"),
+    ("reference: atuo", "job.yaml:1: reference: 'atuo' is no query: write `auto`, or SQL such as `SELECT"),
     ("reference: {sql: a, function: b}", "job.yaml:1: reference: give `sql` or `function`, not both"),
     ("input:\n  format: csv\n  path: 5\n", "job.yaml:3: input.path: "),
     ("- a\n- b\n", "job.yaml: a job file is a mapping of keys, not list"),
-    ("key: value\n  reducer: count\n", "job.yaml:2: not valid YAML: mapping values are not allowed here"),
-    ("name: \x07\n", "job.yaml: not valid YAML"),
+    ("key: value\n  reducer: count\n", "job.yaml:2:10: not valid YAML: mapping values are not allowed here"),
     (
         "input:\n  format: csv\n  path: x\n  options: {headr: true}\n",
         "job.yaml:1: input: Spark's reader of the format `csv` has no option 'headr'; did you mean 'header'?",
@@ -402,6 +404,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path in (missing, binary, tmp_path):
         with pytest.raises(ConfigError, match=f"{path.name}: cannot read the job file"):
             load(path)
+
+
+@pytest.mark.parametrize("given", ["configs/words.yaml", "configs/word", "config/word.yaml", "word.yaml", "wrod.yaml"])
+def test_a_file_that_is_not_there_is_looked_for_with_a_near_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "word.yaml").touch()
+    why = f"it is not in {(tmp_path / given).parent}; did you mean configs/word.yaml?"
+    with pytest.raises(ConfigError, match=f"^{given}: cannot read the job file: {re.escape(why)}$"):
+        load(given)
 
 
 def test_a_job_in_python_is_checked_in_the_same_way() -> None:
