@@ -85,9 +85,7 @@ def main(
     validate: Annotated[
         bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")
     ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show the resolved job, its graph, and what a sample forecasts.")
-    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the job's graph, and what a sample forecasts.")] = False,
     svg: _Picture = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
@@ -116,7 +114,7 @@ def main(
                     print(f"{config}: valid")
                 return
             if plan:
-                _plan(job, as_json, svg, address)
+                _plan(job, as_json, svg, address, verbose)
                 return
             if report is not None:
                 report = _checked(report, job)
@@ -146,11 +144,12 @@ def plan(
     as_json: _Json = False,
     log: _Log = None,
     svg: _Picture = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole job too, with all defaults.")] = False,
 ) -> None:
-    """Show the resolved job, its graph, and what a sample of its inputs forecasts; run nothing.
+    """Show a job's graph, and what a sample of its inputs forecasts; run nothing.
 
     Your functions are called on the sample, in this process."""
-    main(context, config, overrides, address, as_json=as_json, log=log, plan=True, svg=svg)
+    main(context, config, overrides, address, as_json=as_json, verbose=verbose, log=log, plan=True, svg=svg)
 
 
 def schema(context: typer.Context) -> None:
@@ -245,7 +244,7 @@ def _detach(job: Job, address: str | None, resume: str | None, arguments: list[s
         print(f"{name} runs on {address}; to see it: dpa control --address {address} attach {name}")
 
 
-def _plan(job: Job, as_json: bool, svg: Path | None, address: str | None) -> None:
+def _plan(job: Job, as_json: bool, svg: Path | None, address: str | None, verbose: bool) -> None:
     from dpa.report import draw_plan, plan_json, show_plan
 
     picture = None if svg is None else svg.absolute()  # whatever user code makes the working directory
@@ -254,7 +253,9 @@ def _plan(job: Job, as_json: bool, svg: Path | None, address: str | None) -> Non
         if as_json:
             print(plan_json(foreseen))
         else:
-            show_plan(foreseen, sys.stdout)
+            show_plan(foreseen, sys.stdout, verbose=verbose)
+            if not verbose:
+                print("\nthe whole job, with all defaults: --verbose")
     if picture is not None:
         draw_plan(foreseen, picture)
 

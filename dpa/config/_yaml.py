@@ -49,11 +49,10 @@ def parsed(text: str, origin: str) -> tuple[Any, dict[KeyPath, int]]:
     except yaml.reader.ReaderError as error:
         where = f"line {text.count(chr(10), 0, error.position) + 1}"
         raise ConfigError(f"{origin}: not valid YAML: the character #x{error.character:04x} on {where}") from None
-    except RecursionError:
-        why = f"it is nested too deeply: {_DEEPEST} levels are the most"
+    except (RecursionError, ValueError) as error:
+        too_deep = f"it is nested too deeply: {_DEEPEST} levels are the most"
+        why = too_deep if isinstance(error, RecursionError) else error
         raise ConfigError(f"{origin}: not valid YAML: {why}") from None
-    except ValueError as error:
-        raise ConfigError(f"{origin}: not valid YAML: {error}") from None
 
 
 class _Size(NamedTuple):

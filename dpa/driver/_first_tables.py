@@ -47,7 +47,7 @@ _NAMED = 0.002  # a key with this part of a block's records is named
 
 @dataclass(frozen=True)
 class Planned:
-    """The first table of a stage, or None; and in a few words what it was planned from, or why it is the ring's."""
+    """The first table of a stage, or None; and in a few words how the stage started, and why."""
 
     words: str
     table: FirstTable | None = None
@@ -75,7 +75,7 @@ def with_first_tables(
     thread.start()
     while thread.is_alive() and sampling.waited() < sampling.allowed:
         thread.join(_LOOK_SECONDS)
-    late = Planned(f"the ring: the sample took longer than {seconds:g} s")
+    late = Planned(f"with the plain ring: the sample took longer than {seconds:g} s")
     found = {name: sampling.found.get(name, late) for name in wanted}
     stages = (replace(stage, first=found[stage.name].table) if stage.name in found else stage for stage in graph.stages)
     return replace(graph, stages=tuple(stages)), {name: one.words for name, one in found.items()}
@@ -124,7 +124,7 @@ class _Sampling:
         except BaseException as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             for name in wanted - self.found.keys():
-                self.found[name] = Planned(f"the ring: the sample failed: {why}")
+                self.found[name] = Planned(f"with the plain ring: the sample failed: {why}")
 
     def _plan(self, wanted: frozenset[str]) -> None:
         schemas = {name: found.schema for name, found in self._opened.items()}
@@ -142,7 +142,9 @@ class _Sampling:
             unknown = [sender.name for sender in compiled.graph.upstream(stage.name) if sender.name not in weights]
             if unknown:
                 if stage.name in wanted:
-                    self.found[stage.name] = Planned(f"the ring: what {unknown[0]} emits is not known before it runs")
+                    self.found[stage.name] = Planned(
+                        f"with the plain ring: what {unknown[0]} emits is not known before it runs"
+                    )
                 continue
             reached = [
                 (weights[compiled.graph.edges[number].source], block) for number, block in walk.reached(stage.name)
@@ -196,9 +198,9 @@ class _Sampling:
         keys = KeySample.union(sample.scaled(records) for records, sample in found)
         keys = replace(keys, rows=min(keys.rows, float(rows)))  # several records of one row are not independent
         if not keys.rows:
-            return Planned("the ring: the sample has no records")
+            return Planned("with the plain ring: the sample has no records")
         if not self._is_whole and keys.rows * _PRECISE**2 < stage.tasks - 1:
-            return Planned(f"the ring: a sample of {rows:,} rows says too little of {stage.tasks} tasks")
+            return Planned(f"with the plain ring: a sample of {rows:,} rows says too little of {stage.tasks} tasks")
         if batch is not None:
             keys = replace(keys, records=1 - (1 - keys.records / keys.total) ** batch)
         names: dict[int, Key] = {}

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
+EVEN, UNEVEN = 0.05, 0.2  # S below the first is called even, above the second uneven
+
 
 def skew(loads: Sequence[int], even: Sequence[Fraction] | None = None) -> float:
     """The skew S of the DPA paper (equation 2), from 0 (even) to 1 (all on one task).

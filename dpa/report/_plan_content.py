@@ -8,13 +8,13 @@ from enum import Enum
 
 from dpa.driver.forecast import Basis, Estimate, Forecast, StageForecast
 from dpa.driver.placing import PlacementForecast
+from dpa.measure.skew import EVEN, UNEVEN
 from dpa.result import HotKey
 from dpa.result.text import Bar, Table, count, key_text, megabytes, one_line, percent, plural, short, skew
 from dpa.routing.groupings.options import RING
 
 MAX_TASKS = 64
 _MAX_NODES = 32
-_EVEN, _UNEVEN = 0.05, 0.2  # a forecast S below the first is called even, one above the second uneven
 _KEY_CHARACTERS = 24
 _WIDENED = 5  # most columns that a plan names as read as another type than some files have
 
@@ -31,9 +31,9 @@ def level(stage: StageForecast) -> Level | None:
     """None if nothing can be uneven: the stage has one task, or receives no records, or none by key."""
     if stage.skew is None or stage.tasks < 2 or not any(stage.loads):
         return None
-    if stage.skew < _EVEN:
+    if stage.skew < EVEN:
         return Level.EVEN
-    return Level.UNEVEN if stage.skew > _UNEVEN else Level.SLIGHTLY_UNEVEN
+    return Level.UNEVEN if stage.skew > UNEVEN else Level.SLIGHTLY_UNEVEN
 
 
 def verdict(stage: StageForecast) -> Iterator[str]:

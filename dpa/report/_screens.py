@@ -98,12 +98,11 @@ def show(
     _terminal.print_parts(parts, sys.stdout if stream is None else stream, width)
 
 
-def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, is_brief: bool = False) -> None:
-    """Print a forecast on `stream`, in `width` columns (the terminal's if None); if `is_brief` its graph alone."""
+def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None, verbose: bool = False) -> None:
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None); with `verbose` then the whole job."""
     from dpa.report import _terminal  # it imports rich
 
-    parts = _terminal.graph_parts if is_brief else _terminal.plan_parts
-    _terminal.print_parts(partial(parts, forecast), stream, width)
+    _terminal.print_parts(partial(_terminal.plan_parts, forecast, verbose=verbose), stream, width)
 
 
 def show_rows(found: pa.Table, said: str, rows: int, *, width: int | None = None) -> None:

@@ -124,21 +124,18 @@ def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterat
         yield facts(stage_content.facts(stage, report.status), console.options.ascii_only)
 
 
-def plan_parts(forecast: Forecast, console: Console) -> Iterator[RenderableType]:
-    yield Text("resolved job", "bold")
-    yield "".join(f"  {line}\n" for line in as_yaml(forecast.config, width=console.width).splitlines())
-    yield from graph_parts(forecast, console)
+def plan_parts(forecast: Forecast, console: Console, *, verbose: bool) -> Iterator[RenderableType]:
+    yield from trees(forecast, console.width)
+    yield from table(run_content.joins(forecast.joins), console, "\njoins")
     for found in (found for stage in forecast.stages for found in plan_content.tasks(stage)):
         yield from table(found, console, f"\n{found.title}")
     for found in plan_content.placement(forecast.placement) if forecast.placement is not None else ():
         yield from table(found, console, f"\n{found.title}")
     if forecast.placement is not None and len(forecast.placement.nodes) == 1:
         yield Text("one node bears all tasks; declare placement.nodes, or name a cluster, to see them placed", FAINT)
-
-
-def graph_parts(forecast: Forecast, console: Console) -> Iterator[RenderableType]:
-    yield from trees(forecast, console.width)
-    yield from table(run_content.joins(forecast.joins), console, "\njoins")
+    if verbose:
+        yield Text("\nresolved job", "bold")
+        yield "".join(f"  {line}\n" for line in as_yaml(forecast.config, width=console.width).splitlines())
 
 
 def _report_files(files: Sequence[Path]) -> Fact:

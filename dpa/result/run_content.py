@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from dpa.measure.skew import UNEVEN
 from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
@@ -94,7 +95,7 @@ def _epochs(ended: EpochStats) -> Iterator[Fact]:
 def ended(report: Report) -> str:
     """How the run ended, after how long, and what it survived."""
     parts = [f"{one_line(report.status, 60)} in {seconds(report.seconds.total)}"]
-    parts += [place(report)] if report.backend == "local" else []
+    parts += ["in this process, without Ray"] if report.backend == "local" else []
     if report.recoveries:
         parts.append(f"after {plural(len(report.recoveries), 'restart')}")
     if report.checkpoints is not None and report.checkpoints.failed:
@@ -144,15 +145,12 @@ def _balance(report: Report) -> Iterator[Fact]:
     changes = sum(len(each.redistributions) for each in report.operators)
     decided = f"no redistribution: {outcomes(stage.decision_counts)}"
     words = decided if not changes and stage.decision_counts else plural(changes, "redistribution")
+    if stage.first_table is not None and found.dpa > UNEVEN:
+        words = f"{words.partition(':')[0]}; started {one_line(stage.first_table)}"
     texts = [f"{key_text(hot.key)} ({percent(hot.share)})" for hot in stage.hot[:_MAX_HOT]]
     while len(texts) > 1 and len(", ".join(texts)) > _HOT_COLUMNS:  # keys in windows are long
         texts.pop()
     yield Fact("balancing", words, f"hot keys: {', '.join(texts)}" if texts else "")
-
-
-def place(report: Report) -> str:
-    """Where the tasks ran, if not on Ray."""
-    return "in this process, without Ray" if report.backend == "local" else ""
 
 
 def times(report: Report) -> Fact:
@@ -160,8 +158,6 @@ def times(report: Report) -> Fact:
     parts = [f"{phase} {seconds(getattr(spent, phase))}" for phase in _PHASES if getattr(spent, phase)]
     if spent.first_record is not None:
         parts.append(f"first record after {seconds(spent.first_record)}")
-    if report.backend == "local":
-        parts.append(place(report))
     return Fact("time", seconds(spent.total), ", ".join(parts))
 
 

@@ -167,7 +167,8 @@ def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None
     plan = run_here(str(job), "--plan", "--svg", str(tmp_path / "plan.svg")).stdout
     assert "mapper  read records, 1 task, 2 rows" in plan
     assert "forecast skew S" in plan
-    assert "strategy: adaptive" in plan
+    assert "strategy: adaptive" not in plan and "the whole job, with all defaults: --verbose" in plan
+    assert "  strategy: adaptive" in run_here(str(job), "--plan", "--verbose").stdout
     assert (tmp_path / "plan.svg").read_text().startswith("<svg ")
     assert json.loads(run_here("--schema").stdout)["title"] == "JobConfig"
 

@@ -121,16 +121,16 @@ def test_stages_behind_states_begin_with_the_ring() -> None:
     counts.key_by(lambda row: row["word"][-1]).reduce("count", name="endings", parallelism=2)
     graph, words = planned(flow.job())
     assert graph["counts"].first is not None
-    assert words["endings"] == "the ring: what counts emits is not known before it runs"
+    assert words["endings"] == "with the plain ring: what counts emits is not known before it runs"
 
 
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        ({"mapper": broken}, "the ring: the sample failed: test_first_tables.broken.map failed on record"),
-        ({"mapper": interrupted}, "the ring: the sample failed: KeyboardInterrupt"),
-        ({"mapper": nothing}, "the ring: the sample has no records"),
-        ({"input": WORDS.slice(0, 0)}, "the ring: the sample has no records"),
+        ({"mapper": broken}, "with the plain ring: the sample failed: test_first_tables.broken.map failed on record"),
+        ({"mapper": interrupted}, "with the plain ring: the sample failed: KeyboardInterrupt"),
+        ({"mapper": nothing}, "with the plain ring: the sample has no records"),
+        ({"input": WORDS.slice(0, 0)}, "with the plain ring: the sample has no records"),
     ],
     ids=["a mapper that fails", "a Ctrl-C in its thread", "a mapper that yields nothing", "an empty input"],
 )
@@ -152,7 +152,7 @@ def test_a_sample_that_takes_too_long_is_not_waited_for() -> None:
     finally:
         RELEASED.set()
     assert graph[REDUCER].first is None
-    assert words == {REDUCER: "the ring: the sample took longer than 0.01 s"}
+    assert words == {REDUCER: "with the plain ring: the sample took longer than 0.01 s"}
 
 
 CALLS: list[str] = []

@@ -19,13 +19,11 @@ SAMPLES = {**samples.SAMPLES, "chain of 40": lambda: samples.chain(40), "no stag
 every_sample = pytest.mark.parametrize("made", SAMPLES.values(), ids=SAMPLES)
 
 
-def lines(forecast: Forecast, width: int = 100, encoding: str = "utf-8") -> list[str]:
-    """The plan without the resolved job, which ends with the first empty line."""
+def lines(forecast: Forecast, width: int = 100, encoding: str = "utf-8", **options: bool) -> list[str]:
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding=encoding) as stream:
-        show_plan(forecast, stream, width=width)
-        shown = raw.getvalue().decode(encoding).splitlines()
-    return shown[shown.index("") + 1 :]
+        show_plan(forecast, stream, width=width, **options)
+        return raw.getvalue().decode(encoding).splitlines()
 
 
 def words(loads: Sequence[int], hottest: int, strategy: str, grouping: str = "ring", **changes: Any) -> str:
@@ -52,6 +50,11 @@ def test_a_plan_of_a_mapper_and_a_reducer_is_compact() -> None:
         "key  share  records",
         "the   7.8%    9,300",
     ]
+
+
+def test_the_whole_job_comes_last_and_only_if_it_is_wanted() -> None:
+    brief, whole = lines(samples.word_count()), lines(samples.word_count(), verbose=True)
+    assert whole[: len(brief) + 2] == [*brief, "", "resolved job"] and len(whole) > len(brief) + 2
 
 
 def test_a_chain_shows_rates_as_far_as_they_are_known_and_the_key_that_is_too_hot() -> None:

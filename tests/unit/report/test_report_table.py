@@ -331,7 +331,13 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("made", [samples.report(**FULL), samples.graph_report()], ids=["two stages", "graph"])
+LATE = "with the plain ring: the sample took longer than 0.3 s"
+SKEWED = samples.report(rounds=0, first_table=LATE, skew=SkewReport(0.48, 0.48, 0.4), errors=FULL["errors"])
+
+
+@pytest.mark.parametrize(
+    "made", [samples.report(**FULL), samples.graph_report(), SKEWED], ids=["two stages", "graph", "skewed"]
+)
 def test_a_summary_says_what_came_out_whether_it_is_right_and_how_it_went_in_12_lines(made: Report) -> None:
     made = replace(made, epochs=replace(made.epochs, number=9, rows=100))
     lines = shown(made, verbose=False).splitlines()
@@ -369,6 +375,9 @@ def test_a_summary_says_what_a_run_survived_and_left_out() -> None:
 def test_where_nothing_was_balanced_the_summary_says_why() -> None:
     still = samples.report(rounds=0)
     assert "balancing no redistribution: 150 below threshold, 5 rounds used up" in words(shown(still, verbose=False))
+    assert f"balancing no redistribution; started {LATE} hot keys: the" in words(shown(SKEWED, verbose=False))
+    even = samples.report(first_table=LATE)
+    assert LATE not in shown(even, verbose=False) and f"first table {LATE}" in words(shown(even))
 
 
 def test_of_many_results_a_summary_names_one() -> None:
