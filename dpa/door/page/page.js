@@ -37,7 +37,7 @@ function morph(old, fresh) {
   for (const { name, value } of fresh.attributes) {
     if (old.getAttribute(name) !== value && name !== "open") old.setAttribute(name, value);
   }
-  for (const name of ["onclick", "onchange", "onsubmit"]) old[name] = fresh[name];
+  for (const name of ["onclick", "onchange", "onsubmit"]) if (old[name] !== fresh[name]) old[name] = fresh[name];
   const kids = [...fresh.childNodes];
   while (old.childNodes.length > kids.length) old.lastChild.remove();
   kids.forEach((kid, place) => (place < old.childNodes.length ? morph(old.childNodes[place], kid) : old.append(kid)));
@@ -55,7 +55,9 @@ function fill(id, ...children) {
 const isKnown = (value) => value !== undefined && value !== null;
 const values = (found) => Object.values(found ?? {});
 const entries = (found) => Object.entries(found ?? {});
-const count = (number) => (isKnown(number) ? number.toLocaleString("en-US", { maximumFractionDigits: 0 }) : "");
+const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 }); // made once: it takes as long as 50 numbers
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+const count = (number) => (isKnown(number) ? WHOLE.format(number) : "");
 const word = (value) => (isKnown(value) ? String(value) : "");
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const percent = (part) => (isKnown(part) ? `${(100 * part).toFixed(part && part < 0.0995 ? 1 : 0)}%` : "");
@@ -541,7 +543,7 @@ function head() {
   document.title = `${job.name ?? "dpa"}: ${job.status ?? "starting"}`;
   return [el("h1", {}, job.name ?? "dpa"), el("span", { class: kind }, job.status ?? "starting"),
     el("span", { class: "note" }, about.filter(Boolean).join(" · ")),
-    view.began && el("span", { class: "note" }, `began ${new Date(1000 * view.began).toLocaleString()}`)];
+    view.began && el("span", { class: "note" }, `began ${MOMENT.format(1000 * view.began)}`)];
 }
 
 function render() {
