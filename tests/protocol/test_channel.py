@@ -50,33 +50,12 @@ def test_senders_do_not_wait_for_each_other(some: list[int], more: list[int], da
     assert [[message.load.queue for message in messages] for messages in delivered.values()] == [some, more]
 
 
-def test_an_early_message_waits_for_those_before_it() -> None:
-    first, second, third = numbered(mapper(0), [1, 2, 3])
-    inbox = Inbox()
-    assert list(inbox.accept(third)) == [] == list(inbox.accept(second))
-    assert (inbox.empty, inbox.expected(mapper(0))) == (False, 0)
-    assert list(inbox.accept(first)) == [first.message, second.message, third.message]
-    assert (inbox.empty, inbox.expected(mapper(0))) == (True, 3)
-
-
-def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() -> None:
-    first, second = numbered(mapper(0), [1, 2])
-    inbox = Inbox()
-    assert list(inbox.accept(second)) == [] == list(inbox.accept(second))
-    assert list(inbox.accept(first)) == [first.message, second.message]
-    assert list(inbox.accept(first)) == [] == list(inbox.accept(second))
-
-
 def test_each_channel_is_numbered_from_0_without_gaps() -> None:
     outbox = Outbox(reducer(1))
     receivers = [reducer(0), COORDINATOR, reducer(0), BALANCER, reducer(0), COORDINATOR]
     envelopes = [outbox.envelope(receiver, LoadReport(Load(0, 0))) for receiver in receivers]
     assert [envelope.seq for envelope in envelopes] == [0, 0, 1, 0, 2, 1]
     assert {envelope.sender for envelope in envelopes} == {reducer(1)}
-
-
-def test_nothing_is_expected_of_a_sender_that_was_never_heard_but_its_first_message() -> None:
-    assert (Inbox().empty, Inbox().expected(mapper(7))) == (True, 0)
 
 
 @pytest.mark.parametrize(

@@ -42,30 +42,6 @@ def test_a_push_names_its_edge_its_origin_its_times_and_its_table() -> None:
     assert (push.read_at, push.emitted_at) == (1.5, 4.0)
 
 
-def test_credit_comes_back_and_lets_what_waits_go_in_order() -> None:
-    emitter = emitter_for(TABLE, credit=4)
-    assert released(emitter, "aaaa", "b", "cc") == [(0, "aaaa")]
-    for records, freed in ((1, [(1, "b")]), (2, [(1, "cc")])):
-        emitter.acknowledged(reducer(), Ack(0, records))
-        assert released(emitter) == freed
-    assert (emitter.emitted, emitter.in_flight, emitter.held) == (7, 4, 0)
-
-
-def test_what_waits_is_cut_to_fit_the_credit() -> None:
-    emitter = emitter_for(TABLE, credit=4)
-    assert released(emitter, "aaa", "bcb") == [(0, "aaa"), (1, "b")]
-    emitter.acknowledged(reducer(), Ack(0, 1))
-    assert released(emitter) == [(1, "c")]
-    assert (emitter.in_flight, emitter.in_flight_to, emitter.held) == (4, {0: 2, 1: 2}, 1)
-
-
-def test_a_block_larger_than_the_credit_is_pushed_in_parts() -> None:
-    emitter = emitter_for(TABLE, credit=2)
-    assert released(emitter, "aaa") == [(0, "aa")]
-    emitter.acknowledged(reducer(), Ack(0, 2))
-    assert released(emitter) == [(0, "a")]
-
-
 def test_a_block_that_fits_does_not_overtake_one_to_the_same_receiver_that_waits() -> None:
     emitter = emitter_for(TABLE, limits=limits_of(100, seconds=0.5))
     emitter.acknowledged(reducer(), Ack(0, 0, window=8))
@@ -128,15 +104,6 @@ def test_forwarded_records_count_towards_who_has_them() -> None:
     assert emitter.in_flight_to == {0: 3, 1: 4}
 
 
-def test_an_acknowledgement_may_overtake_the_transfer_of_its_credit() -> None:
-    emitter = windowed(4, 4)
-    released(emitter, "aaaa")
-    emitter.acknowledged(reducer(1), Ack(0, 3))
-    assert (emitter.in_flight, emitter.in_flight_to) == (1, {0: 4, 1: -3})
-    emitter.forwarded(reducer(), CreditTransfer(0, 3, receiver=1))
-    assert (emitter.in_flight, emitter.in_flight_to) == (1, {0: 1})
-
-
 def test_a_task_may_forward_before_the_table_that_has_it_and_what_was_forwarded_to_it_are_known() -> None:
     emitter = windowed(4, 4)
     released(emitter, "aaaa")
@@ -167,13 +134,6 @@ def test_steps_never_make_more_than_half_of_what_may_be_in_flight_in_all() -> No
 
 
 # --- tables
-
-
-def test_the_next_table_is_made_of_the_one_before_it() -> None:
-    emitter = emitter_for(TABLE)
-    emitter.update(update_between(TABLE, LATER).change)
-    assert same_table(emitter.table, LATER)
-    assert released(emitter, "ab") == [(0, "b"), (1, "a")]
 
 
 @pytest.mark.parametrize("version", [1, 3], ids=["the same again", "one left out"])

@@ -72,17 +72,6 @@ def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> No
     assert queue.grants([1], {0}) == [(1, None), (0, None)], "it has read all"
 
 
-def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
-    queue = queue_of(split(1, 2))
-    queue.asks(0)
-    queue.asks(1)
-    assert [task for task, _ in queue.grants([0, 1], NOBODY)] == [0, 1]  # 1 has been told that there is none
-    queue.gives_back(0, read=1)
-    queue.asks(0)
-    [(task, rest)] = queue.grants([1], {0})
-    assert (task, rows_of(rest)) == (0, [2])
-
-
 def test_what_was_given_back_is_read_though_its_reader_has_left_and_the_others_have_ended() -> None:
     queue = queue_of(split(1, 2), split(3, 4))
     for task in (1, 2, 0):
