@@ -101,46 +101,6 @@ def test_states_are_extracted_when_user_code_returns_and_what_moved_leaves_after
     assert processing(done) == ["a"]
 
 
-def test_records_that_are_leaving_are_forwarded_in_the_order_in_which_they_came() -> None:
-    wire = MigratingWire()
-    wire.push("b", origin=mapper(0), read_at=1.0)
-    wire.update(1)
-    for number in (2.0, 3.0):
-        assert pushed(wire.push("b", origin=mapper(1), read_at=number)) == []
-    wire.push("ab", origin=mapper(0), read_at=4.0)
-    assert instructed(wire.done(), ExtractRanges)
-    found = sent(wire.extracted(r1="b"), Push)
-    assert [(to.index, message.read_at, message.version, message.hops) for to, message in found] == [
-        (1, 2.0, 1, 1),
-        (1, 3.0, 1, 1),
-        (1, 4.0, 1, 1),
-    ]
-
-
-def test_leaving_records_count_as_queued_and_hold_their_credit_here_until_they_are_forwarded() -> None:
-    wire = MigratingWire()
-    wire.update(1)
-    wire.push("bb")
-    assert wire.task.queue.length == 2 and wire.task.has_records
-    done = wire.extracted()
-    assert sent(done, CreditTransfer) == [(mapper(), CreditTransfer(0, 2, 1))]
-    assert wire.task.queue.length == 0 and wire.task.stats.forwarded == 2
-
-
-def test_once_the_states_are_given_what_comes_by_older_tables_is_forwarded_at_once() -> None:
-    wire = MigratingWire()
-    wire.update(1)
-    wire.extracted()
-    assert pushed(wire.push("bc")) == [(1, "b"), (2, "c")]
-
-
-def test_keys_that_stay_are_processed_meanwhile() -> None:
-    wire = MigratingWire()
-    wire.update(1)
-    assert processing(wire.push("ab")) == [], "extraction is under way"
-    assert processing(wire.extracted(r1="b")) == ["a"]
-
-
 def test_markers_are_passed_on_after_the_states_and_the_last_one_settles_the_table() -> None:
     wire = MigratingWire()
     wire.update(1)
@@ -159,12 +119,6 @@ def test_a_marker_may_come_before_its_table() -> None:
     wire.update(1)
     done = wire.extracted()
     assert passed(done) == [(1, [0, 1]), (2, [0, 1])] and settled(done) == [1]
-
-
-def test_a_task_that_holds_no_state_of_a_range_says_so() -> None:
-    wire = MigratingWire()
-    wire.update(1)
-    assert [message.part for _, message in sent(wire.extracted(), RangeTransfer)] == [None, None]
 
 
 def test_a_task_between_which_and_others_nothing_moves_has_settled_at_once() -> None:
@@ -244,31 +198,6 @@ def test_user_code_gets_records_between_two_pieces() -> None:
 # --- taking over
 
 
-def test_records_of_a_gained_range_wait_for_the_marker_of_their_sender_and_others_do_not() -> None:
-    wire = MigratingWire()
-    wire.take()
-    assert processing(wire.push("ac", version=2)) == ["a"]
-    wire.push("c", version=2, origin=mapper(1))
-    wire.done()
-    wire(reducer(2), RangeTransfer(2, None))
-    assert processing(wire(reducer(2), PassedMarkers(2, (mapper(1),)))) == ["c"]
-    wire.done()
-    last = wire(reducer(2), PassedMarkers(2, (mapper(0),)))
-    assert processing(last) == ["c"] and settled(last) == [2]
-
-
-def test_states_are_installed_before_any_record_of_their_keys_is_processed() -> None:
-    wire = MigratingWire()
-    wire.take()
-    wire.push("a", version=2)
-    assert wire(reducer(2), RangeTransfer(2, part("c"))) == [], "user code is at work"
-    assert wire.forwarded(2, "c", version=2) == []
-    turned = wire.done()
-    [install] = instructed(turned, InstallStates)
-    assert [each.keys.to_pylist() for each in install.parts] == [["c"]] and processing(turned) == []
-    assert processing(wire.installed()) == ["c"]
-
-
 def test_forwarded_records_come_before_the_waiting_ones_of_their_sender() -> None:
     wire = MigratingWire(most=1)
     wire.take()
@@ -298,14 +227,6 @@ def test_what_comes_before_its_table_is_kept_for_it() -> None:
     assert processing(wire.done()) == ["c"]
     wire.done()
     assert wire.task.idle
-
-
-def test_a_table_is_not_settled_before_the_states_are_installed() -> None:
-    wire = MigratingWire()
-    wire.take()
-    wire(reducer(2), RangeTransfer(2, part("c")))
-    assert settled(wire(reducer(2), PassedMarkers(2, SENDERS))) == []
-    assert settled(wire.installed()) == [2]
 
 
 def test_waiting_records_are_queued_as_far_as_their_sender_has_marked_each_task_that_gives() -> None:
