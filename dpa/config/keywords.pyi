@@ -70,19 +70,7 @@ class OnlineSection(TypedDict, total=False):
 
 class PlacementSection(TypedDict, total=False):
     group: Literal["pack", "spread", "strict_pack", "strict_spread"] | None
-    allocator: (
-        Literal[
-            "even",
-            "random",
-            "task_level",
-            "top_down",
-            "top_down_search",
-            "greedy_matching",
-            "greedy_matching_improved",
-            "pairwise",
-        ]
-        | str
-    )
+    allocator: Literal["even", "top_down", "top_down_search", "greedy_matching", "greedy_matching_improved"] | str
     profile: str | None
     costs: Mapping[str, float]
     traffic: Mapping[str, Mapping[str, float]]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.placement.model import SLACK, Cluster, Counts, TaskGraph
-from dpa.placement.scores import DELAYS, Delays, Floats, rooms, task_costs
+from dpa.placement.scores import Floats, rooms, task_costs
 
 Nodes = npt.NDArray[np.int64]
 
@@ -54,16 +54,16 @@ class Objective(ABC):
         pairs = contents[:, ends[:, 0]] * contents[:, ends[:, 1]]
         return np.concatenate([contents @ a_task, pairs @ a_pair], axis=1)
 
+    @staticmethod
+    def network(use: Floats) -> Floats:
+        """Bytes a second between each node and the others, in the busier direction."""
+        return np.asarray(np.maximum(use[:, 1], use[:, 2]) - use[:, 3])
+
     def use_of_one_more(self, contents: Floats, group: int) -> Floats:
         """What one more task of a group adds to `use(contents)`."""
         peers, links = np.array(self._peers[group], dtype=np.int64).reshape(-1, 2).T
         alone = np.broadcast_to(self._a_task[group], (len(contents), 3))
         return np.concatenate([alone, contents[:, peers] @ self._a_pair[links]], axis=1)
-
-    @property
-    def guide(self) -> Objective:
-        """What a search should minimise first, so that it does not stop early."""
-        return self
 
     def value(self, counts: Counts) -> float:
         """Of a whole placement (groups x nodes)."""
@@ -74,11 +74,6 @@ class Objective(ABC):
         """The used part of each node's room, and 0, or infinity where that is more than all."""
         used: Floats = use[:, 0] / self._rooms[nodes]
         return used, np.where(used > 1 + SLACK, np.inf, 0.0)
-
-
-def _network(use: Floats) -> Floats:
-    """Bytes a second between each node and the others, in the busier direction."""
-    return np.asarray(np.maximum(use[:, 1], use[:, 2]) - use[:, 3])
 
 
 class Fullness(Objective):
@@ -120,41 +115,4 @@ class Unevenness(Objective):
     def parts(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
         """The used part of each node's processors and of its bandwidth, what others use among it."""
         load = (self._reserved[nodes] + use[:, 0]) / self._capacity[nodes]
-        return load, (self._reserved_bandwidth[nodes] + _network(use)) / self._bandwidth[nodes]
-
-
-class Makespan(Objective):
-    """Seconds until the records that arrive within `seconds` are processed, as fast as the busiest resource allows,
-    with their delay on the way.
-
-    Args:
-        evenness: what the mean square of the nodes' busy parts counts besides, in the time of one node that is busy all
-            the time: of two placements that are equally slow, the evener one is closer to a faster one.
-    """
-
-    _EVENNESS_OF_GUIDE = 1e-3
-
-    def __init__(
-        self,
-        graph: TaskGraph,
-        cluster: Cluster,
-        seconds: float = 60.0,
-        delays: Delays = DELAYS,
-        evenness: float = 0.0,
-    ) -> None:
-        super().__init__(graph, cluster)
-        self._seconds, self._delays = seconds, delays
-        self._bandwidth = np.array([node.bandwidth - node.reserved_bandwidth for node in cluster.nodes])
-        pairs = np.array([graph.pairs(link.upstream, link.downstream) for link in graph.links], dtype=float)
-        self._a_pair = np.column_stack([self._a_pair, (delays.network - delays.local) / pairs])
-        self._evenness = evenness * seconds / len(cluster.nodes)
-
-    @property
-    def guide(self) -> Makespan:
-        """The same with a little for evenness."""
-        return Makespan(self.graph, self.cluster, self._seconds, self._delays, self._EVENNESS_OF_GUIDE)
-
-    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        used, impossible = self._busy(use, nodes)
-        busiest = np.maximum(used, _network(use) / self._bandwidth[nodes])
-        return self._seconds * busiest + impossible, self._evenness * np.square(busiest) - use[:, 4]
+        return load, (self._reserved_bandwidth[nodes] + self.network(use)) / self._bandwidth[nodes]

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import PlacementError
-from dpa.placement._descent import Budget, Descent
+from dpa.placement._otd import Measured, OnlineTaskDeployment
 from dpa.placement.allocators import allocator_of
+from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, Counts, OnlineOptions
 from dpa.placement.objectives import KeptTraffic
-from dpa.placement.otd import Measured, OnlineTaskDeployment
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Task, balanced, least_tolerance
 from dpa.placement.scores import Floats, rooms, task_costs

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.errors import PlacementError
-from dpa.placement._rooms import evenly_packed
 from dpa.placement.model import SLACK, Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
+from dpa.placement.rooms import evenly_packed
 from dpa.placement.scores import busy, dearest_first
 
 _STEP, _STEPS = 1.15, 40

@@ -6,7 +6,6 @@ tasks alone. Shapes: a figure a node is a vector as long as the cluster.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -51,18 +50,6 @@ def sent(placement: Placement) -> Floats:
 
 def received(placement: Placement) -> Floats:
     return _crossing(placement.graph, placement.counts)[1]
-
-
-@dataclass(frozen=True)
-class Delays:
-    """Seconds that a record is under way between tasks on different nodes (N-Storm's TD_N), and on one node (TD_P)."""
-
-    network: float = 1e-3
-    local: float = 2e-4
-
-
-DELAYS = Delays()
-"""Of calls between two actors, on two nodes and on one."""
 
 
 def throughput(placement: Placement) -> float:

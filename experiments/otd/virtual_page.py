@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpa.placement.scores import DELAYS
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, below, interval, markdown_table, progress, published
 from experiments.otd.methods import METHODS, OTD, OURS
 from experiments.otd.virtual import CYCLES, KINDS, SHAPES, SHIFTS, Course, course
+from experiments.placement.baselines import LOCAL_DELAY, NETWORK_DELAY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,8 +86,8 @@ def delay(crossing: float) -> float:
     """Seconds that a record is under way where so much of the traffic between bolts is between nodes (equations 1 and
     2): from a server that is a machine of its own (5.1) to the first bolt, to the second one, and back. Processing is
     left out, as it hardly counts where a job is communication-bound."""
-    between = DELAYS.network * crossing + DELAYS.local * (1 - crossing)
-    return 2 * DELAYS.network + between
+    between = NETWORK_DELAY * crossing + LOCAL_DELAY * (1 - crossing)
+    return 2 * NETWORK_DELAY + between
 
 
 def settled(kind: str, of: Course) -> int | None:
@@ -163,7 +163,7 @@ def _text(found: Courses, shapes: list[str], cycles: int) -> str:
             + ". The published effects: compute-bound, mean use of processors of 77 %, within 10 cycles; "
             "communication-bound, less than 6 % of the traffic between nodes, after 61.",
             f"Throughput and delay of communication-bound jobs (figure 13) follow from the traffic between nodes, with "
-            f"{1e3 * DELAYS.network:g} ms from node to node and {1e3 * DELAYS.local:g} ms inside, which are assumed.",
+            f"{1e3 * NETWORK_DELAY:g} ms from node to node and {1e3 * LOCAL_DELAY:g} ms inside, which are assumed.",
             markdown_table(head, rows),
         ]
     )

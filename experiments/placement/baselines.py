@@ -1,22 +1,145 @@
-"""The optimum of small cases, by dynamic programming over counts.
+"""Allocators of the papers and of ours that dpa's are compared with. A job file names them as
+`experiments.placement.baselines:ExactAllocator`.
 
-A group's tasks are alike, so what is placed so far is a vector of counts, and a node adds what it takes: with 17 tasks
-in 7 groups there are some thousand vectors, where the task allocation paper (7.3) tried all assignments of tasks.
+The exact one is a dynamic programme over counts: a group's tasks are alike, so what is placed so far is a vector of
+counts, and a node adds what it takes. With 17 tasks in 7 groups there are some thousand vectors, where the task
+allocation paper (7.3) tried all assignments of tasks.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from dpa.errors import PlacementError
+from dpa.placement.allocators.search import SearchAllocator
+from dpa.placement.allocators.top_down import Priority, by_priority
+from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
-from dpa.placement.objectives import KeptTraffic, Objective
-from dpa.placement.scores import Floats
+from dpa.placement.objectives import KeptTraffic, Nodes, Objective
+from dpa.placement.rooms import Rooms
+from dpa.placement.scores import Floats, dearest_first
+
+BASELINES: Mapping[str, str] = {
+    "random": f"{__name__}:RandomAllocator",
+    "task_level": f"{__name__}:TaskLevelAllocator",
+    "exact": f"{__name__}:ExactAllocator",
+    "pairwise": f"{__name__}:PairwiseAllocator",
+}
+"""As a job file names them, by short names."""
+
+Task = tuple[int, int]
+"""A group, and the number of a task in it."""
+
+SECONDS = 60.0
+"""How long records arrive whose processing is predicted."""
+
+NETWORK_DELAY, LOCAL_DELAY = 1e-3, 2e-4
+"""Seconds that a record is under way between tasks on different nodes (N-Storm's TD_N), and on one node (TD_P): of
+calls between two actors."""
 
 _MAX_WORK = 2e8  # vectors times what a node may hold times nodes; some seconds
 _MAX_GROUPS = 32  # an array has no more dimensions
 _MAX_CELLS = 5_000_000
 """Vectors times groups, and vectors times nodes: what is kept in memory, 8 bytes each, a few times."""
+
+
+class RandomAllocator:
+    """Each task, the dearest first, on any of the nodes that have room for it: the other baseline of the elastic
+    allocator's evaluation (V-A)."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+
+    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """PlacementError if the tasks do not fit."""
+        random = np.random.default_rng(self._seed)
+        rooms = Rooms(graph, cluster)
+        for group in dearest_first(rooms.task_cost):
+            open_nodes = list(range(len(cluster.nodes)))
+            while rooms.left[group]:
+                if not open_nodes:
+                    raise rooms.refusal(group)
+                place = int(random.integers(len(open_nodes)))
+                if rooms.fits(rooms.task_cost[group], open_nodes[place]):
+                    rooms.place(group, 1, open_nodes[place])
+                else:
+                    open_nodes[place] = open_nodes[-1]
+                    open_nodes.pop()
+        return rooms.placement()
+
+
+class TaskLevelAllocator:
+    """TL: pairs of tasks, those of the most significant edge first (task allocation paper, section 3.2).
+
+    All pairs of an edge have the same traffic. The paper leaves their order open, though it decides the result: here it
+    is that of two nested loops, with which TL keeps as much of the optimum as published; by chance it keeps more.
+
+    Args:
+        priority: of edges; None, as in the paper's evaluation: the traffic of one pair of their tasks.
+        seed: of the order of an edge's pairs by chance; without it all pairs of the first upstream task come first,
+            then those of the second.
+    """
+
+    def __init__(self, priority: Priority | None = None, seed: int | None = None) -> None:
+        self._priority, self._seed = priority, seed
+
+    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """PlacementError if the tasks do not fit."""
+        random = None if self._seed is None else np.random.default_rng(self._seed)
+        tasks = _Tasks(graph, cluster)
+        by_pair = sorted(graph.links, key=lambda link: -link.per_pair)
+        for link in by_pair if self._priority is None else by_priority(graph, self._priority):
+            pairs, width = graph.pairs(link.upstream, link.downstream), graph.groups[link.downstream].tasks
+            tasks.begin_edge()
+            for pair in range(pairs) if random is None else random.permutation(pairs).tolist():
+                tasks.place_pair((link.upstream, pair // width), (link.downstream, pair % width))
+        return tasks.rooms.place_rest()
+
+
+class _Tasks:
+    """Where each task is, while pairs are placed."""
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
+        self.rooms = Rooms(graph, cluster)
+        self._node: dict[Task, int] = {}
+        self._on: list[list[Task]] = [[] for _ in cluster.nodes]
+        self._in_use: int | None = None  # the node that took the last pair of this edge
+
+    def begin_edge(self) -> None:
+        self._in_use = None
+
+    def place_pair(self, one: Task, other: Task) -> None:
+        """A pair that does not fit is left for later."""
+        homes = [self._node[task] for task in (one, other) if task in self._node]
+        if len(homes) == 2:  # all tasks of the smaller node go if they fit (algorithm 1)
+            self._fuse(*homes)
+            return
+        waiting = [task for task in (one, other) if task not in self._node]
+        cost = sum(self.rooms.task_cost[group] for group, _ in waiting)
+        node = homes[0] if homes else self._pick(cost)
+        if self.rooms.fits(cost, node):
+            for task in waiting:
+                self.rooms.place(task[0], 1, node)
+                self._node[task] = node
+                self._on[node].append(task)
+            self._in_use = node
+
+    def _pick(self, cost: float) -> int:
+        """For a pair with no task placed (algorithm 2)."""
+        if self._in_use is not None and self.rooms.fits(cost, self._in_use):
+            return self._in_use
+        return self.rooms.roomiest()
+
+    def _fuse(self, one: int, other: int) -> None:
+        if (kept := self.rooms.fuse(one, other)) is not None:
+            emptied = other if kept == one else one
+            for task in self._on[emptied]:
+                self._node[task] = kept
+            self._on[kept] += self._on[emptied]
+            self._on[emptied] = []
 
 
 class ExactAllocator:
@@ -91,3 +214,55 @@ def _too_large(graph: TaskGraph) -> PlacementError:
         f"the exact allocator is for small graphs: {graph.tasks} tasks in {len(graph.groups)} groups are "
         f"about 10^{digits:.0f} vectors of counts; take top_down_search"
     )
+
+
+class Makespan(Objective):
+    """Seconds until the records that arrive within `SECONDS` are processed, as fast as the busiest resource allows,
+    with their delay on the way.
+
+    Args:
+        evenness: what the mean square of the nodes' busy parts counts besides, in the time of one node that is busy all
+            the time: of two placements that are equally slow, the evener one is closer to a faster one.
+    """
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster, evenness: float = 0.0) -> None:
+        super().__init__(graph, cluster)
+        self._bandwidth = np.array([node.bandwidth - node.reserved_bandwidth for node in cluster.nodes])
+        pairs = np.array([graph.pairs(link.upstream, link.downstream) for link in graph.links], dtype=float)
+        self._a_pair = np.column_stack([self._a_pair, (NETWORK_DELAY - LOCAL_DELAY) / pairs])
+        self._evenness = evenness * SECONDS / len(cluster.nodes)
+
+    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """As of any objective."""
+        used, impossible = self._busy(use, nodes)
+        busiest = np.maximum(used, self.network(use) / self._bandwidth[nodes])
+        return SECONDS * busiest + impossible, self._evenness * np.square(busiest) - use[:, 4]
+
+
+class PairwiseAllocator(SearchAllocator):
+    """The search for the time of the job: one objective stands for processors, bandwidth and delay."""
+
+    def __init__(self, *, trials: int = 20) -> None:
+        super().__init__(Makespan, trials=trials)
+
+    def descent(self, objective: Objective, budget: Budget) -> Descent:
+        """One that does not stop early."""
+        return _Guided(objective, budget)
+
+
+class _Guided(Descent):
+    """A descent by what also counts evenness, then by the objective itself.
+
+    The time of a job is that of its busiest node, and most steps change nothing about that one.
+    """
+
+    _EVENNESS = 1e-3
+
+    def __init__(self, objective: Objective, budget: Budget) -> None:
+        super().__init__(objective, budget)
+        self._value = objective.value
+        self._first = Descent(Makespan(objective.graph, objective.cluster, self._EVENNESS), budget)
+
+    def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
+        guided = super().improve(self._first.improve(counts, since))
+        return min(guided, super().improve(counts, since), key=self._value)  # with what is left of the budget

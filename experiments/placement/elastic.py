@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpa.placement import scores
-from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
-from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator, PairwiseAllocator
+from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import Unevenness
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
-from experiments.placement.baselines import ExactAllocator
+from experiments.placement.baselines import ExactAllocator, PairwiseAllocator, RandomAllocator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def measure(options: argparse.Namespace) -> Findings:
     """Place top-k at every rate with everyone; compare the improved matching with the optimum in small cases."""
     seeds, cases = (3, 20) if options.quick else (SEEDS, SMALL_CASES)
     found = {rate: _uses(rate, seeds) for rate in RATES}
-    small = _small_cases(cases, options.seed)
+    small = small_cases(cases, options.seed)
     names = list(found[RATES[0]])
     within = sum(excess <= 0.01 for excess in small) / len(small)
     return Findings(
@@ -175,7 +175,7 @@ def _claims(found: Mapping[int, Mapping[str, Use]]) -> Iterator[Target]:
         yield Target(f"GMA: rates at which {words}", str(len(RATES)), reached, reached == len(RATES))
 
 
-def _small_cases(cases: int, seed: int) -> list[float]:
+def small_cases(cases: int, seed: int) -> list[float]:
     """By which part the improved matching's deviation exceeds the least possible, in random small cases."""
     random = np.random.default_rng(seed)
     excess = []

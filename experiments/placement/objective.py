@@ -17,17 +17,18 @@ import numpy as np
 
 from dpa.errors import PlacementError
 from dpa.placement import scores
-from dpa.placement.allocators import ALLOCATORS, allocator_of
+from dpa.placement.allocators import allocator_of
 from dpa.placement.model import Cluster, Placement
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table, progress
+from experiments.placement.baselines import BASELINES, LOCAL_DELAY, NETWORK_DELAY, SECONDS
 from experiments.placement.graphs import GENERATORS, MEGABYTE, Case
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS = "pairwise"
-THEIRS = tuple(name for name in ALLOCATORS if name != OURS)
+THEIRS = ("even", "random", "task_level", "top_down", "top_down_search", "greedy_matching", "greedy_matching_improved")
 """The exact allocator keeps most traffic, whatever it costs in time; so it is not of this comparison."""
 
 BANDWIDTHS = (5.0, 15.0, math.inf)
@@ -46,7 +47,7 @@ BUDGET = 1.0
 """Seconds of processor time in which ours should find a placement."""
 
 
-def delay(placement: Placement, delays: scores.Delays = scores.DELAYS) -> float:
+def delay(placement: Placement) -> float:
     """Seconds that a byte spends on its way, over all edges of the graph (N-Storm, equations 1 and 2): the expected
     hops between nodes and within them, each with its delay. Waiting in queues is left out."""
     counts = placement.counts
@@ -54,13 +55,13 @@ def delay(placement: Placement, delays: scores.Delays = scores.DELAYS) -> float:
         float(counts[link.upstream] @ counts[link.downstream]) / placement.graph.pairs(link.upstream, link.downstream)
         for link in placement.graph.links
     ]
-    return sum(delays.local * kept + delays.network * (1 - kept) for kept in inside)
+    return sum(LOCAL_DELAY * kept + NETWORK_DELAY * (1 - kept) for kept in inside)
 
 
-def makespan(placement: Placement, seconds: float = 60.0, delays: scores.Delays = scores.DELAYS) -> float:
-    """Seconds until what arrives within `seconds` at the graph's rate is processed, if it may be as fast as the
+def makespan(placement: Placement) -> float:
+    """Seconds until what arrives within `SECONDS` at the graph's rate is processed, if it may be as fast as the
     busiest resource allows: the one objective of processors, bandwidth and delay."""
-    return seconds / scores.throughput(placement) + delay(placement, delays)
+    return SECONDS / scores.throughput(placement) + delay(placement)
 
 
 @dataclass
@@ -76,7 +77,7 @@ class Times:
     least: list[float] = field(default_factory=list)
     ours: list[float] = field(default_factory=list)
     ratio: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in THEIRS})
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ALLOCATORS, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*THEIRS, OURS), 0.0))
 
     def take(self, case: Case) -> None:
         """Allocate one graph with all; one that ours cannot place is left out."""
@@ -85,7 +86,7 @@ class Times:
             return
         graph, cluster = case
         self.ours.append(ours)
-        self.least.append(60.0 * graph.cost / cluster.room)
+        self.least.append(SECONDS * graph.cost / cluster.room)
         for name in THEIRS:
             self.ratio[name].append(self._makespan(name, case) / ours)
 
@@ -106,7 +107,7 @@ class Times:
     def _makespan(self, name: str, case: Case) -> float:
         began = time.process_time()
         try:
-            placement = allocator_of(name).allocate(*case)
+            placement = allocator_of(BASELINES.get(name, name)).allocate(*case)
         except PlacementError:
             return math.inf
         finally:

@@ -14,13 +14,13 @@ import numpy as np
 
 from dpa.errors import PlacementError
 from dpa.placement import scores
-from dpa.placement.allocators.by_task import EvenAllocator, RandomAllocator, TaskLevelAllocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, interval, markdown_table, progress, published
-from experiments.placement.baselines import ExactAllocator
+from experiments.placement.baselines import ExactAllocator, RandomAllocator, TaskLevelAllocator
 from experiments.placement.graphs import GENERATORS, Case
 
 if TYPE_CHECKING:

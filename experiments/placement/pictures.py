@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,8 @@ CLUSTER = Cluster.alike(4, 2.0, bandwidth=25e6)
 
 def draw() -> None:
     """Draw all allocators side by side."""
-    columns = math.ceil(len(ALLOCATORS) / 2)
-    figure, axes = panels(columns, size=(2.5 * columns, 5.2), rows=2)
-    for empty in axes[len(ALLOCATORS) :]:
-        empty.set_visible(False)
-    for panel, name in zip(axes, ALLOCATORS, strict=False):
+    figure, axes = panels(len(ALLOCATORS), size=(2.5 * len(ALLOCATORS), 2.8))
+    for panel, name in zip(axes, ALLOCATORS, strict=True):
         placement = allocator_of(name).allocate(GRAPH, CLUSTER)
         _bars(panel, placement)
         kept = scores.kept_traffic(placement) / GRAPH.traffic
@@ -39,7 +35,6 @@ def draw() -> None:
         panel.set_title(f"{name}\n{kept:.0%} of traffic inside, speed {speed:.2f}", loc="left", fontsize=8)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4)
     axes[0].set_ylabel("busy processors of 2")
-    axes[columns].set_ylabel("busy processors of 2")
     figure.savefig(PICTURE, dpi=110, bbox_inches="tight")
     print(f"wrote {PICTURE}")
 

@@ -25,6 +25,7 @@ from dpa.testing import LocalCluster
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, markdown_table, progress
 from experiments.hosts import NamespaceCluster
+from experiments.placement.baselines import BASELINES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +71,9 @@ def measure(options: argparse.Namespace) -> Findings:
         write(Job.from_file(file).run(address=cluster.address).report, Path(directory))
         for _ in range(repeats):
             for name in ALLOCATORS:
-                job = Job.from_file(file, [f"placement={{allocator: {name}, profile: report.json}}"])
+                job = Job.from_file(
+                    file, [f"placement={{allocator: {BASELINES.get(name, name)}, profile: report.json}}"]
+                )
                 foreseen = job.forecast(address=cluster.address).placement
                 assert foreseen is not None
                 before = _carried(cluster)

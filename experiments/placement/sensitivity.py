@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpa.placement import scores
-from dpa.placement.allocators.by_task import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
+from experiments.placement.baselines import TaskLevelAllocator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,9 +40,9 @@ def measure(options: argparse.Namespace) -> Findings:
         "TL": [_kept(TaskLevelAllocator("significance"), *lopsided(factor)) for factor in FACTORS],
         "TD": [_kept(TopDownAllocator(), *lopsided(factor)) for factor in FACTORS],
     }
-    td = _links(TopDownAllocator())
-    nested = _links(TaskLevelAllocator("significance"))
-    tl = statistics.mean(_links(TaskLevelAllocator("significance", seed)) for seed in range(seeds))
+    td = links(TopDownAllocator())
+    nested = links(TaskLevelAllocator("significance"))
+    tl = statistics.mean(links(TaskLevelAllocator("significance", seed)) for seed in range(seeds))
     spread = max(counts["TD"]) / min(counts["TD"])
     ahead = min(s / t for s, t in zip(priorities["TL, by significance"], priorities["TL, by traffic"], strict=True))
     return Findings(
@@ -88,7 +88,8 @@ def _kept(allocator: Allocator, graph: TaskGraph, cluster: Cluster) -> float:
     return scores.kept_traffic(allocator.allocate(graph, cluster))
 
 
-def _links(allocator: Allocator) -> int:
+def links(allocator: Allocator) -> int:
+    """Of v1-v2 on the same nodes, in the running example."""
     counts = allocator.allocate(*running_example()).counts
     return int(counts[0] @ counts[1])
 

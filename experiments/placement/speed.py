@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpa.placement.allocators.by_task import EvenAllocator, TaskLevelAllocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
-from dpa.placement.allocators.search import PairwiseAllocator, TopDownSearchAllocator
+from dpa.placement.allocators.search import TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table, progress
+from experiments.placement.baselines import PairwiseAllocator, TaskLevelAllocator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

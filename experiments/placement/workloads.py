@@ -21,7 +21,7 @@ import numpy as np
 from dpa import Job
 from dpa.errors import PlacementError
 from dpa.placement import scores
-from dpa.placement.allocators.by_task import EvenAllocator, TaskLevelAllocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.search import TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, Placement, TaskGraph
@@ -31,6 +31,7 @@ from dpa.report import write
 from dpa.testing import LocalCluster
 from experiments.charts import COLOURS, GRID, label_bars, panels
 from experiments.harness import Findings, Target, markdown_table, progress, published
+from experiments.placement.baselines import BASELINES, TaskLevelAllocator
 from experiments.placement.real import crossed_part
 
 if TYPE_CHECKING:
@@ -225,25 +226,20 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
         kept = {name: [kept_at(allocators, graph, room) for room in ROOMS] for name, allocators in _predicted().items()}
         runs = {}
         for room in RUN_ROOMS:
-            jobs = {
-                name: workload.job(
-                    rows, f"placement={{allocator: {name}, profile: {profile}, tolerance: {room}, divide: false}}"
-                )
-                for name in RUN_ALLOCATORS
-            }
-            predicted = _foreseen(next(iter(jobs.values())), address)
-            for name, job in jobs.items():
+            for name in RUN_ALLOCATORS:
+                placement = f"allocator: {BASELINES.get(name, name)}, profile: {profile}, tolerance: {room}"
+                job = workload.job(rows, f"placement={{{placement}, divide: false}}")
                 measured = _measured(job, 1 if options.quick else options.repeats, address)
-                runs[name, room] = predicted[name], measured
+                runs[name, room] = _foreseen(job, address), measured
                 progress(f"{workload.name}, room {room}, {name}: predicted and measured {runs[name, room]}")
     return Comparison(workload, graph, skewed, kept, runs)
 
 
-def _foreseen(job: Job, address: str) -> dict[str, float]:
-    """The part of a job's traffic that would stay inside nodes with each allocator."""
+def _foreseen(job: Job, address: str) -> float:
+    """The part of a job's traffic that would stay inside nodes."""
     foreseen = job.forecast(address=address).placement
     assert foreseen is not None
-    return {each.name: each.kept for each in (foreseen.chosen, *foreseen.others)}
+    return foreseen.chosen.kept
 
 
 def _measured(job: Job, repeats: int, address: str) -> float:

@@ -15,6 +15,7 @@ from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Resc
 from dpa.protocol.wire.nodes import Placed
 from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sources.feed import Position
+from experiments.placement.baselines import BASELINES
 from experiments.simulated_jobs.pauses import Pauses
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob, behind
@@ -201,7 +202,8 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
     for choices in (2, 3, 3):  # of options that were: seeds mean what they did
         draw.choice(range(choices))
     allocator = draw.choice(["even", "task_level", "top_down", "greedy_matching_improved", "pairwise"])
-    online = OnlinePlacement(options, Cluster(nodes), names, allocator, draw.choice([1.01, 1.2]))
+    allocator, tolerance = BASELINES.get(allocator, allocator), draw.choice([1.01, 1.2])
+    online = OnlinePlacement(options, Cluster(nodes), names, allocator, tolerance)
     homes = {stage.name: [draw.choice(names) for _ in range(stage.tasks)] for stage in job.graph.stages}
     return replace(
         job,

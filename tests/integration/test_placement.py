@@ -130,7 +130,12 @@ def test_tasks_are_where_the_plan_says_and_their_report_is_the_next_runs_profile
     assert pushed["records"] == report["records"]["emitted"] > 0
     assert pushed["bytes"] == sum(map(sum, pushed["pairs"])) > 0
 
-    measured = ["--set", "placement={allocator: pairwise, profile: " + str(directory / "report.json") + "}"]
+    measured = [
+        "--set",
+        "placement={allocator: experiments.placement.baselines:PairwiseAllocator, profile: "
+        + str(directory / "report.json")
+        + "}",
+    ]
     again = answer(str(job_file), "--address", address, "--plan", *measured)["placement"]
     assert again["origin"].startswith("measured in")
     assert sum(sum(node["tasks"].values()) for node in again["nodes"]) == 6

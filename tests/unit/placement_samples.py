@@ -13,13 +13,6 @@ from dpa.placement.online import reassigned
 MEGABYTE = 1e6
 
 
-def figure_2() -> tuple[TaskGraph, Cluster]:
-    """The task allocation paper's running example: four groups of 40 %, nodes with room for 40 %."""
-    groups = [TaskGroup(f"v{number}", tasks, 0.4) for number, tasks in enumerate((10, 20, 10, 10), start=1)]
-    edges = (GroupEdge("v1", "v2", 10.0), GroupEdge("v2", "v3", 9.9), GroupEdge("v3", "v4", 1.0))
-    return TaskGraph(tuple(groups), edges), Cluster.alike(5, 0.4)
-
-
 def pipeline(tasks: tuple[int, ...], cost: float = 1.0, traffic: float = MEGABYTE) -> TaskGraph:
     """Groups one after the other, all of one cost."""
     groups = [TaskGroup(f"stage {number}", count, cost) for number, count in enumerate(tasks)]

@@ -6,14 +6,11 @@ from pkgutil import resolve_name
 from dpa.placement.model import Allocator
 
 ALLOCATORS: Mapping[str, str] = {
-    "even": f"{__name__}.by_task:EvenAllocator",
-    "random": f"{__name__}.by_task:RandomAllocator",
-    "task_level": f"{__name__}.by_task:TaskLevelAllocator",
+    "even": f"{__name__}.even:EvenAllocator",
     "top_down": f"{__name__}.top_down:TopDownAllocator",
     "top_down_search": f"{__name__}.search:TopDownSearchAllocator",
     "greedy_matching": f"{__name__}.greedy_matching:GreedyMatchingAllocator",
     "greedy_matching_improved": f"{__name__}.search:ImprovedGreedyMatchingAllocator",
-    "pairwise": f"{__name__}.search:PairwiseAllocator",
 }
 """Those that have a name, and where they are."""
 

@@ -9,9 +9,9 @@ one, the deviation R_dev.
 import numpy as np
 import numpy.typing as npt
 
-from dpa.placement._rooms import Rooms
 from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
 from dpa.placement.objectives import Unevenness
+from dpa.placement.rooms import Rooms
 from dpa.placement.scores import Floats
 
 LIGHT, MODERATE = 0.4, 0.8

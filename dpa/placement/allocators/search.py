@@ -1,20 +1,20 @@
-"""A search by pairs of nodes from what quick allocators give, for the time of the job or for the traffic inside nodes.
+"""A search by pairs of nodes from what quick allocators give, for the traffic inside nodes or even use.
 
 It steps aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dpa.errors import PlacementError
-from dpa.placement._descent import Budget, Descent
-from dpa.placement._rooms import evenly_packed, filled, refilled
-from dpa.placement.allocators.by_task import EvenAllocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Allocator, Cluster, Counts, Placement, TaskGraph
-from dpa.placement.objectives import KeptTraffic, Makespan, Objective, Unevenness
+from dpa.placement.objectives import KeptTraffic, Objective, Unevenness
+from dpa.placement.rooms import evenly_packed, filled, refilled
 from dpa.placement.scores import overloaded
 
 MakeObjective = Callable[[TaskGraph, Cluster], Objective]
@@ -28,7 +28,7 @@ QUICK: Sequence[Allocator] = (
 """None is dear, and each is best, or the only one that finds room, somewhere."""
 
 
-def starts(graph: TaskGraph, cluster: Cluster, allocators: Sequence[Allocator] = QUICK) -> list[Counts]:
+def starts(graph: TaskGraph, cluster: Cluster, allocators: Sequence[Allocator]) -> list[Counts]:
     """Placements within every node's room (groups x nodes), each once. Raises PlacementError, which says what the first
     allocator lacks, if there is none."""
     found: dict[bytes, Counts] = {}
@@ -50,9 +50,9 @@ def starts(graph: TaskGraph, cluster: Cluster, allocators: Sequence[Allocator] =
     return [full]
 
 
-class PairwiseAllocator:
+class SearchAllocator:
     """Ours: descent by pairs of nodes from several starts, then from what remains after a few nodes were emptied and
-    filled by chance. One objective stands for processors, bandwidth and delay.
+    filled by chance.
 
     A node's load and traffic follow from its own tasks, so what two nodes have can be divided anew between them without
     a look at the others: in all ways, where they have few tasks, and so by many moves and swaps at once where single
@@ -66,70 +66,38 @@ class PairwiseAllocator:
     """
 
     def __init__(
-        self,
-        objective: MakeObjective = Makespan,
-        starts: Sequence[Allocator] = QUICK,
-        *,
-        work: int = 3_000_000,
-        trials: int = 20,
-        seed: int = 0,
+        self, objective: MakeObjective, starts: Sequence[Allocator] = QUICK, *, work: int = 3_000_000, trials: int
     ) -> None:
         self._make_objective, self._starts = objective, starts
-        self._work, self._trials, self._seed = work, trials, seed
+        self._work, self._trials = work, trials
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        return self.improved(graph, cluster, starts(graph, cluster, self._starts))
-
-    def improved(self, graph: TaskGraph, cluster: Cluster, begun: Iterable[Counts]) -> Placement:
-        search = _Search(self._make_objective(graph, cluster), self._work)
-        found = search.best([search.improved(start) for start in begun])
-        random = np.random.default_rng(self._seed)
+        objective, budget = self._make_objective(graph, cluster), Budget(self._work)
+        descent = self.descent(objective, budget)
+        found = min(map(descent.improve, starts(graph, cluster, self._starts)), key=objective.value)
+        random = np.random.default_rng(0)
         for _ in range(self._trials):
-            if search.is_over:
+            if budget.left <= 0:
                 break
             trial = refilled(graph, cluster, found, random)
             if trial is not None:
-                found = search.best([found, search.improved(trial, since=found)])
+                found = min(found, descent.improve(trial, since=found), key=objective.value)
         return Placement(graph, cluster, found)
 
-
-class _Search:
-    """A descent by the objective's guide, then by the objective.
-
-    The time of a job is that of its busiest node, and most steps change nothing about that one. So a search is guided
-    by what also counts evenness, and ends with the objective itself.
-    """
-
-    def __init__(self, objective: Objective, work: int) -> None:
-        self._objective, self._guide, self._budget = objective, objective.guide, Budget(work)
-        self._first = Descent(self._guide, self._budget)
-        self._last = Descent(objective, self._budget)
-
-    @property
-    def is_over(self) -> bool:
-        return self._budget.left <= 0
-
-    def improved(self, counts: Counts, since: Counts | None = None) -> Counts:
-        """As `Descent.improve`, and never worse than `counts`."""
-        if self._guide is self._objective:
-            return self._last.improve(counts, since)
-        guided = self._last.improve(self._first.improve(counts, since))
-        return self.best([guided, self._last.improve(counts, since)])  # with what is left of the budget
-
-    def best(self, found: Iterable[Counts]) -> Counts:
-        return min(found, key=self._objective.value)
+    def descent(self, objective: Objective, budget: Budget) -> Descent:
+        return Descent(objective, budget)
 
 
-class TopDownSearchAllocator(PairwiseAllocator):
-    """TD with search: the same for the traffic that stays inside nodes."""
+class TopDownSearchAllocator(SearchAllocator):
+    """TD with search, for the traffic that stays inside nodes."""
 
-    def __init__(self, *, trials: int = 60, seed: int = 0) -> None:
-        super().__init__(KeptTraffic, trials=trials, seed=seed)
+    def __init__(self, *, trials: int = 60) -> None:
+        super().__init__(KeptTraffic, trials=trials)
 
 
-class ImprovedGreedyMatchingAllocator(PairwiseAllocator):
+class ImprovedGreedyMatchingAllocator(SearchAllocator):
     """GMA with a better eye: from its placement, for the least sum of squares of both resources' use, which also counts
     the total of bandwidth."""
 
-    def __init__(self, *, work: int = 750_000) -> None:
-        super().__init__(Unevenness, (GreedyMatchingAllocator(),), work=work, trials=0)
+    def __init__(self) -> None:
+        super().__init__(Unevenness, (GreedyMatchingAllocator(),), work=750_000, trials=0)

@@ -3,12 +3,11 @@
 import math
 from typing import Literal
 
-from dpa.placement._rooms import Rooms
 from dpa.placement.model import Cluster, Link, Placement, TaskGraph
+from dpa.placement.rooms import Rooms
 
-Priority = Literal["significance", "traffic", "pair_traffic"]
-"""What makes an edge come first: its traffic by the cost of its groups (equation 2), its traffic, or that of one pair
-of its tasks."""
+Priority = Literal["significance", "traffic"]
+"""What makes an edge come first: its traffic by the cost of its groups (equation 2), or its traffic."""
 
 
 class TopDownAllocator:
@@ -35,8 +34,6 @@ class TopDownAllocator:
 def by_priority(graph: TaskGraph, priority: Priority) -> list[Link]:
 
     def rank(link: Link) -> float:
-        if priority == "pair_traffic":
-            return -link.per_pair
         traffic = link.per_pair * graph.pairs(link.upstream, link.downstream)
         if priority == "traffic":
             return -traffic

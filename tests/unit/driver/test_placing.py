@@ -49,7 +49,7 @@ def test_costs_are_measured_on_a_sample_if_nothing_else_says_them() -> None:
 
 
 def test_an_allocator_of_the_users_places_the_tasks_beside_those_that_there_are() -> None:
-    found = forecast(nodes=NODES, costs=COSTS, allocator="dpa.placement.allocators.by_task:EvenAllocator")
+    found = forecast(nodes=NODES, costs=COSTS, allocator="dpa.placement.allocators.even:EvenAllocator")
     [same] = [each for each in found.others if each.name == "even"]
     assert (found.chosen.kept, found.chosen.busiest) == (same.kept, same.busiest)
 
@@ -157,7 +157,7 @@ def test_a_declaration_that_does_not_fit_the_job_is_refused_where_it_stands(
 @pytest.mark.parametrize("processors", [(2.0, 2.0, 2.0), (2.0, 2.0, 1.0), (4.0, 1.0), (1.0, 1.0, 1.0, 1.0, 1.0)])
 def test_no_allocator_is_faster_than_ours_whatever_tolerance_it_needs(processors: tuple[float, ...]) -> None:
     nodes = {f"n{number}": {"processors": count} for number, count in enumerate(processors)}
-    found = placing(nodes=nodes, allocator="pairwise").forecast(None)
+    found = placing(nodes=nodes, allocator="experiments.placement.baselines:PairwiseAllocator").forecast(None)
     assert found.chosen.speed == pytest.approx(1.0)
     assert all(each.speed <= 1.02 for each in found.others)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpa.placement.allocators.by_task import EvenAllocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import GroupEdge, TaskGraph, TaskGroup
 from experiments.placement.workloads import RATES, WORKLOADS, Comparison, features_kept, kept_at, kept_over_rates

@@ -11,7 +11,8 @@ from placement_samples import MEGABYTE, clusters, graphs, pipeline
 from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
-from dpa.placement.objectives import Fullness, KeptTraffic, Makespan, Objective, Unevenness
+from dpa.placement.objectives import Fullness, KeptTraffic, Objective, Unevenness
+from experiments.placement.baselines import LOCAL_DELAY, NETWORK_DELAY, Makespan
 from experiments.placement.elastic import bandwidth_use, deviation
 from experiments.placement.objective import makespan
 
@@ -61,7 +62,7 @@ def test_objectives_agree_with_the_scores(placement: Placement) -> None:
     assert kept == pytest.approx(-scores.kept_traffic(placement), abs=1e-3)
     squares = np.square(scores.utilisation(placement)).sum() + np.square(bandwidth_use(placement)).sum()
     assert uneven == pytest.approx(squares, abs=1e-6)
-    remote = scores.DELAYS.network * len(graph.links)
+    remote = NETWORK_DELAY * len(graph.links)
     assert long + remote == pytest.approx(
         makespan(placement), abs=0.061 * max(1.0, 1 / scores.throughput(placement)) ** 2
     )
@@ -93,7 +94,7 @@ def test_the_busiest_resource_limits_throughput() -> None:
     assert scores.throughput(Placement(graph, narrow, apart.copy())) == pytest.approx(0.25)
     together = Placement(graph, narrow, np.array([[1, 0], [1, 0]]))
     assert scores.throughput(together) == pytest.approx(1.0)
-    assert makespan(together, seconds=30.0) == pytest.approx(30.0 + scores.DELAYS.local)
+    assert makespan(together) == pytest.approx(60.0 + LOCAL_DELAY)
 
 
 def test_reserved_processors_and_bandwidth_count_as_used() -> None:
