@@ -30,9 +30,9 @@ from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import Edge, Graph, Publishing, Stage, StageInput
 from dpa.protocol.machine import Machine
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, PollDone

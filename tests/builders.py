@@ -24,8 +24,7 @@ from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import ShareSchema, agreed, as_agreed
 from dpa.execution.snapshots import TaskSnapshot
 from dpa.executors import AnyMapper, Reducer
-from dpa.protocol.task.credit import CreditLimits
-from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.flow_control import CreditLimits, FlowControl
 from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key, KeyName, to_python

@@ -21,9 +21,9 @@ from dpa.config._sinks import ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.config.variants import BALANCE, GROUPING, Plain
 from dpa.executors import FunctionExecutor, name_of
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import SlowTasks
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.nodes import Resources
 from dpa.routing import MOST_TASKS
 from dpa.routing.groupings.options import GroupingOptions

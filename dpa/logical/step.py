@@ -17,8 +17,8 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
 from dpa.operators import RowOperator
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import Publishing
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
 from dpa.sources.event_time import SourceTime, processing_time

@@ -17,8 +17,7 @@ from dpa.balance.adaptive.rebalance import FirstTable
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
-from dpa.protocol.task.credit import CreditLimits
-from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.flow_control import CreditLimits, FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
 from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.snapshots import NOTHING_REACHED, TimeReached
@@ -339,7 +338,8 @@ class Graph:
 
     def credit(self, name: str) -> CreditLimits:
         stage = self[name]
-        return CreditLimits(stage.flow, divided=self.is_cut).expecting(stage.expected_seconds, self.emitters(name))
+        first = stage.flow.window(stage.expected_seconds, self.emitters(name))
+        return CreditLimits(stage.flow, first, divided=self.is_cut)
 
     @cached_property
     def is_cut(self) -> bool:

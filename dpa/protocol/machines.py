@@ -5,8 +5,6 @@ from functools import partial
 from dpa.balance.delegation import DelegationOptions
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.emitter import Emitter, OfferedMeter
-from dpa.protocol.task.flow_control import QuantumSizer
-from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
@@ -26,28 +24,9 @@ def task_of(
     if graph.is_source(stage.name):
         task = source(address, emitters)
     else:
-        task = operator(
-            address,
-            stage.first_table(),
-            emitters,
-            eager=stage.balance.forwards_eagerly,
-            regroup=None if stage.grouping.is_ring else partial(stage.grouping.create, source=address.index),
-            quantum=QuantumSizer(stage.flow),
-            limits=graph.credit(stage.name),
-            reports=stage.balance.reports,
-            delegation=DelegationOptions.of(
-                stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.flow.queue_seconds
-            ),
-            migration=MigrationOptions(
-                stage.piece_keys,
-                in_order=stage.migrates,
-                starts_late=address.index >= stage.tasks,
-                flow=stage.flow,
-            ),
-            senders=tuple(graph.senders(stage.name)),
-            ring=None if stage.first is None else stage.ring_table(),
-            closed=stage.reached.closed,
-        )
+        full = graph.queue_bound(stage.name) // stage.tasks
+        delegation = DelegationOptions.of(stage.grouping.signals, full, stage.flow.queue_seconds)
+        task = operator(address, emitters, stage, tuple(graph.senders(stage.name)), delegation)
     task.report_seconds = graph.report_seconds
     return task
 

@@ -13,10 +13,10 @@ from dpa._util.durations import FINITE, Duration
 from dpa._util.words import plural
 from dpa.execution.spill.room import Room
 from dpa.execution.trials import Trial
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import Graph
 from dpa.protocol.recovery import Death, RecoveryOptions, SavedJob
 from dpa.protocol.task.delivery import Delivery, TaskOutput
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import Archive, StageTask, UserCode, no_archive
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, CloseFeeds, TaskRequest

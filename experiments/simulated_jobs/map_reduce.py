@@ -9,8 +9,8 @@ from typing import Any
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.sources.splits import Split
 from experiments.simulation.job import NETWORK, Network, SimulatedJob
 

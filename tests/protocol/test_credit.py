@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dpa.errors import ProtocolError
+from dpa.protocol.flow_control import CreditLimits
 from dpa.protocol.task.credit import Credit
 
 
@@ -31,7 +32,7 @@ from dpa.protocol.task.credit import Credit
 def test_a_window_is_what_the_receiver_processes_in_the_delay(
     seconds: float | None, service: float | None, senders: int, window: int | None
 ) -> None:
-    assert limits_of(1_000, seconds=seconds).window(service, senders) == window
+    assert limits_of(1_000, seconds=seconds).flow.window(service, senders) == window
 
 
 def test_before_it_is_known_a_window_is_small_where_windows_matter() -> None:
@@ -44,7 +45,8 @@ def test_before_it_is_known_a_window_is_small_where_windows_matter() -> None:
 def test_a_window_begins_as_large_as_what_is_known_beforehand_lets_it(
     seconds: float | None, service: float | None, first: int
 ) -> None:
-    limits = limits_of(1_000, seconds=seconds).expecting(service, 2)
+    flow = limits_of(1_000, seconds=seconds).flow
+    limits = CreditLimits(flow, flow.window(service, 2))
     assert limits.first_window == Credit(limits, range(2)).window(1) == first
 
 
@@ -99,7 +101,7 @@ def test_the_bound_in_bytes_follows_what_records_weigh() -> None:
 def test_all_windows_together_are_worth_no_more_than_the_delay(
     records: int, seconds: float, service: float, senders: int
 ) -> None:
-    window = limits_of(records, seconds=seconds).window(service, senders)
+    window = limits_of(records, seconds=seconds).flow.window(service, senders)
     assert window is not None
     assert 1 <= window <= records
     assert window == 1 or senders * window * service <= seconds * (1 + 1e-9)

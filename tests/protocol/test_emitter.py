@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from wires import emitter_for, keys_of, reducer, update_between
 
 from dpa.errors import ProtocolError
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.machines import emitters_of
 from dpa.protocol.task.emitter import Emitter
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.routing.table import RoutingTable

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError
+from dpa.protocol.flow_control import FlowControl
 from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Publishing, Stage, map_reduce
 from dpa.protocol.machines import task_of
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address

@@ -25,7 +25,7 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
-from dpa.protocol.task.flow_control import FlowControl, QuantumSizer
+from dpa.protocol.flow_control import FlowControl, QuantumSizer
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock

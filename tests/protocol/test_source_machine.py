@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, step_of, update_between
 
 from dpa.errors import ProtocolError
-from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.flow_control import CreditLimits
 from dpa.protocol.task.source import SourceState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, Tick

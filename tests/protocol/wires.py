@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,18 +13,16 @@ import pytest
 from builders import block_of, limits_of, records_of, table_giving
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.balance.options import LoadReportOptions
+from dpa.balance.options import LoadReportOptions, NoBalancingOptions
 from dpa.execution.mapping import Emitted
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import ObjectPart
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.flow_control import CreditLimits
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, Stage, map_reduce
 from dpa.protocol.machine import Machine
-from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.emitter import Emitter
-from dpa.protocol.task.flow_control import FlowControl, QuantumSizer
-from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -40,7 +38,7 @@ from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.options import KeyOptions
+from dpa.routing.groupings.options import KeyOptions, RingOptions
 from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
@@ -181,6 +179,32 @@ REDUCER_TABLES = [
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Reporting(NoBalancingOptions):
+    """Asks for these reports."""
+
+    asked: LoadReportOptions | None
+    eager: bool
+
+    @property
+    def reports(self) -> LoadReportOptions | None:  # type: ignore[override]
+        return self.asked
+
+    @property
+    def forwards_eagerly(self) -> bool:
+        return self.eager
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TabledStage(Stage):
+    """Begins with a table that stands for the ring's."""
+
+    table: RoutingTable
+
+    def ring_table(self) -> RoutingTable:
+        return self.table
+
+
 class OperatorWire(Wire):
     """Reducer 0 of three, which owns a, b and c by table 0, a by table 1, and a and c by table 2."""
 
@@ -203,7 +227,7 @@ class OperatorWire(Wire):
     ) -> None:
         """`most`: records in a quantum; `every` to `measure`: what it reports of its load, nothing by default;
         `migrates_with`: the senders, where states migrate, and `merges_with` where they do not; `drain_seconds`: as in
-        `MigrationOptions`."""
+        `FlowControl`."""
         reports = LoadReportOptions(
             report_every=every,
             report_seconds=report_seconds,
@@ -211,24 +235,19 @@ class OperatorWire(Wire):
             measures_keys=measure,
         )
         self.tables = tables
-        self.task = OperatorMachine(
-            reducer(),
-            tables[0],
-            emitters,
-            eager=eager,
-            regroup=None if goes_by_table else partial(KeyOptions().create, source=0),
-            quantum=QuantumSizer(FlowControl(quantum_records=most)),
-            limits=limits_of(1_000, seconds=queue_seconds),
-            reports=reports if measure or every is not None else None,
-            delegation=delegation,
-            migration=MigrationOptions(
-                100,
-                in_order=migrates_with is not None,
-                starts_late=False,
-                flow=FlowControl(drain_seconds=drain_seconds),
+        stage = _TabledStage(
+            REDUCER,
+            3,
+            grouping=RingOptions() if goes_by_table else KeyOptions(),
+            balance=_Reporting(asked=reports if measure or every is not None else None, eager=eager),
+            flow=replace(
+                limits_of(1_000, seconds=queue_seconds).flow, quantum_records=most, drain_seconds=drain_seconds
             ),
-            senders=tuple(migrates_with or merges_with),
+            consistency="merge" if migrates_with is None else "migrate",
+            piece_keys=100,
+            table=tables[0],
         )
+        self.task = OperatorMachine(reducer(), emitters, stage, tuple(migrates_with or merges_with), delegation)
         super().__init__(self.task)
 
     def push(self, keys: str, *, origin: Address | None = None, now: float = 0.0, **changes: Any) -> list[Instruction]:

@@ -10,54 +10,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 
 from dpa.errors import ProtocolError
-from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.flow_control import CreditLimits
 from dpa.protocol.wire.addresses import Address
 
-_FIRST_WINDOW = 64  # records that may be in flight to a receiver about which nothing is known: a few first quanta
 _ACTIVE_SECONDS = 1.0  # seconds after which an idle sender is not counted, or twice as many
 
 _LEAST_PART = 4
 """A block is split to fit a window, but into no parts smaller than this share of the window: each part is a message."""
-
-
-@dataclass(frozen=True)
-class CreditLimits:
-    """Bounds on what one sender may have in flight on one edge.
-
-    Attributes:
-        flow: the most records and bytes, to all receivers together, and the queueing delay that windows aim at; without
-            one a window is as large as the other bounds let it be.
-        first: records that may be in flight to a receiver whose window is not known yet, where windows follow the
-            delay.
-        divided: whether each receiver has an even share of the most records, where windows do not: a cut of the stream
-            waits for the longest queue, and the receiver of a hot key would have all that is in flight.
-    """
-
-    flow: FlowControl
-    first: int = _FIRST_WINDOW
-    divided: bool = False
-
-    def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
-        """The same bounds, with the first window computed from the expected service time."""
-        return replace(self, first=self.window(service_seconds, senders) or self.first)
-
-    @property
-    def first_window(self) -> int:
-        """Records that may be in flight to a receiver whose window is not known yet."""
-        most = self.flow.in_flight_records
-        return most if self.flow.queue_seconds is None else min(self.first, most)
-
-    def window(self, service_seconds: float | None, senders: int) -> int | None:
-        """The window of each of `senders` senders at this service time; None if windows do not follow it, or it is
-        unknown."""
-        seconds, most = self.flow.queue_seconds, self.flow.in_flight_records
-        if seconds is None or service_seconds is None:
-            return None
-        fitting = seconds / senders / service_seconds if service_seconds > 0 else most
-        return max(1, int(min(most, fitting)))
 
 
 class ActiveSenders:

@@ -12,8 +12,8 @@ from typing import ClassVar
 from dpa.errors import ProtocolError
 from dpa.execution.publishing import EmittedRows
 from dpa.execution.states import StatePart
+from dpa.protocol.graph import Stage
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.record_queue import Forwards, RecordQueue
 from dpa.protocol.wire.addresses import BALANCER, Address
@@ -25,25 +25,6 @@ from dpa.routing.members import Moves, hand_overs, left_by
 from dpa.routing.table import RoutingTable
 
 _REST_SECONDS = 0.1  # seconds in which user code may process records between two pieces
-
-
-@dataclass(frozen=True)
-class MigrationOptions:
-    """How states move from task to task.
-
-    Attributes:
-        piece_keys: about the most keys whose states move at a time.
-        in_order: whether a key's records wait for its state and for those that were emitted before them: in migrate
-            mode. In merge mode states move only when a task leaves, and are merged where they come.
-        starts_late: whether the task was started after the job: it learns the newest table first.
-        flow: of the stage; in merge mode a task that leaves processes what is queued for `drain_seconds`, before it
-            gives the rest (N-Storm's D_K, section 3.1).
-    """
-
-    piece_keys: int
-    in_order: bool
-    starts_late: bool
-    flow: FlowControl
 
 
 @dataclass(frozen=True)
@@ -87,13 +68,13 @@ class Giving(RuledMachine):
         task: TaskMachine,
         queue: RecordQueue,
         forward: Callable[[Forwards], None],
-        options: MigrationOptions,
+        stage: Stage,
     ) -> None:
         super().__init__(GivingState.IDLE)
         self._task = task
         self._queue = queue
         self._forward = forward
-        self._options = options
+        self._stage = stage
         self.rests_until = -math.inf
         self._receivers: list[int] = []
         self._senders: frozenset[Address] = frozenset()
@@ -113,14 +94,14 @@ class Giving(RuledMachine):
         return GivingState.DUE if self._receivers else None
 
     def _extract(self) -> State:
-        self._task.instruct(ExtractRanges(self._queue.table, self._options.piece_keys))
+        self._task.instruct(ExtractRanges(self._queue.table, self._stage.piece_keys))
         return GivingState.EXTRACTING
 
     def _marked(self, sender: Address, message: Marker) -> State | None:
         # A marker may come before its table. In migrate mode a table is settled before the next is published: an idle
         # task expects a marker of the next one. In merge mode most tables need no settling, so it may be a later one.
         version = self._queue.table.version + (self.state is GivingState.IDLE)
-        early = not self._options.in_order and message.version > self._queue.table.version
+        early = not self._stage.migrates and message.version > self._queue.table.version
         if (message.version != version and not early) or sender in self._markers:
             raise ProtocolError(f"{self._task.address} cannot take a marker of table {message.version} from {sender}")
         self._markers.append(sender)
@@ -144,7 +125,7 @@ class Giving(RuledMachine):
         return self._end_if_over() or GivingState.PASSING
 
     def _pass_on(self, senders: tuple[Address, ...]) -> None:
-        if senders and self._options.in_order:
+        if senders and self._stage.migrates:
             for receiver in self._receivers:
                 passed = PassedMarkers(self._queue.table.version, senders)
                 self._task.send(Address(self._task.address.stage, receiver), passed)
@@ -183,12 +164,12 @@ class Taking(RuledMachine):
     """The ranges that come from others: their states, which are installed before user code gets more records, and the
     markers of all senders from each giving task. Messages that come before their table are kept."""
 
-    def __init__(self, task: TaskMachine, queue: RecordQueue, options: MigrationOptions) -> None:
+    def __init__(self, task: TaskMachine, queue: RecordQueue, stage: Stage) -> None:
         super().__init__(TakingState.IDLE)
         self._task = task
         self._queue = queue
-        self._options = options
-        self._knows_table = not options.starts_late
+        self._stage = stage
+        self._knows_table = task.address.index < stage.tasks  # else it was started after the job
         self._missing: set[int] = set()
         self._begun: set[int] = set()
         self._unmarked: set[tuple[int, Address]] = set()
@@ -211,7 +192,7 @@ class Taking(RuledMachine):
 
     def _begin(self, sender: Address, event: TakeRanges) -> State:
         self._missing, self._begun = set(event.sources), set()
-        awaited = event.senders if self._options.in_order else ()
+        awaited = event.senders if self._stage.migrates else ()
         self._unmarked = {(source, origin) for source in event.sources for origin in awaited}
         return TakingState.TAKING
 
@@ -222,12 +203,12 @@ class Taking(RuledMachine):
         if not (self._parts or self._rows):
             return None
         parts, self._parts, rows, self._rows = self._parts, [], self._rows, []
-        self._task.instruct(InstallStates(tuple(parts), tuple(rows), merges=not self._options.in_order))
+        self._task.instruct(InstallStates(tuple(parts), tuple(rows), merges=not self._stage.migrates))
         return TakingState.INSTALLING
 
     def _keep(self, sender: Address, message: RangeTransfer | PassedMarkers) -> None:
         is_next = message.version == self._queue.table.version + 1
-        if not is_next and self._options.in_order and self._knows_table:
+        if not is_next and self._stage.migrates and self._knows_table:
             held = f"{self._task.address}, which has settled table {self._queue.table.version},"
             raise ProtocolError(f"{held} cannot take ranges of table {message.version} from {sender}")
         self._early.append((sender, message))
@@ -290,16 +271,16 @@ class Migration:
         self,
         task: TaskMachine,
         queue: RecordQueue,
-        options: MigrationOptions,
+        stage: Stage,
         senders: tuple[Address, ...],
         forward: Callable[[Forwards], None],
     ) -> None:
         """`senders` emit records to the task; `forward` sends on what its queue gives back."""
-        self.giving = Giving(task, queue, forward, options)
-        self.taking = Taking(task, queue, options)
+        self.giving = Giving(task, queue, forward, stage)
+        self.taking = Taking(task, queue, stage)
         self._task = task
         self._queue = queue
-        self._options = options
+        self._stage = stage
         self.senders = senders
         self._forward = forward
         self._settled = queue.table.version
@@ -336,21 +317,21 @@ class Migration:
         if not self.is_settled:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
         self.senders = self.senders if senders is None else senders
-        if not self._options.in_order and own in left_by(before, table) and not self._queue.is_empty:
-            self._put_off = table, self._task.now + self._options.flow.drain_seconds
+        if not self._stage.migrates and own in left_by(before, table) and not self._queue.is_empty:
+            self._put_off = table, self._task.now + self._stage.flow.drain_seconds
         else:
             self._adopt(table)
 
     def _adopt(self, table: RoutingTable) -> None:
         before, own = self._queue.table, self._task.address.index
         gone = left_by(before, table)
-        between = hand_overs(before, table) if self._options.in_order else _all_of(gone, table)
+        between = hand_overs(before, table) if self._stage.migrates else _all_of(gone, table)
         receivers = [to for source, to in between if source == own]
         sources = [source for source, to in between if to == own]
         self._forward(self._queue.migrate(table, self.senders, gives=bool(receivers), takes=bool(sources)))
         self._mark(gone, before, table)
         self._is_leaving = self._is_leaving or own in gone
-        takes_part = (self._options.in_order or gone) and own in {*before.members, *table.members}
+        takes_part = (self._stage.migrates or gone) and own in {*before.members, *table.members}
         if not takes_part:
             self._settled = table.version
         self.giving.begin(receivers, self._markers_for(own, before))
@@ -360,12 +341,12 @@ class Migration:
         # Tasks that leave learn that nothing more is forwarded to them. In migrate mode nothing was: the table before
         # is settled.
         own = self._task.address.index
-        if not self._options.in_order and own in before.members:
+        if not self._stage.migrates and own in before.members:
             for index in sorted(gone - {own}):
                 self._task.send(Address(self._task.address.stage, index), Marker(table.version))
 
     def _markers_for(self, own: int, before: RoutingTable) -> list[Address]:
-        peers = () if self._options.in_order else before.members
+        peers = () if self._stage.migrates else before.members
         stage = self._task.address.stage
         return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]
 

@@ -2,20 +2,21 @@
 states, and the share of the stage's result."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
+from dpa.protocol.flow_control import QuantumSizer
+from dpa.protocol.graph import Stage
 from dpa.protocol.rules import Rule, State, on, on_each, when
 from dpa.protocol.task._load_reporter import LoadReporter
-from dpa.protocol.task.credit import ActiveSenders, CreditLimits
+from dpa.protocol.task.credit import ActiveSenders
 from dpa.protocol.task.emitter import Emitter
-from dpa.protocol.task.flow_control import QuantumSizer
-from dpa.protocol.task.hand_over import Migration, MigrationOptions
+from dpa.protocol.task.hand_over import Migration
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.record_queue import Forwards, MigratingQueue, RecordQueue
 from dpa.protocol.task.state_exchange import StateExchange
@@ -29,7 +30,6 @@ from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.members import Flush, Flushed, Left
 from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 
 
@@ -67,47 +67,38 @@ class OperatorMachine(TaskMachine):
     def __init__(
         self,
         address: Address,
-        table: RoutingTable,
-        emitters: Sequence[Emitter] = (),
-        *,
-        eager: bool = True,
-        regroup: Callable[[RoutingTable], Grouping] | None = None,
-        quantum: QuantumSizer,
-        limits: CreditLimits,
-        reports: LoadReportOptions | None = None,
+        emitters: Sequence[Emitter],
+        stage: Stage,
+        senders: tuple[Address, ...],
         delegation: DelegationOptions | None = None,
-        migration: MigrationOptions,
-        senders: tuple[Address, ...] = (),
-        ring: RoutingTable | None = None,
-        closed: int | None = None,
     ) -> None:
-        """Start with routing table 0 and an empty queue. `regroup`: where senders do not choose tasks by it, the
-        grouping by which they choose among its members; `limits`: what each may have in flight; `migration`: how states
-        move; `senders`: who emits records to the task; `ring`: the table of the plain ring, if `table` is another;
-        `closed`: windows that end by this event time are closed, in microseconds, None: none are."""
+        """Start with the stage's first table and an empty queue. `senders`: who emits records to the task."""
         super().__init__(address, emitters, OperatorState.STREAMING)
         self.processed = 0
-        self._ring_table = table if ring is None else ring
-        self._goes_by_table = regroup is None
-        self._quantum = quantum
-        self._limits = limits
+        self._ring_table = stage.ring_table()
+        self._goes_by_table = stage.grouping.is_ring
+        self._quantum = QuantumSizer(stage.flow)
+        self._flow = stage.flow
         self._senders = ActiveSenders()
-        self._reporter = LoadReporter(reports, delegation)
+        self._reporter = LoadReporter(stage.balance.reports, delegation)
         self.working_on: Push | None = None
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = self._had_records = False
         self._is_written = self._is_marking = False
         self._reports_next = True
-        self._closed = closed
+        self._closed = stage.reached.closed
         self.queue: RecordQueue
-        if migration.in_order:
-            self.queue = MigratingQueue(address.index, table)
+        if stage.migrates:
+            self.queue = MigratingQueue(address.index, stage.first_table())
         else:
-            self.queue = RecordQueue(address.index, table, eager=eager, regroup=regroup)
+            # Where senders do not choose tasks by its table: the grouping by which they choose among its members.
+            regroup = None if stage.grouping.is_ring else partial(stage.grouping.create, source=address.index)
+            eager = stage.balance.forwards_eagerly
+            self.queue = RecordQueue(address.index, stage.first_table(), eager=eager, regroup=regroup)
         self._exchange = StateExchange(self, self.queue)
         self.include(self._exchange)
-        self._migration = Migration(self, self.queue, migration, senders, self._forward)
+        self._migration = Migration(self, self.queue, stage, senders, self._forward)
 
     @property
     def table(self) -> RoutingTable:
@@ -272,7 +263,7 @@ class OperatorMachine(TaskMachine):
         if self._reports_next:
             self._reports_next = False
             self.report_progress()
-        window = self._limits.window(self._reporter.pace.seconds, self._senders.number)
+        window = self._flow.window(self._reporter.pace.seconds, self._senders.number)
         self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
 
     def _report_load(self) -> None:

@@ -22,9 +22,8 @@ from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
 from dpa.logical.columns import columns_read
 from dpa.logical.compilation import Compilation
+from dpa.protocol.flow_control import CreditLimits, FlowControl
 from dpa.protocol.plan import JobLimits
-from dpa.protocol.task.credit import CreditLimits
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.testing import LocalBackend
 from experiments.simulation.backend import SimulatedBackend
 

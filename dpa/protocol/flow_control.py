@@ -39,6 +39,42 @@ class FlowControl:
                 f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
             )
 
+    def window(self, service_seconds: float | None, senders: int) -> int | None:
+        """The window of each of `senders` senders at this service time; None if windows do not follow it, or it is
+        unknown."""
+        seconds, most = self.queue_seconds, self.in_flight_records
+        if seconds is None or service_seconds is None:
+            return None
+        fitting = seconds / senders / service_seconds if service_seconds > 0 else most
+        return max(1, int(min(most, fitting)))
+
+
+_FIRST_WINDOW = 64  # records that may be in flight to a receiver about which nothing is known: a few first quanta
+
+
+@dataclass(frozen=True)
+class CreditLimits:
+    """Bounds on what one sender may have in flight on one edge.
+
+    Attributes:
+        flow: the most records and bytes, to all receivers together, and the queueing delay that windows aim at; without
+            one a window is as large as the other bounds let it be.
+        first: records that may be in flight to a receiver whose window is not known yet, where windows follow the
+            delay; None: as nothing is known of a record's time.
+        divided: whether each receiver has an even share of the most records, where windows do not: a cut of the stream
+            waits for the longest queue, and the receiver of a hot key would have all that is in flight.
+    """
+
+    flow: FlowControl
+    first: int | None = None
+    divided: bool = False
+
+    @property
+    def first_window(self) -> int:
+        """Records that may be in flight to a receiver whose window is not known yet."""
+        most = self.flow.in_flight_records
+        return most if self.flow.queue_seconds is None else min(self.first or _FIRST_WINDOW, most)
+
 
 _FIRST = 16  # the first quantum: small enough to learn the speed of slow user code soon
 _GROWTH = 8.0
