@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dpa.balance.delegation import Delegation, DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.routing.compiled import compiled
 from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.options import SignalOptions
 from dpa.routing.hashing import Hashes
 from experiments.replication import Replication
 
@@ -65,7 +66,7 @@ class QueueSetup:
     grouping: Callable[[int], Grouping]
     sources: int
     capacities: tuple[tuple[int, Floats], ...]
-    delegation: DelegationOptions | None = None
+    delegation: SignalOptions | None = None
     parts: int = 4
     seed: int = 0
 

@@ -3,10 +3,6 @@
 CG paper, section V-C. The reducer compares its utilisation in the slot with two thresholds.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
 from dpa.routing.groupings.base import CapacityRequest, Signal
 from dpa.routing.groupings.options import SignalOptions
 
@@ -15,41 +11,16 @@ _MIN_PART = 0.5
 together with the next one: what comes in a moment says nothing of a slot."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DelegationOptions(SignalOptions):
-    """How a reducer judges itself.
-
-    Attributes:
-        queue_records: queue length that counts as full.
-        queue_seconds: queueing delay from which a shorter queue is full, too, since senders hold it there; None: none.
-    """
-
-    queue_records: int
-    queue_seconds: float | None = None
-
-    @staticmethod
-    def of(
-        signals: SignalOptions | None, queue_records: int, queue_seconds: float | None = None
-    ) -> DelegationOptions | None:
-        """None if the grouping's senders do not listen."""
-        if signals is None:
-            return None
-        return DelegationOptions(**vars(signals), queue_records=max(1, queue_records), queue_seconds=queue_seconds)
-
-    def full_queue(self, service_seconds: float | None) -> float:
-        """The queue length that counts as full; `service_seconds`: of a record, None if not known."""
-        if self.queue_seconds is None or not service_seconds:
-            return self.queue_records
-        return max(1.0, min(self.queue_records, self.queue_seconds / service_seconds))
-
-
 class Delegation:
     """One reducer's judgement of itself. `advance` must be called at every change of its queue, before the change is
     reported."""
 
-    def __init__(self, options: DelegationOptions) -> None:
+    def __init__(self, options: SignalOptions, queue_records: int = 1, queue_seconds: float | None = None) -> None:
+        """`queue_records`: queue length that counts as full; `queue_seconds`: queueing delay from which a shorter queue
+        is full, too, since senders hold it there, None: none."""
         self.signal: Signal | None = None
         self._options = options
+        self._queue_records, self._queue_seconds = max(1, queue_records), queue_seconds
         self._slot: int | None = None
         self._began = self._seen = 0.0
         self._service_seconds: float | None = None
@@ -90,7 +61,7 @@ class Delegation:
             self._service_seconds = self._work / self._done
         match self._options.utilisation:
             case "queue":
-                found = self._queue_area / elapsed / self._options.full_queue(self._service_seconds)
+                found = self._queue_area / elapsed / self._full_queue
             case "busy":
                 found = self._work / elapsed
             case "demand":
@@ -100,3 +71,9 @@ class Delegation:
         else:
             request = CapacityRequest.INCREASE if found < self._options.theta_idle else CapacityRequest.KEEP
         return Signal(slot, found, request, self._arrived, self._service_seconds)
+
+    @property
+    def _full_queue(self) -> float:
+        if self._queue_seconds is None or not self._service_seconds:
+            return self._queue_records
+        return max(1.0, min(self._queue_records, self._queue_seconds / self._service_seconds))

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from dpa.balance.delegation import DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.emitter import Emitter, OfferedMeter
 from dpa.protocol.task.machine import TaskMachine
@@ -24,8 +24,8 @@ def task_of(
     if graph.is_source(stage.name):
         task = source(address, emitters)
     else:
-        full = graph.queue_bound(stage.name) // stage.tasks
-        delegation = DelegationOptions.of(stage.grouping.signals, full, stage.flow.queue_seconds)
+        signals, full = stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks
+        delegation = None if signals is None else Delegation(signals, full, stage.flow.queue_seconds)
         task = operator(address, emitters, stage, tuple(graph.senders(stage.name)), delegation)
     task.report_seconds = graph.report_seconds
     return task

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpa.balance.delegation import DelegationOptions
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.bounded import PooledChoicesGrouping, RandomChoicesGrouping
 from dpa.routing.groupings.by_capacity import ConsistentGrouping, WeightedWChoicesGrouping
 from dpa.routing.groupings.choices import PartialKeyGrouping, WChoicesGrouping
+from dpa.routing.groupings.options import SignalOptions
 from dpa.routing.groupings.plain import KeyGrouping, ShuffleGrouping
 from experiments.charts import COLOURS, INK
 from experiments.streams import SLOT_SECONDS
@@ -79,8 +79,6 @@ def consistent(
     return ConsistentGrouping(bins, onto, proportional=proportional)
 
 
-def delegation(slot_seconds: float = SLOT_SECONDS) -> DelegationOptions:
+def delegation(slot_seconds: float = SLOT_SECONDS) -> SignalOptions:
     """How workers judge themselves in the paper's simulations: assigned messages by capacity."""
-    return DelegationOptions(
-        slot_seconds=slot_seconds, theta_busy=THETA_BUSY, theta_idle=THETA_IDLE, utilisation="demand", queue_records=1
-    )
+    return SignalOptions(slot_seconds=slot_seconds, theta_busy=THETA_BUSY, theta_idle=THETA_IDLE, utilisation="demand")

@@ -7,17 +7,17 @@ import pytest
 from builders import table_giving
 from wires import OperatorWire, SourceWire, emitter_for, mapper, push, reducer, sent
 
-from dpa.balance.delegation import DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.routing.groupings.base import CapacityRequest, Grouping, Signal
-from dpa.routing.groupings.options import BY_KIND, KINDS
+from dpa.routing.groupings.options import BY_KIND, KINDS, SignalOptions
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
 
 TABLE = table_giving({"a": 0, "b": 1, "c": 2})
-WATCH = DelegationOptions(slot_seconds=1.0, theta_busy=0.9, theta_idle=0.5, utilisation="busy", queue_records=10)
+WATCH = SignalOptions(slot_seconds=1.0, theta_busy=0.9, theta_idle=0.5, utilisation="busy")
 
 
 class GoesByHearsay(Grouping):
@@ -68,7 +68,7 @@ def test_a_task_that_nobody_listens_to_sends_no_signal() -> None:
 
 
 def test_each_acknowledgement_brings_the_signal_of_the_last_slot() -> None:
-    wire = OperatorWire(most=1, delegation=WATCH)
+    wire = OperatorWire(most=1, delegation=Delegation(WATCH))
     wire(mapper(0), push("aaaa"), 10.0)
     found = []
     for at, seconds in ((10.96, 0.96), (11.06, 0.1), (11.5, 0.2), (12.1, 0.3)):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from builders import block_of, limits_of, records_of, table_giving
 
-from dpa.balance.delegation import DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.balance.options import LoadReportOptions, NoBalancingOptions
 from dpa.execution.mapping import Emitted
 from dpa.execution.schemas import ShareSchema
@@ -218,7 +218,7 @@ class OperatorWire(Wire):
         idle: bool = False,
         report_seconds: float | None = 0.5,
         measure: bool = False,
-        delegation: DelegationOptions | None = None,
+        delegation: Delegation | None = None,
         queue_seconds: float | None = None,
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
         migrates_with: Sequence[Address] | None = None,

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from dpa.balance.delegation import Delegation, DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.balance.options import LoadReportOptions
 from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
@@ -32,7 +32,7 @@ class LoadReporter:
         pace: the time that a record takes now.
     """
 
-    def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
+    def __init__(self, options: LoadReportOptions | None, delegation: Delegation | None = None) -> None:
         """`options`: what the load balancer asks for, or None; `delegation`: how the task judges its load for its
         senders, or None if they do not listen."""
         # A record is added once. What is new is merged into all, and into what is reported next, a few times a second.
@@ -43,7 +43,7 @@ class LoadReporter:
         self.is_due = False
         self._options = options
         self._service_time = ServiceTime()
-        self._delegation = None if delegation is None else Delegation(delegation)
+        self._delegation = delegation
         self._costs = KeyCosts() if options is not None and options.measures_keys else None
         self._dequeued = 0
         self._reported_at = -math.inf

@@ -264,7 +264,8 @@ class Migration:
     """What a task gives and takes by the newest table: hand-overs come one by one, each settled before the next.
 
     In migrate mode every table moves states. In merge mode states stay until the last exchange, unless a task leaves:
-    it processes what is queued for a while, then hands over the rest, and the others merge it.
+    it processes what is queued for a while (N-Storm's D_K, section 3.1), then hands over the rest, and the others merge
+    it.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from dpa.balance.delegation import DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.flow_control import QuantumSizer
@@ -70,7 +70,7 @@ class OperatorMachine(TaskMachine):
         emitters: Sequence[Emitter],
         stage: Stage,
         senders: tuple[Address, ...],
-        delegation: DelegationOptions | None = None,
+        delegation: Delegation | None = None,
     ) -> None:
         """Start with the stage's first table and an empty queue. `senders`: who emits records to the task."""
         super().__init__(address, emitters, OperatorState.STREAMING)

@@ -1,23 +1,23 @@
 """A reducer's delegation over itself: what it finds at the end of a time slot, in each of the three ways."""
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance.delegation import Delegation, DelegationOptions
+from dpa.balance.delegation import Delegation
 from dpa.routing.groupings.base import CapacityRequest, Signal
-from dpa.routing.groupings.options import Utilisation
+from dpa.routing.groupings.options import SignalOptions, Utilisation
 
 WAYS: tuple[Utilisation, ...] = ("queue", "busy", "demand")
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
-def delegation_of(way: Utilisation = "demand", **changes: Any) -> Delegation:
-    fields = {"slot_seconds": 1.0, "theta_busy": 0.9, "theta_idle": 0.75, "queue_records": 100}
-    return Delegation(DelegationOptions(utilisation=way, **{**fields, **changes}))
+def delegation_of(
+    way: Utilisation = "demand", queue_seconds: float | None = None, slot_seconds: float = 1.0
+) -> Delegation:
+    return Delegation(SignalOptions(utilisation=way, slot_seconds=slot_seconds), 100, queue_seconds)
 
 
 def a_slot(delegation: Delegation, since: float = 0.0) -> Signal | None:

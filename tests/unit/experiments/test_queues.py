@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.balance.delegation import DelegationOptions
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.bounded import RandomChoicesGrouping
 from dpa.routing.groupings.by_capacity import ConsistentGrouping
+from dpa.routing.groupings.options import SignalOptions
 from dpa.routing.groupings.plain import KeyGrouping, ShuffleGrouping
 from experiments.queues import Arrivals, QueueSetup, simulate
 from experiments.replication import Replication
@@ -78,7 +78,7 @@ def test_sources_that_hear_of_a_slow_reducer_send_it_less() -> None:
     def grouping(source: int) -> Grouping:
         return ConsistentGrouping(2, RandomChoicesGrouping(20), proportional=True)
 
-    watch = DelegationOptions(slot_seconds=SLOT, theta_busy=0.85, queue_records=1)
+    watch = SignalOptions(slot_seconds=SLOT, theta_busy=0.85)
     capacities = np.array([1.0, 4.0])
     steady = arrivals([[(at / 10, at % 7) for at in range(100)] for _ in range(20)])
     setup = QueueSetup(HASHES, grouping, 3, ((0, capacities * 2.5),), watch)
