@@ -16,7 +16,8 @@ from dpa.execution.schemas import agreed
 from dpa.logical.compilation import Compiled
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.events import FinishDone, ProcessDone, StepDone
-from dpa.protocol.wire.instructions import Finish, NextStep, OpenResult, OpenSplit, ProcessBlock, Write
+from dpa.protocol.wire.instructions import Finish, NextStep, OpenResult, OpenSplit, ProcessBlock
+from dpa.protocol.wire.messages.end import Deliver
 from dpa.sources.splits import MemorySplit, Split
 from dpa.windows.options import micros
 
@@ -88,7 +89,7 @@ class Walk:
         code = self._codes[stage]
         finished = code.carry_out(Finish((), None))
         assert isinstance(finished, FinishDone)
-        code.carry_out(Write(agreed([finished.schema]), is_first=True))
+        code.carry_out(Deliver(agreed([finished.schema]), is_first=True))
         return code.reduce_task.share.table
 
     def _read(self, stage: str, opening: OpenSplit | OpenResult) -> None:

@@ -18,7 +18,7 @@ from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
 from dpa.protocol.wire.events import ExtractDone, FinishDone, ProcessDone, StepDone, Tick, WriteDone
-from dpa.protocol.wire.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
+from dpa.protocol.wire.instructions import Extract, Finish, Instruction, NextStep, OpenResult
 from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.end import Deliver, Finished, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer
@@ -174,7 +174,7 @@ def test_a_finished_share_is_reported_with_its_columns_and_written_in_the_schema
     assert (to, message.stats, message.schema) == (COORDINATOR, task.task.stats, columns)
     assert task.task.handle(Tick(), 1.0) == []
     whole = pa.schema([("key", pa.string()), ("value", pa.int64())])
-    [write] = instructed(task(COORDINATOR, Deliver(whole)), Write)
+    [write] = instructed(task(COORDINATOR, Deliver(whole)), Deliver)
     assert write.schema == whole
     [(_, report)] = sent(task.task.handle(Tick(), 2.0), Progress)
     assert not report.done

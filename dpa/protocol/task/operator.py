@@ -22,7 +22,7 @@ from dpa.protocol.task.record_queue import Forwards, MigratingQueue, RecordQueue
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, SnapshotMarked, Tick, WriteDone
-from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock, Write, WriteSnapshot
+from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock
 from dpa.protocol.wire.messages.cuts import GoOn, Pause, SnapshotTaken, SnapshotWritten, TakeSnapshot
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
@@ -285,7 +285,7 @@ class OperatorMachine(TaskMachine):
     def _take_snapshot(self, sender: Address, message: TakeSnapshot) -> None:
         self._require_quiet("write its states")
         self._is_marking = True
-        self.instruct(WriteSnapshot(message.slot))
+        self.instruct(message)
 
     def _marked(self, sender: Address, event: SnapshotMarked) -> None:
         self._is_marking = False
@@ -319,7 +319,7 @@ class OperatorMachine(TaskMachine):
         return self._goes_by_table and self.table is self._ring_table
 
     def _deliver(self, sender: Address, message: Deliver) -> State:
-        self.instruct(Write(message.schema, message.is_first, message.epoch))
+        self.instruct(message)
         return OperatorState.DELIVERING
 
     def _write_done(self, sender: Address, event: WriteDone) -> None:

@@ -41,9 +41,9 @@ from dpa.protocol.wire.instructions import (
     OpenSplit,
     ProcessBlock,
     Publish,
-    Write,
-    WriteSnapshot,
 )
+from dpa.protocol.wire.messages.cuts import TakeSnapshot
+from dpa.protocol.wire.messages.end import Deliver
 from dpa.sources.splits import GappedRows, NumberedSplit, gapped
 from dpa.tolerance import Failed, no_gaps
 
@@ -147,12 +147,12 @@ class UserCode:
                 staged, rows = deliver.publish(self.reduce_task, self._index, publishes, epoch)
                 opens, failed = self.reduce_task.first_open, self._failed()
                 return PublishDone(staged, blocks=blocks, opens=opens, rows=rows, failed=failed)
-            case WriteSnapshot(slot):
+            case TakeSnapshot(slot):
                 self._writes = self._archive(slot, self.reduce_task)
                 return SnapshotMarked()
             case Finish():
                 return self._finish(instruction)
-            case Write(schema, is_first, epoch):
+            case Deliver(schema, is_first, epoch):
                 self._deliver(schema, is_first, epoch)
                 return WriteDone()
         raise ProtocolError(f"user code cannot carry out a {type(instruction).__name__}")

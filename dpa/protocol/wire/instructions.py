@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from dpa.execution.block import Block
 from dpa.execution.publishing import EmittedRows
 from dpa.execution.states import StatePart
@@ -147,24 +145,6 @@ class Finish(Instruction):
 
     parts: tuple[StatePart, ...]
     ring_table: RoutingTable | None
-
-
-@dataclass(frozen=True, eq=False)
-class Write(Instruction):
-    """Operator: bring the share into this schema, which all shares have, and write it if the stage has a sink; None if
-    all shares are empty: then the first task writes the columns. `epoch`: the last one. Answered by `WriteDone`."""
-
-    schema: pa.Schema | None
-    is_first: bool = False
-    epoch: int = 1
-
-
-@dataclass(frozen=True)
-class WriteSnapshot(Instruction):
-    """Operator: mark all states, and write them as they are now for a slot of the store's chain, while other user code
-    runs. Answered by `SnapshotMarked`, and, when they are written, by `SnapshotDone`."""
-
-    slot: int
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from dpa.measure.timing import Waited
+from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.metrics import TaskStats
 
@@ -24,9 +25,10 @@ class Paused(Message):
 
 
 @dataclass(frozen=True)
-class TakeSnapshot(Message):
+class TakeSnapshot(Message, Instruction):
     """An operator task has processed all records before the cut and gets none after it yet, so its states are those of
-    the cut. It writes them for this slot of the store's chain and continues meanwhile."""
+    the cut. It has its user code mark all of them, and write them as they are now for this slot of the store's chain,
+    while other user code runs. Answered by `SnapshotMarked`, and, when they are written, by `SnapshotDone`."""
 
     slot: int
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from dpa.execution.schemas import ShareSchema
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
@@ -82,9 +83,10 @@ class Finished(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Deliver(Message):
-    """Write the share, and emit it where stages follow, in this schema; None if all shares are empty: then the one that
-    `is_first` writes the columns. `epoch`: the last one, that it ends."""
+class Deliver(Message, Instruction):
+    """Operator: bring the share into this schema, which all shares have, write it if the stage has a sink, and emit it
+    where stages follow. None if all shares are empty: then the one that `is_first` writes the columns. `epoch`: the
+    last one, that it ends. What the task has its user code do; answered by `WriteDone`."""
 
     schema: pa.Schema | None
     is_first: bool = False
