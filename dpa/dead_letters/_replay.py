@@ -172,7 +172,7 @@ def _require_replayable(spec: JobSpec, step: Step) -> None:
         raise ConfigError(f"{step.at(step.word)}: other steps work on its results, which a replay changes; {but}")
     plain = {Reducer.finish, BatchReducer.finish, Sum.finish}
     is_state = isinstance(executor, Reducer | BatchReducer) and type(executor).finish in plain
-    if not (is_state and step.can_merge):
+    if not (is_state and step.receiver.can_merge):
         needs = "its rows are no states that could be merged: that takes a reducer with `merge` and no own `finish`"
         raise ConfigError(f"{step.at(step.word)}: {name_of(executor)}: {needs}; {but}")
 

@@ -281,8 +281,8 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
         skew=skew(loads.tolist()),
         distinct=stats.distinct if stats else 0,
         hot_keys=hot_keys(stats) if stats else (),
-        mergeable=step.can_merge,
-        combinable=step.can_merge and not step.receiver.has_sides,
+        mergeable=step.receiver.can_merge,
+        combinable=step.receiver.can_merge and not step.receiver.has_sides,
     )
 
 

@@ -217,7 +217,7 @@ class JobSpec:
             raise self.file.error("epoch_log", f"{path}: name a directory, or s3://BUCKET/PREFIX")
 
     def _faults_of_memory(self) -> Faults:
-        may_spill = self.config.limits.state_mb is not None and not all(step.can_merge for step in self.steps)
+        may_spill = self.config.limits.state_mb is not None and not all(step.receiver.can_merge for step in self.steps)
         why = "states that cannot be merged are spilled to RocksDB: pip install 'dpa[spill]'"
         yield may_spill and find_spec("rocksdict") is None, "limits.state_mb", why
 
@@ -288,7 +288,7 @@ def _faults(step: Step) -> Faults:
         yield grouping.splits_keys, "grouping", f"{several}, but {but} use `key` or `ring`"
         queued = "`lazy` leaves records in queues though their keys have moved"
         yield not balance.forwards_eagerly, "balance.forwarding", f"{queued}, but {but} leave it out"
-    if not step.can_merge:
+    if not step.receiver.can_merge:
         needs = f"{name_of(step.receiver.executor)} {step.receiver.unmergeable}"
         yield step.combine is True, "combiner", f"{needs} leave the combiner off"
         yield grouping.splits_keys, "grouping", f"{several}, but {needs} use `key` or `ring`"
@@ -297,7 +297,7 @@ def _faults(step: Step) -> Faults:
         yield balance.moves_keys and config.consistency == "merge", "balance.strategy", mend
     if config.elastic is not None:
         yield step.tasks is None, "elastic", "the step runs in the tasks before it: give it `parallelism` too"
-        why, tasks = why_fixed(grouping, config.consistency, can_merge=step.can_merge), step.tasks or 0
+        why, tasks = why_fixed(grouping, config.consistency, can_merge=step.receiver.can_merge), step.tasks or 0
         yield why is not None, "elastic", f"the number of tasks cannot change: {why}"
         least, most = config.elastic.min_tasks, config.elastic.max_tasks
         bounds = f"not between min_tasks ({least}) and max_tasks ({most})"

@@ -67,7 +67,7 @@ class Compilation:
                     expected_seconds=step.expected_seconds,
                     publishing=step.publishing,
                     consistency=step.config.consistency,
-                    can_merge=step.can_merge,
+                    can_merge=step.receiver.can_merge,
                     elastic=step.config.elastic,
                     ordered_for=self.ordered_for(step.name),
                 )
@@ -137,7 +137,7 @@ class Compilation:
         """How errors of a step's user code are tolerated; `name`: what to call the step, if not by its own."""
         if step.on_error == "fail" or self._letters is None:
             return None
-        merges = step.can_merge and step.config.consistency == "merge"
+        merges = step.receiver.can_merge and step.config.consistency == "merge"
         return Tolerance(name or step.name, self._letters, step.on_error == "dead_letter", merges)
 
     def _emission(self, step: Step) -> Emission | None:

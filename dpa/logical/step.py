@@ -153,14 +153,9 @@ class Step:
         )
 
     @property
-    def can_merge(self) -> bool:
-        """Whether two states of a key can be merged; true where it keeps none."""
-        return self.receiver.can_merge
-
-    @property
     def needs_order(self) -> bool:
         migrates = self.config.consistency == "migrate"
-        return self.receiver.needs_order or (migrates and not self.can_merge)
+        return self.receiver.needs_order or (migrates and not self.receiver.can_merge)
 
     @property
     def key(self) -> KeyName:

@@ -186,7 +186,7 @@ def test_records_of_one_stage_are_not_lost_because_another_takes_long() -> None:
     coordinator.processed("counts", 5)
     coordinator.end("counts", 5, 2)
     coordinator.coordinator.handle(Tick(), 1001.0)
-    for index in range(len(coordinator.coordinator.stages["ranks"].tasks)):
+    for index in range(len(coordinator.coordinator.stages["ranks"].roster.tasks)):
         coordinator.progress(Address("ranks", index), processed=0, now=1100.0)
     with pytest.raises(ProtocolError, match="2 of 2 records to ranks were lost"):
         coordinator.coordinator.handle(Tick(), 1100.0)

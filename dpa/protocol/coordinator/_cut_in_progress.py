@@ -87,7 +87,7 @@ class CutInProgress:
                 stage.splits.rest,
                 stage.splits.position,
                 stage.ledger.read,
-                len(stage.members),
+                len(stage.roster.members),
                 None if stage.splits.given is None else tuple(stage.splits.given),
                 stage.cut_at,
             )

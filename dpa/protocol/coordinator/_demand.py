@@ -63,7 +63,7 @@ class TrueRates:
             offered[stage.name] = self._offered(stage, offered, capacity)
         return {
             name: StageWork(
-                len(self._stages[name].members),
+                len(self._stages[name].roster.members),
                 offered[name],
                 rates[name],
                 self._backlog(name),
@@ -112,15 +112,15 @@ class TrueRates:
 
     def _supplies(self, name: str) -> list[float]:
         """What each task that reads would make, records a second."""
-        stage = self._stages[name]
-        found = (stage.tasks[index].supply for index in stage.members if not stage.has_ended(index))
+        stage, roster = self._stages[name], self._stages[name].roster
+        found = (roster.tasks[index].supply for index in roster.members if index not in roster.ended)
         return [] if stage.is_done else [supply for supply in found if supply is not None]
 
     def _capacities(self) -> dict[str, float]:
         """What each stage could take if it had its most tasks, records a second, those that it feeds considered."""
         found: dict[str, float] = {}
         for stage in reversed(self._graph.in_order):
-            tasks = stage.elastic.max_tasks if stage.elastic is not None else len(self._stages[stage.name].members)
+            tasks = stage.elastic.max_tasks if stage.elastic else len(self._stages[stage.name].roster.members)
             own = self._rates.get(stage.name)
             own = math.inf if own is None or self._reads(stage.name) else own * tasks
             found[stage.name] = min(own, self._taken_of(stage.name, found))

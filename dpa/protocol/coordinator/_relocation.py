@@ -102,7 +102,7 @@ class Relocation:
 
     def _running(self) -> list[Address]:
         stages = [(task, self._stages[task.stage]) for task in self._tasks]
-        return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
+        return [task for task, stage in stages if stage.is_running and task.index not in stage.roster.ended]
 
     def _is_due(self, waited: float) -> bool:
         # User code that holds the interpreter keeps a task from reporting: then the look waits twice as long.
@@ -150,7 +150,7 @@ class Relocation:
 
 def _used_queue(stage: StageProgress, index: int) -> float:
     """The used part of a task's queue, 0 to 1, by time where queues are held at one, else by records."""
-    stats, flow = stage.tasks[index], stage.spec.flow
+    stats, flow = stage.roster.tasks[index], stage.spec.flow
     if flow.queue_seconds is None:
         return min(1.0, stats.queue / flow.in_flight_records)
     seconds = stats.busy_seconds / max(stats.processed, 1)

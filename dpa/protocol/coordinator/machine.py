@@ -184,7 +184,7 @@ class CoordinatorMachine(Machine):
     @property
     def known(self) -> list[Address]:
         """All tasks of stages that there are and have been, but for those that are forgotten."""
-        return [Address(name, index) for name, stage in self.stages.items() for index in stage.tasks]
+        return [Address(name, index) for name, stage in self.stages.items() for index in stage.roster.tasks]
 
     @property
     def present(self) -> list[Address]:

@@ -270,7 +270,7 @@ class Membership(RuledMachine):
             return None
         change, self._change = self._current, None
         if change.going:
-            present = Present(change.stage.name, tuple(change.stage.members), change.stage.roster.next)
+            present = Present(change.stage.name, tuple(change.stage.roster.members), change.stage.roster.next)
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
@@ -292,7 +292,7 @@ class Membership(RuledMachine):
             oldest = self.steps.popleft()
             self._stages[oldest.stage].roster.history(long=True).forget(oldest.stopped)
         change.stage.end_change()
-        self._answer(change.request, step.in_words(len(change.stage.members)))
+        self._answer(change.request, step.in_words(len(change.stage.roster.members)))
         self._changed(step)
         return MembershipState.IDLE
 
@@ -335,7 +335,7 @@ class Membership(RuledMachine):
 
 def without_change(request: TaskRequest, stages: Mapping[str, StageProgress]) -> Answer | None:
     stage = stages.get(request.stage)
-    if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.members):
+    if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.roster.members):
         return Answer(request.request, f"{stage.name} has {plural(request.tasks, 'task')} already")
     why = unknown(request.stage, stages) if stage is None else _why_not(request, stage)
     return None if why is None else Answer(request.request, why, refused=True)
@@ -358,8 +358,8 @@ def _why_not(request: TaskRequest, stage: StageProgress) -> str | None:
     twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)
     if twice:
         return f"{stage.name} {twice[0]} is named more than once"
-    missing = sorted(set(request.tasks) - set(stage.members))
+    missing = sorted(set(request.tasks) - set(stage.roster.members))
     if missing or not request.tasks:
-        there = ", ".join(map(str, sorted(stage.members)))
+        there = ", ".join(map(str, sorted(stage.roster.members)))
         return f"{stage.name} has no task {', '.join(map(str, missing))}; it has {there}"
     return None

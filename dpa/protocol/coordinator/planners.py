@@ -133,7 +133,7 @@ class Planners:
         """For how long a task of a stage has had much to do at every look, or a task that feeds this stage alone has
         been held back; `rate`: records a second of one task."""
         stage, since = self._stages[name], self._behind_since[name]
-        behind = {task for task in stage.addresses if stage.tasks[task.index].queue > _MUCH * rate}
+        behind = {task for task in stage.addresses if stage.roster.tasks[task.index].queue > _MUCH * rate}
         for feeder in self._graph.upstream(name):
             if len(self._graph.out_of(feeder.name)) == 1:
                 behind |= {task for task in self._stages[feeder.name].addresses if self._was_held(task)}
@@ -142,7 +142,7 @@ class Planners:
 
     def _was_held(self, task: Address) -> bool:
         """Whether a task has been blocked for much of the time since the last look."""
-        blocked = self._stages[task.stage].tasks[task.index].blocked_seconds
+        blocked = self._stages[task.stage].roster.tasks[task.index].blocked_seconds
         before, self._blocked[task] = self._blocked.get(task, blocked), blocked
         return blocked - before >= _HELD * _LOOK_SECONDS
 

@@ -7,7 +7,7 @@ not show that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -32,7 +32,7 @@ from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.members import Left
 from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
-from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.protocol.wire.snapshots import TimeReached
 from dpa.routing.members import MemberChange
 
@@ -86,15 +86,6 @@ class StageProgress(RuledMachine):
         self._latency = RecentLatency()
 
     @property
-    def tasks(self) -> Mapping[int, TaskStats]:
-        return self.roster.tasks
-
-    @property
-    def members(self) -> Sequence[int]:
-        """The numbers of the tasks that there are, ascending, without those that leave."""
-        return self.roster.members
-
-    @property
     def addresses(self) -> Sequence[Address]:
         """Its tasks, those that are leaving too, but not those that are not up yet."""
         return [Address(self.name, index) for index in self.roster.up]
@@ -126,10 +117,6 @@ class StageProgress(RuledMachine):
     @property
     def why_over(self) -> str:
         return f"{self.name} has read all its input" if self.is_source else f"{self.name} has processed all its records"
-
-    def has_ended(self, index: int) -> bool:
-        """Whether a task has nothing to read or to process any more, though others of the stage may have."""
-        return index in self.roster.ended
 
     @property
     def is_changing(self) -> bool:
@@ -165,7 +152,7 @@ class StageProgress(RuledMachine):
     @property
     def opens(self) -> int | None:
         """The end of the first open window that its tasks have reported, in microseconds."""
-        return self.time.opens(self.tasks.values())
+        return self.time.opens(self.roster.tasks.values())
 
     def closes_by(self, until: int | None) -> bool:
         """Whether any open window ends by this event time, in microseconds."""
@@ -200,7 +187,7 @@ class StageProgress(RuledMachine):
 
     def end_change(self, *, is_abandoned: bool = False) -> None:
         (self.roster.abandon if is_abandoned else self.roster.end)()
-        self.splits.keep(self.members)
+        self.splits.keep(self.roster.members)
 
     def start(self, now: float) -> None:
         self.ledger.start(now)
@@ -220,13 +207,13 @@ class StageProgress(RuledMachine):
             decision_counts=dict(self._decisions.counts),
             hottest=self._hottest,
             lag={} if self.splits.position is None else self._lags.found,
-            samples=self._loads.samples(self.tasks) if history else (),
+            samples=self._loads.samples(self.roster.tasks) if history else (),
             latency=LatencySketch.union([end.latency]) if history else None,
             stage_latency=LatencySketch.union([end.stage_latency]) if history else None,
             recent_latency=self._latency.report(self._coordinator.now),
-            initial_load=end.initial_load(self.members),
+            initial_load=end.initial_load(self.roster.members),
             aggregation=self.results.stats,
-            members=tuple(self.members),
+            members=tuple(self.roster.members),
             lives=tasks.lives,
             forgotten=tasks.forgotten,
             began=began,
@@ -238,7 +225,7 @@ class StageProgress(RuledMachine):
             self._coordinator.instruct(Poll(self.name, self.splits.position, for_lag=True))
         if self.is_source or not self.is_running:
             return
-        self._loads.add(self.ledger.since_start(now), [self.tasks[index] for index in self.roster.up])
+        self._loads.add(self.ledger.since_start(now), [self.roster.tasks[index] for index in self.roster.up])
         self.ledger.watch(now, is_draining=self.is_draining)
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
@@ -254,7 +241,7 @@ class StageProgress(RuledMachine):
         if not event.for_lag:
             self.splits.polled(event.splits, event.position, self._coordinator.now)
             return
-        unread = self.splits.unread({index: stats.read for index, stats in self.tasks.items()})
+        unread = self.splits.unread({index: stats.read for index, stats in self.roster.tasks.items()})
         self._lags.measured(event.behind, self.splits.came, unread, self._coordinator.now)
 
     def _noted(self, sender: Address, message: Progress) -> None:
@@ -271,9 +258,9 @@ class StageProgress(RuledMachine):
         if not self.is_source:
             return self._drain_if_fed()
         not_before = (self.time.reached.watermark or 0) if self.splits.goes_by_clock else 0
-        for task, split in self.splits.grants(self.members, self.roster.leaving):
+        for task, split in self.splits.grants(self.roster.members, self.roster.leaving):
             self._coordinator.send(Address(self.name, task), SplitGrant(split, not_before))
-        position = self.splits.poll(len(self.members))
+        position = self.splits.poll(len(self.roster.members))
         if position is not None:
             self._coordinator.instruct(Poll(self.name, position))
         following = self._end_if_done()
@@ -309,7 +296,7 @@ class StageProgress(RuledMachine):
         closes = self.time.reached.closed
         for output in self.results.outputs:
             output.has_closed |= self.closes_by(closes) if output.how.closed else closes != self.time.closed
-        self.results.begin(epoch, at, self.members, self.ledger.processed, publishes)
+        self.results.begin(epoch, at, self.roster.members, self.ledger.processed, publishes)
         transfer, numbers = self.spec.moves_states(version), tuple(output.number for output in publishes)
         self.time.closed = closes
         self._broadcast(BeginExchange(epoch, version, transfer=transfer, closes=closes, publishes=numbers))
@@ -327,11 +314,11 @@ class StageProgress(RuledMachine):
         self.end.finished(sender.index, message)
 
     def _deliver(self) -> State | None:
-        if not self.end.all_finished(self.members):
+        if not self.end.all_finished(self.roster.members):
             return None
-        schema = self.end.schema(self.members)
+        schema = self.end.schema(self.roster.members)
         for address in self.addresses:
-            is_first = address.index == self.members[0]
+            is_first = address.index == self.roster.members[0]
             self._coordinator.send(address, Deliver(schema, is_first=is_first, epoch=self.epoch + 1))
         return StagePhase.DELIVERING
 

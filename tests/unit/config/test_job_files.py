@@ -65,7 +65,8 @@ def test_every_configuration_parses_and_its_executors_are_found(path: Path, monk
     assert all(spec.input_of(source)[1] is not None for source in spec.sources)
     assert spec.results
     assert all(
-        step.can_merge or not step.balance.moves_keys or step.config.consistency == "migrate" for step in spec.steps
+        step.receiver.can_merge or not step.balance.moves_keys or step.config.consistency == "migrate"
+        for step in spec.steps
     )
 
 
