@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dpa.errors import ProtocolError
 from dpa.protocol.flow_control import CreditLimits
-from dpa.protocol.task.credit import Credit
+from dpa.protocol.task._credit import Credit
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wires import OperatorWire, mapper, processing, pushed, sent
 
-from dpa.protocol.task.credit import ActiveSenders
+from dpa.protocol.task._credit import ActiveSenders
 from dpa.protocol.wire.events import ProcessDone
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 

@@ -21,7 +21,7 @@ from dpa.protocol.coordinator.stage_progress import StagePhase, StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import State
-from dpa.protocol.task.credit import Credit
+from dpa.protocol.task._credit import Credit
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.record_queue import Forwards, Queued, RecordQueue
 from dpa.protocol.task.source import SourceMachine

@@ -11,7 +11,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.measure.load import KeySample, Offered
 from dpa.protocol.flow_control import CreditLimits
-from dpa.protocol.task.credit import Credit
+from dpa.protocol.task._credit import Credit
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.routing.change import TableChange

@@ -13,8 +13,8 @@ from dpa.measure.latency import LatencySketch
 from dpa.protocol.flow_control import QuantumSizer
 from dpa.protocol.graph import Stage
 from dpa.protocol.rules import Rule, State, on, on_each, when
+from dpa.protocol.task._credit import ActiveSenders
 from dpa.protocol.task._load_reporter import LoadReporter
-from dpa.protocol.task.credit import ActiveSenders
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.hand_over import Migration
 from dpa.protocol.task.machine import TaskMachine
