@@ -3,7 +3,7 @@
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -101,8 +101,20 @@ class TableSink(PackageSink):
         self._path = path
         self._options = dict(options or {})
 
-    def reaching(self) -> AbstractContextManager[None]:
-        return using(*self.kind, self.place)
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Use the package, whose extra has the format's name in lower case. Raises TableError if the package has
+        failed, or is not installed."""
+        tables, package = self.kind
+        try:
+            yield
+        except ImportError:
+            raise TableError(f"{tables} tables need {package}: pip install 'dpa[{tables.lower()}]'") from None
+        except TableError:
+            raise
+        except Exception as error:  # packages raise errors of their own catalogs and languages, and bare ones
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise TableError(f"{said}, at {self.place}") from None
 
     @abstractmethod
     def table(self) -> Any:
@@ -114,18 +126,3 @@ class TableSink(PackageSink):
 
     @abstractmethod
     def rows_of(self, table: Any) -> pa.Table: ...
-
-
-@contextmanager
-def using(tables: str, package: str, place: str | None) -> Iterator[None]:
-    """Use the package that writes `tables`, such as `Delta`, whose extra has that name in lower case. Raises TableError
-    if the package has failed, or is not installed."""
-    try:
-        yield
-    except ImportError:
-        raise TableError(f"{tables} tables need {package}: pip install 'dpa[{tables.lower()}]'") from None
-    except TableError:
-        raise
-    except Exception as error:  # packages raise errors of their own catalogs and languages, and bare ones
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TableError(f"{said}, at {place}") from None

@@ -30,10 +30,11 @@ from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._delta_layout import DeltaLayout
 from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
-from dpa.sinks.objects import objects_at
+from dpa.sinks.objects import RESULTS
 from dpa.sinks.reading import Format, TableEpochs
 from dpa.sinks.sink import Newest
 from dpa.sources.paths import prefix_of
+from dpa.storage import files_at
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Transaction
@@ -362,9 +363,7 @@ class Delta(TableSink):
 
 
 def _is_at(path: str) -> bool:
-    if path.startswith("s3://"):
-        return bool(objects_at(path).names(_LOG))
-    return (Path(path) / _LOG).is_dir()
+    return bool(files_at(path, RESULTS).names(_LOG))
 
 
 FORMAT = Format(

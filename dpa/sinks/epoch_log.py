@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from dpa._util.owned import UntrustedError, require_own
 from dpa.errors import PlaceTakenError, TableError
-from dpa.sinks.objects import ResultFiles, manifest_at, objects_at
-from dpa.sinks.reading import FileEpochs
+from dpa.sinks.objects import ResultFiles
+from dpa.sinks.reading import FileEpochs, result_at
 from dpa.sinks.sink import EpochLogOptions, SinkContext
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.paths import without_file_scheme
@@ -78,8 +78,8 @@ class EpochLog:
                 if time.monotonic() > until:
                     raise TableError(f"another process writes to {options.place}") from None
                 time.sleep(0.1)
-        found, _ = manifest_at(objects_at(options.place))
-        self._number = 0 if found is None else found.epoch
+        newest = self._sink.newest()
+        self._number = 0 if newest is None else newest.epoch
         self.add([{"epoch": behind}])
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -130,10 +130,7 @@ def epochs(path: str | Path, *, splits: bool = False) -> pa.Table:
 
 def config_of(path: str | Path) -> str:
     """The configuration of the job whose log this is, as text."""
-    found, _ = manifest_at(objects_at(log_at(path)))
-    if found is None:
-        raise TableError(f"{path} has no log of epochs")
-    return found.config
+    return result_at(log_at(path))[1].config
 
 
 def log_at(path: str | Path) -> str:

@@ -59,7 +59,7 @@ class ResultFiles(FileSink):
     def __init__(self, uri: str, mode: str = "error", **options: Any) -> None:
         """A result at a URI, or in a directory; else as a `FileSink`."""
         super().__init__(mode, **options)
-        self._files = objects_at(uri)
+        self._files = files_at(uri, RESULTS)
         self._writer = ""
         self._large: set[str] = set()
         self._lock = ExitStack()
@@ -138,7 +138,7 @@ class ResultFiles(FileSink):
     def _next(
         self, found: ResultManifest, staged: Sequence[str | Parts], epoch: int, seconds: float, is_last: bool
     ) -> ResultManifest:
-        is_same = found.files is not None and (found.job, found.life) == (self.job, self._life)
+        is_same = self._is_own(found)
         kept = (found.files or ()) if is_same and self._is_log else ()
         gone = tuple(name for name in found.files or () if name not in kept)
         return ResultManifest(
@@ -240,8 +240,7 @@ class ResultFiles(FileSink):
 
     def read(self, staged: Sequence[str | Parts]) -> pa.Table:
         found = self._there()
-        is_own = found is not None and (found.job, found.life) == (self.job, self._life)
-        before = (found.files or ()) if found is not None and is_own and self._is_log else ()
+        before = (found.files or ()) if found is not None and self._is_own(found) and self._is_log else ()
         columns = columns_in(staged, None if found is None else found.columns)
         rows = rows_in(self._files, dict.fromkeys((*before, *names_in(staged))), columns)
         return latest(rows, self.key) if self.publishes == "changes" else rows
@@ -281,10 +280,12 @@ class ResultFiles(FileSink):
         rule = "of two jobs that write to one place the last one to begin publishes its result"
         return TableError(f"another job has begun to write to {self.place}: {rule}; name another one")
 
+    def _is_own(self, found: ResultManifest) -> bool:
+        """Whether this job, since it began at the start of its input, has committed what is there."""
+        return found.files is not None and (found.job, found.life) == (self.job, self._life)
+
     def _has(self, found: ResultManifest, epoch: int) -> bool:
-        """Whether an epoch of this job was committed."""
-        is_own = found.files is not None and (found.job, found.life) == (self.job, self._life)
-        return is_own and found.epoch >= epoch
+        return self._is_own(found) and found.epoch >= epoch
 
     def _is_over(self, found: ResultManifest) -> bool:
         """Whether the job's last epoch was committed, maybe by a driver that died then."""
@@ -323,11 +324,6 @@ class ResultFiles(FileSink):
             raise TableError(
                 f"{self.place} is not empty: set {self._section}.mode to `overwrite`; or name another prefix"
             )
-
-
-def objects_at(uri: str) -> Files:
-    """The files of a result below a prefix of object storage, or in a directory."""
-    return files_at(uri, RESULTS)
 
 
 def manifest_at(objects: Files) -> tuple[ResultManifest | None, str | None]:

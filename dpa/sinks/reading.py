@@ -19,7 +19,7 @@ from dpa.sinks._layout import rows_in
 from dpa.sinks._packages import EPOCH, LAST, SECONDS, TableSink
 from dpa.sinks.directory import result_in
 from dpa.sinks.encodings import Encoding
-from dpa.sinks.objects import RESULTS, manifest_at, objects_at
+from dpa.sinks.objects import RESULTS, manifest_at
 from dpa.sinks.sink import Sink
 from dpa.sources.manifest import ResultManifest
 from dpa.storage import Files, Purpose, files_at
@@ -145,7 +145,7 @@ class FileEpochs(Epochs):
     """Beside a manifest."""
 
     def __init__(self, path: str) -> None:
-        self._objects = objects_at(path)
+        self._objects = files_at(path, RESULTS)
         self.place = self._objects.place
 
     def mark(self) -> object:

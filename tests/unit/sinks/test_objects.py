@@ -17,7 +17,7 @@ from output_samples import check_outputs, of, publication
 from dpa import Job, results
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
-from dpa.sinks.objects import ResultFiles, objects_at
+from dpa.sinks.objects import ResultFiles
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.parquet import parquet_table
 from dpa.storage import S3Files
@@ -318,7 +318,7 @@ def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
 def test_a_file_of_a_directory_is_read_without_what_python_would_have_to_free(tmp_path: Path) -> None:
     """Arrow's threads free it when they come to it, and abort a process whose interpreter has ended by then."""
     (tmp_path / "one").write_bytes(b"some")
-    files = objects_at(str(tmp_path))
+    files = ResultFiles(str(tmp_path))._files
     with files.reading("one") as file, files.reading("two") as missing:
         assert isinstance(file, pa.NativeFile)
         assert not isinstance(file, pa.PythonFile)
