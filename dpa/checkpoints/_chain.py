@@ -353,6 +353,3 @@ class CheckpointStore:
         """A directory, not made yet, where the job's input is staged and is removed with the checkpoints; None in
         object storage."""
         return f"{self.place}/{job}/input" if isinstance(self._files, DirectoryFiles) else None
-
-    def data(self, job: str) -> DataFiles:
-        return DataFiles(self._files, job)

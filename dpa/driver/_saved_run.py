@@ -206,10 +206,11 @@ class SavedRun:
         that cannot be read; ConfigError if its steps are others."""
         from dpa.protocol.checkpoint_format import below_head
 
-        newest = self._store.chain(job).newest_slot()
+        chain = self._store.chain(job)
+        newest = chain.newest_slot()
         if newest.checkpoint is None:
             raise CheckpointError(f"{self._store.place}/{job} has no checkpoint yet: run the job without --resume")
-        then = below_head(self._store.data(job), newest.checkpoint)[0]
+        then = below_head(chain.data, newest.checkpoint)[0]
         self._require_same(then["steps"])
         rows = newest.checkpoint.records
         saved = SavedJob(self.saved.options, job, generation=newest.generation, read=rows)

@@ -97,7 +97,7 @@ def _published(step: Step) -> Results | str:
         return f"nothing can be read back from {output.use!r}"
     form = FORMATS[output.format]
     if form.epochs is None:
-        return f"it is {form.unread} {output.path}, which are not read back"
+        return f"it is {form.noun}, {output.path}, which is not read back"
     return results(output.path, format=output.format, options=output.args)
 
 

@@ -210,6 +210,5 @@ FORMAT = Format(
     lambda to: KafkaTopic(to.path, to.args, section=to.section),
     modes=("append",),
     noun="a topic of Kafka",
-    unread="records of the topic",
     is_directory=False,
 )

@@ -32,7 +32,6 @@ def _of_files(encoding: Encoding) -> Format:
         encoding.name,
         partial(_file_sink, encoding),
         modes=("error", "overwrite"),
-        noun="a directory",
         takes_args=False,
         epochs=lambda path, _: FileEpochs(path),
         reads_back=True,

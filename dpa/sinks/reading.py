@@ -231,11 +231,10 @@ class Format:
         name: in a job file.
         sink: makes the sink of a target. Raises TableError if there can be none.
         modes: what `mode` may be.
-        noun: what its path names.
+        noun: what its path names, where nothing is replaced or read back.
         takes_args: whether it has options.
         is_directory: whether a path is a directory or a URI, and no name.
         epochs: finds what was published by epoch at a path, with the format's options; None: it is not read back.
-        unread: what that is then, before the path in a message.
         is_at: whether a path that is given without a format is of this one.
         reads_back: whether rows that were published before the end can be read at the end.
         encoding: that of its files, where a result is files and nothing else.
@@ -244,11 +243,10 @@ class Format:
     name: str
     sink: Callable[[Target], Sink]
     modes: tuple[str, ...] = ("error", "overwrite", "append")
-    noun: str = "a table"
+    noun: str = ""
     takes_args: bool = True
     is_directory: bool = True
     epochs: Callable[[str, Mapping[str, Any]], Epochs] | None = None
-    unread: str = ""
     is_at: Callable[[str], bool] = lambda path: False
     reads_back: bool = False
     encoding: Encoding | None = None

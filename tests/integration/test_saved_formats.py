@@ -20,7 +20,7 @@ def _sorted(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("number", sorted(READ))
 def test_a_job_goes_on_with_what_was_written_in_each_format(number: int, tmp_path: Path) -> None:
     store, job, checkpoint = saved_formats.copied(number, tmp_path / "saved")
-    written_by = json.loads(store.data(job).read(checkpoint.coordinator).partition(b"\n")[0])["python"]
+    written_by = json.loads(store.chain(job).data.read(checkpoint.coordinator).partition(b"\n")[0])["python"]
     if written_by != PYTHON:
         pytest.skip(f"states of Python {written_by} are resumed with it")
     assert 0 < checkpoint.records < saved_formats.ROWS

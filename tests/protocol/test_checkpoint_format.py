@@ -196,28 +196,28 @@ def test_a_checkpoint_of_each_number_is_read_or_refused_in_words(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, job, checkpoint = saved_formats.copied(number, tmp_path / "saved")
-    head = json.loads(store.data(job).read(checkpoint.coordinator).partition(b"\n")[0])
+    head = json.loads(store.chain(job).data.read(checkpoint.coordinator).partition(b"\n")[0])
     if number in READ:
         monkeypatch.setattr("dpa.protocol.checkpoint_format.PYTHON", head["python"])
-        about, known = below_head(store.data(job), checkpoint)
+        about, known = below_head(store.chain(job).data, checkpoint)
         assert about["steps"].keys() == saved_formats.job(tmp_path)["stages"].keys()
         [(cut, asked)] = read(known, "here")
         assert isinstance(cut, JobSnapshot) and asked["joined"].tasks == 2 and cut.sources["rows"].rest
         parts = [part.file for task in checkpoint.tasks for part in task.parts]
-        assert all([*read(store.data(job).read(file), file.path)] for file in parts)
+        assert all([*read(store.chain(job).data.read(file), file.path)] for file in parts)
         return
     words = (
         rf"was written by dpa 0\.1\.0 on Python .*, in format {number} of checkpoints, and this dpa .* reads {FORMAT}"
     )
     mend = ": use the version that wrote it, or run the job from the start"
     with pytest.raises(CheckpointError, match=words + mend):
-        below_head(store.data(job), checkpoint)
+        below_head(store.chain(job).data, checkpoint)
     with pytest.raises(ConfigError, match="--resume: .*" + words + mend):
         Job(**saved_formats.job(tmp_path)).run(backend=LocalBackend(), resume=str(tmp_path / "saved"))
     for task in checkpoint.tasks:
         for part in task.parts:
             with pytest.raises(CheckpointError, match=f"is in format {number} of checkpoints"):
-                next(read(store.data(job).read(part.file), part.file.path))
+                next(read(store.chain(job).data.read(part.file), part.file.path))
 
 
 def test_a_later_number_is_refused_in_words() -> None:

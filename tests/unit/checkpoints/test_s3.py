@@ -20,7 +20,7 @@ def test_checkpoints_are_written_found_claimed_and_collected_and_nothing_else_is
     store = CheckpointStore.open(uri_of(s3_port, "bucket/some/where/"))
     chain = store.create("job")
     with ThreadPoolExecutor(4) as writers:
-        data = [pickle.loads(pickle.dumps(store.data(chain.job))) for _ in range(4)]
+        data = [pickle.loads(pickle.dumps(store.chain(chain.job).data)) for _ in range(4)]
         sizes = [0, 10, 1000, 6_000_000]  # the last one goes in parts
         files = list(writers.map(lambda one, size: one.write(1, "part", [b"x" * size, b"end"]), data, sizes))
     first = chain.commit(epoch=1, coordinator=files[-1], tasks=(), records=1, seconds=0.1)

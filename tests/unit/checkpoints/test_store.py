@@ -52,7 +52,7 @@ def test_another_process_finds_what_was_committed(tmp_path: Path, chain: Chain) 
     store = pickle.loads(pickle.dumps(CheckpointStore.open(str(tmp_path / "store"))))
     found = store.chain(chain.job).newest()
     assert found == second
-    assert [store.data(chain.job).read(part.file) for part in found.tasks[0].parts] == [b"1/0", b"2/0"]
+    assert [store.chain(chain.job).data.read(part.file) for part in found.tasks[0].parts] == [b"1/0", b"2/0"]
     assert (second.number, second.records, second.written) == (2, 20, 3 + 6)
 
 

@@ -104,7 +104,7 @@ def test_what_epochs_have_not_published_is_said(tmp_path: Path) -> None:
     assert "nothing can be read back from" in (found.compared.why_not or "")
     topic = {"path": "topic", "format": "kafka", "mode": "append", "args": {"bootstrap.servers": "broker"}}
     [found] = verified(job(tmp_path, **topic, publish="final").spec, str(tmp_path / "log"))
-    assert "it is records of the topic topic" in (found.compared.why_not or "")
+    assert "it is a topic of Kafka, topic" in (found.compared.why_not or "")
     with pytest.raises(DpaError, match=r"no result of the job has a reference: give one a query in `reference.sql`"):
         [*verified(Job(input=ROWS, reducer="count").spec, str(tmp_path / "log"))]
 
