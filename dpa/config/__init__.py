@@ -2,7 +2,7 @@
 
 from dpa.config._files import JobFile, load, parse, parse_written
 from dpa.config._schema import DoorConfig, JobConfig, NodeConfig, PlacementConfig, json_schema
-from dpa.config._sinks import OutputConfig, PublishConfig, ReferenceConfig
+from dpa.config._sinks import OutputConfig, ReferenceConfig
 from dpa.config._stage import MADE_IN_PYTHON, Combiner, ExecutorConfig, ReducerConfig
 from dpa.config.inputs import InputConfig
 from dpa.config.stages import StepConfig
@@ -18,7 +18,6 @@ __all__ = [
     "NodeConfig",
     "OutputConfig",
     "PlacementConfig",
-    "PublishConfig",
     "ReducerConfig",
     "ReferenceConfig",
     "StepConfig",

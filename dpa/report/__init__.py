@@ -8,13 +8,11 @@ from dpa.report._drawing import draw_plan
 from dpa.report._files import ReportError, check_directory, plan_json, schema, to_json, write, write_page
 from dpa.report._history import EarlierRun, earlier_runs, keep
 from dpa.report._notebook import error_html, rows_html, steps_html
-from dpa.report._plain import ProgressDisplay
 from dpa.report._screens import MODES, make_progress, progress_in_python, show, show_plan, show_rows, show_table
 
 __all__ = [
     "MODES",
     "EarlierRun",
-    "ProgressDisplay",
     "ReportError",
     "check_directory",
     "draw_plan",
