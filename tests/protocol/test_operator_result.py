@@ -100,41 +100,6 @@ def test_if_every_state_is_with_its_owner_the_share_is_finished_at_once() -> Non
     assert finish.parts == ()
 
 
-def test_states_are_extracted_by_the_last_table_and_sent_to_every_other_task() -> None:
-    task, of_1 = Operator(), part("a")
-    [extract] = task.begin()
-    assert isinstance(extract, Extract) and extract.table is task.task.table and same_table(extract.table, LAST)
-    transfers = sent(task.extracted(to_1=of_1), StateTransfer)
-    assert [(to, message.epoch, message.part) for to, message in transfers] == [
-        (reducer(1), 1, of_1),
-        (reducer(2), 1, None),
-    ]
-
-
-def test_the_share_is_finished_once_every_other_task_has_sent_what_it_had() -> None:
-    task, of_2 = Operator(), part("b")
-    task.begin()
-    assert instructed(task.extracted(), Finish) == []
-    assert task.transferred(1) == []
-    [finish] = task.transferred(2, of_2)
-    assert isinstance(finish, Finish) and finish.parts == (of_2,)
-
-
-@given(st.permutations(["begin", "from 1", "from 2"]))
-def test_states_of_others_may_come_before_the_exchange_begins(order: list[str]) -> None:
-    task, parts = Operator(), {1: part("b"), 2: part("d")}
-    finishes = []
-    for step in order:
-        if step == "begin":
-            assert instructed(task.begin(), Finish) == []
-            finishes += instructed(task.extracted(), Finish)
-        else:
-            sender = int(step[-1])
-            finishes += instructed(task.transferred(sender, parts[sender]), Finish)
-    [finish] = finishes
-    assert finish.parts == (parts[1], parts[2])
-
-
 @given(st.permutations(["begin", "table 1", "table 2"]))
 def test_an_exchange_that_overtakes_tables_waits_for_the_last_of_them(order: list[str]) -> None:
     task, tables = Operator(), Outbox(BALANCER)
