@@ -61,11 +61,6 @@ class Lake:
     def catalog(self) -> SqlCatalog:
         return SqlCatalog("here", **self.args)
 
-    def files(self) -> set[str]:
-        """Data files."""
-        found = (self.directory / "lake").rglob("*.parquet")
-        return {path.name for path in found if "_delta_log" not in path.parts}
-
 
 pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # by polars, which is to read a few rows
 
@@ -86,18 +81,6 @@ def test_jobs_add_rows_or_replace_them_and_each_job_does_it_once(lake: Lake) -> 
     assert lake.values() == [4]
     with pytest.raises(TableError, match=r"has rows: set output.mode to `append` or `overwrite`, or name"):
         lake.write(5, mode="error")
-
-
-def test_what_is_staged_and_not_committed_is_not_seen_and_leaves_no_file(lake: Lake) -> None:
-    lake.write(1)
-    before = lake.files()
-    sink = lake.sink()
-    sink.begin()
-    staged = [sink.stage(pa.table({"value": [2]}), 0, 0)]
-    assert lake.values() == [1]
-    assert sink.read(staged)["value"].to_pylist() == [2]
-    sink.abort()
-    assert (lake.values(), lake.files()) == ([1], before)
 
 
 def overtaken(lake: Lake, monkeypatch: pytest.MonkeyPatch, by: Callable[[], None]) -> None:
