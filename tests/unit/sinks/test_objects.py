@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from output_samples import check_outputs, of, publication
 
-from dpa import Job, results
+from dpa import Job
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks.objects import ResultFiles
@@ -23,7 +23,6 @@ from dpa.sources.parquet import parquet_table
 from dpa.storage import S3Files
 from dpa.testing import LocalBackend
 from experiments.s3_server import client, keys, uri_of
-from tests.unit.output_samples import publishing
 
 
 class Died(BaseException):
@@ -331,14 +330,3 @@ def test_a_result_that_another_job_has_taken_over_fails_the_job(place: str) -> N
         ResultFiles(place).begin()
         with pytest.raises(JobFailedError, match=r"output.path: another job has begun to write to"):
             output.commit([])
-
-
-def test_a_reader_of_epochs_says_that_files_were_removed(s3_port: int, place: str) -> None:
-    sink = publishing(ResultFiles(place, "overwrite"), "table")
-    sink.begin()
-    [file] = sink.commit([sink.stage(pa.table({"value": [1]}), 0, 1)], 1, 0.0)
-    assert results(place).table["value"].to_pylist() == [1]
-    prefix = place.partition("@results/")[2].partition("?")[0]
-    client(s3_port).delete_object(Bucket="results", Key=f"{prefix}/{file}")
-    with pytest.raises(TableError, match="epoch 1 lacks files"):
-        results(place)

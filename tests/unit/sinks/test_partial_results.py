@@ -129,12 +129,6 @@ def test_a_reader_says_that_files_were_removed(tmp_path: Path) -> None:
         results(tmp_path)
 
 
-def test_a_reader_says_that_shares_are_of_different_types(tmp_path: Path) -> None:
-    publish(tmp_path, 4, share("a"), pa.table({"key": ["b"], "count": ["many"]}))
-    with pytest.raises(TableError, match=r"epoch 4 is no table.* count has incompatible types: int64 vs string"):
-        results(tmp_path)
-
-
 # --- what is there when a job begins
 
 

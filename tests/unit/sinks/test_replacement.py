@@ -79,28 +79,6 @@ def old(request: pytest.FixtureRequest) -> dict[str, str]:
     return dict(request.param)
 
 
-def test_the_new_result_replaces_the_old_one_and_nothing_is_left_beside_it(
-    tmp_path: Path, how: str, old: dict[str, str]
-) -> None:
-    fill(tmp_path / "out", old)
-    prepared = begun(tmp_path / "out", how)
-    assert found(tmp_path / "out") == old
-    prepared.publish(accept)
-    assert found(tmp_path / "out") == NEW
-    prepared.settle()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(NEW)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_result_that_is_not_published_leaves_the_old_one_as_it_was(
-    tmp_path: Path, how: str, old: dict[str, str]
-) -> None:
-    fill(tmp_path / "out", old)
-    begun(tmp_path / "out", how).settle()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(old)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
 def test_whichever_file_operation_fails_the_old_result_or_the_new_one_is_there(
     tmp_path: Path, how: str, old: dict[str, str]
 ) -> None:
@@ -121,6 +99,7 @@ def test_whichever_file_operation_fails_the_old_result_or_the_new_one_is_there(
         assert during == (old if failed else NEW), (number, tried)
         prepared.settle()
         assert found(target) == during
+        assert len([*target.iterdir()]) == len(during), "no work directory is left in it"
         assert [path.name for path in target.parent.iterdir()] == ["out"]
     assert number >= 3
 
