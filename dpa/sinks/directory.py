@@ -57,7 +57,7 @@ class ResultDirectory(FileSink):
         self._path = target = self._path.resolve()
         try:
             with interrupts_held():
-                self._replacement = Replacement.begin(target, self._mark + self._text())
+                self._replacement = Replacement.begin(target, f"{_JOB}{self.job}\n{self._text()}")
                 others = [place for place in settle_abandoned(target) if place != self._replacement.work]
             self._files = self._at(self._replacement.shares if self._layout.single_file else self._replacement.new)
             if others:
@@ -80,7 +80,7 @@ class ResultDirectory(FileSink):
                 if self._layout.single_file:
                     staged = self._layout.join(self._files, names_in(staged), self._at(new), part_name(0))
                 if (columns := columns_in(staged)) is not None:
-                    (new / MARK).write_text(f"{self._mark}{_COLUMNS}{columns}\n{self._text()}", encoding="utf-8")
+                    (new / MARK).write_text(f"{_JOB}{self.job}\n{_COLUMNS}{columns}\n{self._text()}", encoding="utf-8")
                 with interrupts_held():
                     self._replacement.publish(self._accept_still)
             files = files_of_result(self._path)
@@ -105,17 +105,13 @@ class ResultDirectory(FileSink):
 
     def read(self, staged: Sequence[str | Parts]) -> pa.Table:
         """What was staged or, once that is published, the files that `commit` has named."""
-        found = self._there() if self._is_own(self._path) else None
-        files = self._at(Path(self._files.place) if found is None else self._path, TableError)
-        return rows_in(files, names_in(staged), columns_in(staged, None if found is None else found.columns))
+        found = self._there()
+        if found is None or found.job != self.job:
+            return rows_in(self._at(Path(self._files.place), TableError), names_in(staged), columns_in(staged))
+        return rows_in(self._at(self._path, TableError), names_in(staged), columns_in(staged, found.columns))
 
     def _there(self) -> ResultManifest | None:
         return result_in(self._path)
-
-    @property
-    def _mark(self) -> str:
-        """The first line of `_job.yaml` beside the result of this job."""
-        return f"{_JOB}{self.job}\n"
 
     def _is_own(self, directory: Path) -> bool:
         """Whether a directory has the result of this job already, committed by a driver that died then."""
