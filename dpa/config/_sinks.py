@@ -101,7 +101,7 @@ class OutputConfig(Section):
         its_own = "`path`, `format` and `mode` are not for `use`: give the sink its own in `args`"
         yield self.use is not None and is_set, its_own
         no_args = "`args` are those of a sink, or of a table: name it in `use`, or set `format`"
-        yield self.args and self.use is None and not form.takes_args, no_args
+        yield self.args and self.use is None and form.encoding is not None, no_args
         tables = alternatives(f"`{name}`" for name, each in FORMATS.items() if "append" in each.modes)
         no_table = f"`append` is for tables: set `format` to {tables}, or `mode` to `overwrite`"
         yield self.mode == "append" and "append" not in form.modes, no_table

@@ -309,7 +309,7 @@ def _faults(step: Step) -> Faults:
     if config.reference is not None and config.reference.has_query:
         main = step.outputs[step.main]
         is_compared = main.publish is not None and main.publish.mode != "table"
-        is_lost = main.use is not None or not FORMATS[main.format].reads_back
+        is_lost = main.use is not None or FORMATS[main.format].encoding is None
         lost = "what was published of the result before the end is not read back from there: publish to Parquet"
         yield is_compared and is_lost, "reference", lost
 

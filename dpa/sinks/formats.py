@@ -32,9 +32,7 @@ def _of_files(encoding: Encoding) -> Format:
         encoding.name,
         partial(_file_sink, encoding),
         modes=("error", "overwrite"),
-        takes_args=False,
         epochs=lambda path, _: FileEpochs(path),
-        reads_back=True,
         encoding=encoding,
     )
 

@@ -232,21 +232,18 @@ class Format:
         sink: makes the sink of a target. Raises TableError if there can be none.
         modes: what `mode` may be.
         noun: what its path names, where nothing is replaced or read back.
-        takes_args: whether it has options.
         is_directory: whether a path is a directory or a URI, and no name.
         epochs: finds what was published by epoch at a path, with the format's options; None: it is not read back.
         is_at: whether a path that is given without a format is of this one.
-        reads_back: whether rows that were published before the end can be read at the end.
-        encoding: that of its files, where a result is files and nothing else.
+        encoding: that of its files, where a result is files and nothing else. The format then has no options, and what
+            was published before the end of a job is read back at its end.
     """
 
     name: str
     sink: Callable[[Target], Sink]
     modes: tuple[str, ...] = ("error", "overwrite", "append")
     noun: str = ""
-    takes_args: bool = True
     is_directory: bool = True
     epochs: Callable[[str, Mapping[str, Any]], Epochs] | None = None
     is_at: Callable[[str], bool] = lambda path: False
-    reads_back: bool = False
     encoding: Encoding | None = None
