@@ -4,8 +4,9 @@ import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from dpa._util.words import is_loopback
+from dpa._util.words import alternatives, is_loopback
 from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import Faults, MaxErrors, OneOf, Section, SparkText, in_json
 from dpa.config._sinks import Output, OutputConfig, Outputs
@@ -35,8 +36,8 @@ JobName: TypeAlias = Annotated[str, Field(pattern=_NAME), BeforeValidator(_as_na
 
 def _as_allocator(value: Any) -> Any:
     if isinstance(value, str) and value not in ALLOCATORS and ":" not in value:
-        known = f"there are {', '.join(ALLOCATORS)}; your own is `package.module:Name`"
-        raise ValueError(f"there is no allocator {in_json(value)}; {known}")
+        known = alternatives([*map(repr, ALLOCATORS), "`package.module:Name` of your own"])
+        raise PydanticCustomError("no_allocator", "Input should be {known}", {"known": known})
     return value
 
 

@@ -3,7 +3,7 @@
 It steps aside from a local optimum: a few nodes are emptied and filled by chance, and the search continues there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from dpa.placement.model import Allocator, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Objective, Unevenness
 from dpa.placement.rooms import evenly_packed, filled, refilled
 from dpa.placement.scores import overloaded
-
-MakeObjective = Callable[[TaskGraph, Cluster], Objective]
 
 QUICK: Sequence[Allocator] = (
     TopDownAllocator(),
@@ -66,13 +64,13 @@ class SearchAllocator:
     """
 
     def __init__(
-        self, objective: MakeObjective, starts: Sequence[Allocator] = QUICK, *, work: int = 3_000_000, trials: int
+        self, objective: type[Objective], starts: Sequence[Allocator] = QUICK, *, work: int = 3_000_000, trials: int
     ) -> None:
-        self._make_objective, self._starts = objective, starts
+        self._objective, self._starts = objective, starts
         self._work, self._trials = work, trials
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
-        objective, budget = self._make_objective(graph, cluster), Budget(self._work)
+        objective, budget = self._objective(graph, cluster), Budget(self._work)
         descent = self.descent(objective, budget)
         found = min(map(descent.improve, starts(graph, cluster, self._starts)), key=objective.value)
         random = np.random.default_rng(0)

@@ -207,7 +207,7 @@ def test_an_empty_sample_says_nothing_of_costs() -> None:
     [
         ({"profile": "report.json", "costs": COSTS}, "give `profile`, which is measured, or `costs`"),
         ({"traffic": TRAFFIC}, "`traffic` is declared together with `costs`"),
-        ({"allocator": "exact"}, 'no allocator "exact"; there are even, .*; your own is `package.module:Name`'),
+        ({"allocator": "topdown"}, "'even', .* or `package.module:Name` of your own, .*; did you mean 'top_down'?"),
         ({"allocator": "no.such:Thing"}, r"placement\.allocator: there is no module 'no'"),
         ({"allocator": "collections:Counter"}, "is Counter, which has no `allocate"),
         ({"profile": "nothing.json"}, "placement.profile: no profile at .*nothing.json"),
