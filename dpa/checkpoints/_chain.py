@@ -126,10 +126,6 @@ class Chain:
         """The number of the next slot, for which files are written now; only after a claim."""
         return self._won().number + 1
 
-    @property
-    def generation(self) -> int:
-        return self._won().generation
-
     def claim(self, generation: int | None = None, back_to: Manifest | None = None) -> Manifest | None:
         """Take the job over: no earlier coordinator can add to the chain from now on. Raises ClaimLostError if another
         coordinator of this generation, or of a later one, has the job; CheckpointDamagedError if the newest slot is

@@ -324,7 +324,7 @@ class CheckpointWalk(RuleBasedStateMachine):
     def _claim(self, one: Coordinator) -> None:
         one.last = one.chain.claim()
         self.coordinators = [*self.coordinators[:2], one]
-        self.claims.append((one.chain.next - 1, one.chain.generation))
+        self.claims.append((one.chain.next - 1, one.chain._won().generation))
         self._has_won(one.chain.next - 1, one.chain._won())
 
     def _has_won(self, number: int, what: Slot | Manifest) -> None:
