@@ -150,7 +150,7 @@ def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, 
         flow=job.config.limits,
         map_seconds=race.map_seconds,
         service_seconds=lambda reducer: SERVICE_SECONDS,
-        ticks=None if balance.reports and balance.reports.report_seconds else 0,
+        ticks=None if balance.reports.report_seconds else 0,
     )
     return [_simulated(workload, method, rounds, simulated, seed) for seed in seeds]
 

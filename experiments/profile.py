@@ -41,7 +41,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "row steps": ("row_operators.py", "dpa/columns/", "_held.py", "rows.py:records_of", "mapping.py:_map_records"),
     "keys, hashes": ("execution/keys.py", "routing/hashing.py", "routing/keys.py", "block.py:of"),
     "reduce": ("execution/receivers/", "reduce_task.py", "_object_table.py", "execution/calls.py", "states.py"),
-    "emit, route": ("dpa/execution/", "task/emitter.py", "dpa/routing/", "task/credit.py"),
+    "emit, route": ("dpa/execution/", "task/emitter.py", "dpa/routing/", "task/_credit.py"),
     "send": ("_task.py:send", "pickled.py:of", "ray/actor.py"),
     "receive": ("pickled.py:opened", "_private/serialization.py"),
     "control": ("dpa/protocol/", "dpa/runtime/", "dpa/balance/", "dpa/measure/", "ray/_private/"),

@@ -33,9 +33,9 @@ class LoadReportOptions:
             they cost; a report is then due whether or not anything is queued.
     """
 
-    report_every: int | None
-    report_seconds: float | None
-    report_when_idle: bool
+    report_every: int | None = None
+    report_seconds: float | None = None
+    report_when_idle: bool = False
     measures_keys: bool = False
 
 
@@ -92,8 +92,8 @@ class BalanceOptions(ABC):
     def policy(self, stage: BalancedStage) -> BalancePolicy: ...
 
     @property
-    @abstractmethod
-    def reports(self) -> LoadReportOptions | None: ...
+    def reports(self) -> LoadReportOptions:
+        return LoadReportOptions()  # none
 
     @property
     def forwards_eagerly(self) -> bool:

@@ -155,10 +155,6 @@ class NoBalancingOptions(BalanceOptions):
     def relieve(self, ring: TokenRing, overloaded: int) -> Refusal:
         return Refusal(Outcome.NO_TARGET, "balancing is off")
 
-    @property
-    def reports(self) -> None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class TokenOptions(TriggeredOptions):

@@ -39,8 +39,7 @@ def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
         senders = graph.senders(target.name)
         sender = senders.index(address) if address in senders else len(senders) + address.index
         regroup = partial(target.grouping.create, source=sender)
-        reports = target.balance.reports
-        meter = OfferedMeter(sender, len(senders)) if reports is not None and reports.measures_keys else None
+        meter = OfferedMeter(sender, len(senders)) if target.balance.reports.measures_keys else None
         credit = graph.credit(target.name)
         emitters.append(Emitter(number, target.name, address, table, regroup, credit, meter, migrates=target.migrates))
     return emitters

@@ -183,11 +183,11 @@ REDUCER_TABLES = [
 class _Reporting(NoBalancingOptions):
     """Asks for these reports."""
 
-    asked: LoadReportOptions | None
+    asked: LoadReportOptions
     eager: bool
 
     @property
-    def reports(self) -> LoadReportOptions | None:  # type: ignore[override]
+    def reports(self) -> LoadReportOptions:
         return self.asked
 
     @property
@@ -239,7 +239,7 @@ class OperatorWire(Wire):
             REDUCER,
             3,
             grouping=RingOptions() if goes_by_table else KeyOptions(),
-            balance=_Reporting(asked=reports if measure or every is not None else None, eager=eager),
+            balance=_Reporting(asked=reports if measure or every is not None else LoadReportOptions(), eager=eager),
             flow=replace(
                 limits_of(1_000, seconds=queue_seconds).flow, quantum_records=most, drain_seconds=drain_seconds
             ),

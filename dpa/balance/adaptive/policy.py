@@ -96,12 +96,7 @@ class AdaptiveOptions(TriggeredOptions):
 
     @property
     def reports(self) -> LoadReportOptions:
-        return LoadReportOptions(
-            report_every=None,
-            report_seconds=self.measure_seconds,
-            report_when_idle=False,
-            measures_keys=True,
-        )
+        return LoadReportOptions(report_seconds=self.measure_seconds, measures_keys=True)
 
 
 class AdaptivePolicy(BalancePolicy):

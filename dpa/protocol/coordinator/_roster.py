@@ -77,6 +77,7 @@ class Roster:
         members: those that there are, ascending, without those that leave.
         leaving: those that leave: they know it, and are there still.
         ended: members that have nothing to read or to process any more.
+        long, short: the tasks of all changes that the coordinator keeps, and of the last of them.
     """
 
     def __init__(self, stage: str, tasks: int) -> None:
@@ -85,23 +86,11 @@ class Roster:
         self.ended: set[int] = set()
         self.change: MemberChange | None = None
         self._heard_at: dict[int, float] = {}
-        self._long, self._short = TaskHistory(stage, tasks), TaskHistory(stage, tasks)
-
-    def history(self, *, long: bool) -> TaskHistory:
-        """The tasks of all changes that the coordinator keeps, or of the last of them."""
-        return self._long if long else self._short
+        self.long, self.short = TaskHistory(stage, tasks), TaskHistory(stage, tasks)
 
     @property
     def tasks(self) -> dict[int, TaskStats]:
-        return self._long.tasks
-
-    @property
-    def every_task(self) -> list[TaskStats]:
-        return self._long.every_task
-
-    @property
-    def next(self) -> int:
-        return self._long.next
+        return self.long.tasks
 
     @property
     def up(self) -> list[int]:
@@ -117,34 +106,34 @@ class Roster:
         return min(self._heard_at.get(index, 0.0) for index in self.up)
 
     def note(self, stats: TaskStats, now: float) -> None:
-        self._long.tasks[stats.index] = self._short.tasks[stats.index] = stats
+        self.long.tasks[stats.index] = self.short.tasks[stats.index] = stats
         self._heard_at[stats.index] = now
 
     def change_for(self, request: TaskRequest) -> MemberChange:
         """Who comes and goes. Tasks that have nothing to do any more go first, then the newest."""
         if isinstance(request, MoveTasks):
-            return MemberChange(replaces=tuple((old, self.next + turn) for turn, old in enumerate(request.tasks)))
+            return MemberChange(replaces=tuple((old, self.long.next + turn) for turn, old in enumerate(request.tasks)))
         more = request.tasks - len(self.members)
         if more > 0:
-            return MemberChange(joins=tuple(range(self.next, self.next + more)))
+            return MemberChange(joins=tuple(range(self.long.next, self.long.next + more)))
         by_use = sorted(self.members, key=lambda index: (index in self.ended, index))
         return MemberChange(leaves=tuple(sorted(by_use[more:])))
 
     def begin(self, change: MemberChange, moment: _Moment) -> None:
         self.change = change
-        for history in (self._long, self._short):
+        for history in (self.long, self.short):
             history.expect(change.coming, *moment)
 
     def all_up(self, moment: _Moment) -> MemberChange:
         change = self._current
-        for history in (self._long, self._short):
+        for history in (self.long, self.short):
             history.change(change.coming, change.going, *moment)
         self.members = sorted({*self.members, *change.coming} - change.going)
         self.leaving = change.going
         return change
 
     def abandon(self) -> None:
-        for history in (self._long, self._short):
+        for history in (self.long, self.short):
             history.abandon(self._current.coming)
         self.end()
 

@@ -270,7 +270,7 @@ class Membership(RuledMachine):
             return None
         change, self._change = self._current, None
         if change.going:
-            present = Present(change.stage.name, tuple(change.stage.roster.members), change.stage.roster.next)
+            present = Present(change.stage.name, tuple(change.stage.roster.members), change.stage.roster.long.next)
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
@@ -287,10 +287,10 @@ class Membership(RuledMachine):
         self.steps.append(step)
         if len(self.steps) > _RECENT:
             last = self.steps[-_RECENT - 1]
-            self._stages[last.stage].roster.history(long=False).forget(last.stopped)
+            self._stages[last.stage].roster.short.forget(last.stopped)
         if len(self.steps) > _STEPS_KEPT:
             oldest = self.steps.popleft()
-            self._stages[oldest.stage].roster.history(long=True).forget(oldest.stopped)
+            self._stages[oldest.stage].roster.long.forget(oldest.stopped)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.roster.members)))
         self._changed(step)

@@ -196,7 +196,7 @@ class StageProgress(RuledMachine):
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
         """What is known now; without `history` little enough to send several times a second."""
-        tasks, end = self.roster.history(long=history), self.end
+        tasks, end = self.roster.long if history else self.roster.short, self.end
         began, ended = self.ledger.span
         return StageSnapshot(
             name=self.name,

@@ -32,8 +32,8 @@ class LoadReporter:
         pace: the time that a record takes now.
     """
 
-    def __init__(self, options: LoadReportOptions | None, delegation: Delegation | None = None) -> None:
-        """`options`: what the load balancer asks for, or None; `delegation`: how the task judges its load for its
+    def __init__(self, options: LoadReportOptions, delegation: Delegation | None = None) -> None:
+        """`options`: what the load balancer asks for; `delegation`: how the task judges its load for its
         senders, or None if they do not listen."""
         # A record is added once. What is new is merged into all, and into what is reported next, a few times a second.
         self._latency, self._unreported, self._new = LatencySketch(), LatencySketch(), LatencySketch()
@@ -44,7 +44,7 @@ class LoadReporter:
         self._options = options
         self._service_time = ServiceTime()
         self._delegation = delegation
-        self._costs = KeyCosts() if options is not None and options.measures_keys else None
+        self._costs = KeyCosts() if options.measures_keys else None
         self._dequeued = 0
         self._reported_at = -math.inf
         self._busy = BusyTime()
@@ -101,20 +101,20 @@ class LoadReporter:
 
     def dequeued(self, records: int) -> None:
         """Forwarded records count too (as in the DPA authors' code)."""
-        every = None if self._options is None else self._options.report_every
+        every = self._options.report_every
         if every is not None and records:
             before, self._dequeued = self._dequeued, self._dequeued + records
             self.is_due |= before // every != self._dequeued // every
 
     def is_due_at(self, now: float, *, queued: bool) -> bool:
         options = self._options
-        if options is None or options.report_seconds is None:
+        if options.report_seconds is None:
             return False
         return (queued or options.measures_keys) and now - self._reported_at >= options.report_seconds
 
     @property
     def reports_when_idle(self) -> bool:
-        return self._options is not None and self._options.report_when_idle
+        return self._options.report_when_idle
 
     def report(self, queue: RecordQueue, now: float) -> Load:
         usual, costs = (None, {}) if self._costs is None else self._costs.found()
