@@ -1,10 +1,8 @@
 """The machines of tasks, made of the graph: the runtime and the simulator start from these."""
 
-from functools import partial
-
 from dpa.balance.delegation import Delegation
 from dpa.protocol.graph import Graph
-from dpa.protocol.task.emitter import Emitter, OfferedMeter
+from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
@@ -35,11 +33,7 @@ def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
     emitters = []
     for number, edge in graph.out_of(address.stage):
         target = graph[edge.target]
-        table = target.first_table()
         senders = graph.senders(target.name)
         sender = senders.index(address) if address in senders else len(senders) + address.index
-        regroup = partial(target.grouping.create, source=sender)
-        meter = OfferedMeter(sender, len(senders)) if target.balance.reports.measures_keys else None
-        credit = graph.credit(target.name)
-        emitters.append(Emitter(number, target.name, address, table, regroup, credit, meter, migrates=target.migrates))
+        emitters.append(Emitter(number, address, target, graph.credit(target.name), sender, len(senders)))
     return emitters

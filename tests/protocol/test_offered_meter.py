@@ -6,19 +6,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from builders import block_of, limits_of
+from builders import block_of
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import REDUCER_TABLES, SourceWire, emitter_for, mapper, sent
+from wires import REDUCER_TABLES, SourceWire, emitter_for, sent
 
 from dpa.measure.load import Offered
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.task.emitter import Emitter, OfferedMeter
+from dpa.protocol.task.emitter import OfferedMeter
 from dpa.protocol.wire.addresses import BALANCER
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages.tables import OfferedReport
-from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key
 
@@ -118,8 +117,7 @@ def reports(instructions: list[Instruction]) -> list[OfferedReport]:
 
 def measured(credit: int) -> SourceWire:
     """A source whose emitter measures what it offers."""
-    table = REDUCER_TABLES[0]
-    return SourceWire(Emitter(0, REDUCER, mapper(), table, RingGrouping, limits_of(credit), OfferedMeter(0, 1)))
+    return SourceWire(emitter_for(REDUCER_TABLES[0], credit, measures=True))
 
 
 def test_what_credit_holds_back_is_offered_too() -> None:

@@ -123,6 +123,42 @@ def keys_of(pushed: Push) -> str:
 SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Reporting(NoBalancingOptions):
+    """Asks for these reports."""
+
+    asked: LoadReportOptions
+    eager: bool
+
+    @property
+    def reports(self) -> LoadReportOptions:
+        return self.asked
+
+    @property
+    def forwards_eagerly(self) -> bool:
+        return self.eager
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TabledStage(Stage):
+    """Begins with a table that stands for the ring's."""
+
+    table: RoutingTable
+
+    def ring_table(self) -> RoutingTable:
+        return self.table
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given(RingOptions):
+    """Gives a grouping, or else that of the ring."""
+
+    grouping: Grouping | None
+
+    def create(self, table: RoutingTable, source: int) -> Grouping:
+        return self.grouping or RingGrouping(table, source)
+
+
 def emitter_for(
     table: RoutingTable,
     credit: int = 10,
@@ -133,13 +169,20 @@ def emitter_for(
     grouping: Grouping | None = None,
     limits: CreditLimits | None = None,
     migrates: bool = False,
+    measures: bool = False,
 ) -> Emitter:
     """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table. `limits`
-    are instead of credit for `credit` records; `migrates`: whether the receiving stage's states do."""
-    given, limits = grouping, limits or limits_of(credit)
-    return Emitter(
-        edge, stage, origin or mapper(), table, lambda of: given or RingGrouping(of, 0), limits, migrates=migrates
+    are instead of credit for `credit` records; `migrates`: whether the receiving stage's states do; `measures`: whether
+    it measures what is offered."""
+    to = _TabledStage(
+        stage,
+        table.reducers,
+        grouping=_Given(grouping=grouping),
+        balance=_Reporting(asked=LoadReportOptions(measures_keys=measures), eager=True),
+        consistency="migrate" if migrates else "merge",
+        table=table,
     )
+    return Emitter(edge, origin or mapper(), to, limits or limits_of(credit), 0)
 
 
 def step_of(*blocks: str, read: int | None = None) -> Emitted:
@@ -177,32 +220,6 @@ REDUCER_TABLES = [
     table_giving({"a": 0, "b": 1, "c": 2, "x": 1, "y": 2}, version=1),
     table_giving({"a": 0, "b": 1, "c": 0, "x": 1, "y": 2}, version=2),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Reporting(NoBalancingOptions):
-    """Asks for these reports."""
-
-    asked: LoadReportOptions
-    eager: bool
-
-    @property
-    def reports(self) -> LoadReportOptions:
-        return self.asked
-
-    @property
-    def forwards_eagerly(self) -> bool:
-        return self.eager
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TabledStage(Stage):
-    """Begins with a table that stands for the ring's."""
-
-    table: RoutingTable
-
-    def ring_table(self) -> RoutingTable:
-        return self.table
 
 
 class OperatorWire(Wire):

@@ -2,8 +2,8 @@
 that receives them."""
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.measure.load import KeySample, Offered
 from dpa.protocol.flow_control import CreditLimits
+from dpa.protocol.graph import Stage
 from dpa.protocol.task._credit import Credit
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.routing.change import TableChange
-from dpa.routing.groupings.base import Grouping
 from dpa.routing.keys import Key, to_python
 from dpa.routing.members import hand_overs, left_by
 from dpa.routing.table import RoutingTable
@@ -114,31 +114,22 @@ class Emitter:
     """
 
     def __init__(
-        self,
-        edge: int,
-        stage: str,
-        origin: Address,
-        table: RoutingTable,
-        regroup: Callable[[RoutingTable], Grouping],
-        limits: CreditLimits,
-        meter: OfferedMeter | None = None,
-        *,
-        migrates: bool = False,
+        self, edge: int, origin: Address, stage: Stage, limits: CreditLimits, sender: int, senders: int = 1
     ) -> None:
-        """Start with the receiving stage's table 0. `regroup` makes the grouping of a table's members; `meter` measures
-        what is offered; `migrates`: whether the receiving stage's states do."""
+        """`stage` receives; `sender`: the number of this one among its `senders`, or a later one."""
+        table = stage.first_table()
         self.edge = edge
-        self.stage = stage
+        self.stage = stage.name
         self.table = table
         self.emitted = 0
         self.held = 0
         self.credit_seconds = 0.0
         self.origin = origin
-        self._regroup = regroup
-        self._grouping = regroup(table)
+        self._regroup = partial(stage.grouping.create, source=sender)  # the grouping of a table's members
+        self._grouping = self._regroup(table)
         self._moved_before = 0
-        self._meter = meter
-        self._migrates = migrates
+        self._meter = OfferedMeter(sender, senders) if stage.balance.reports.measures_keys else None
+        self._migrates = stage.migrates
         self._credit = Credit(limits, table.members)
         self._waiting: dict[int, deque[_Part]] = {one: deque() for one in table.members}
         self._held_for = dict.fromkeys(table.members, 0)
