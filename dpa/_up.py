@@ -14,8 +14,6 @@ from dpa._util.streams import exiting, printing
 from dpa.errors import ConfigError, JobFailedError
 from dpa.runtime.standing import Standing
 
-_INTERRUPTED = "interrupted: no session was started"
-
 _MINUTE = 60.0
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ def up(
     size: Annotated[int, typer.Option(min=1, help="With --address: how many processes wait for tasks.")] = 8,
 ) -> None:
     """Start a session: a Ray that stays, and that your jobs on this machine use until `dpa down`."""
-    with exiting(_INTERRUPTED), _found(address) as there:
+    with exiting("interrupted: no session was started"), _found(address) as there:
         if there is not None:
             if (why := there.unfit(object_store_mb)) is not None:
                 raise ConfigError(f"there is a session already, and a job here cannot use it: {why}")
@@ -50,7 +48,8 @@ def up(
             from dpa.runtime.pool import Pool
 
             made = Pool.start(size, idle * _MINUTE)
-        _say(f"the session is ready after {time.monotonic() - began:.1f} s: {_described(made)}")
+        later = "; the first job that needs Spark starts it, which takes some seconds" if address is None else ""
+        _say(f"the session is ready after {time.monotonic() - began:.1f} s: {_described(made)}{later}")
 
 
 def down(

@@ -68,7 +68,8 @@ class Reducer(ABC, Generic[S, V]):
 
     @abstractmethod
     def reduce(self, state: S, value: V) -> S:
-        """Return the state with one more value; may change `state` and return it."""
+        """Return the state with one more value: of one column as it is, of several a dict. It may change `state` and
+        return it."""
 
     def merge(self, left: S, right: S) -> S:
         """Merge two states of one key. Must be associative and commutative, with `zero()` as identity."""

@@ -132,6 +132,7 @@ def all_ended(processes: list[psutil.Process]) -> bool:
 def test_jobs_of_two_directories_share_a_session_and_see_their_own_modules_and_variables(shell: Shell) -> None:
     status, out, _ = shell.dpa("up", WORD="zero", LEFT="over")
     assert status == 0 and out.startswith("the session is ready after "), out
+    assert "; the first job that needs Spark starts it, which takes some seconds" in out, out
     [keeper] = shell.keepers()
     processes = [keeper, *keeper.children(recursive=True)]
     [logs] = Path(f"/tmp/dpa-{os.getuid()}/ray").glob(f"session_*_{keeper.pid}")
