@@ -165,7 +165,7 @@ class ForgetsWhatLeft(StageProgress):
         self.roster.note(TaskStats(self.name, message.stats.index), 0.0)
 
     def _noted(self, sender: Address, message: Progress) -> None:
-        if sender.index in self.members or message.done:
+        if sender.index in self.roster.members or message.done:
             super()._noted(sender, message)
 
 
