@@ -42,7 +42,7 @@ class _OldRule(Planners):
         stage = self._stage
         if stage.is_changing or not stage.is_running or stage.ledger.began_at is None:
             return []
-        busy = {index: stage.tasks[index].busy_seconds for index in stage.members}
+        busy = {index: stage.roster.tasks[index].busy_seconds for index in stage.roster.members}
         before, then = self._busy, self._looked
         if then is None or before.keys() != busy.keys():
             self._looked, self._busy = now, busy
@@ -57,7 +57,7 @@ class _OldRule(Planners):
         return [Rescale(None, stage.name, wanted, reason=f"busy {share:.0%} of the time")]
 
     def _wanted(self, share: float, now: float, cores_busy: float, left: float | None) -> int:
-        tasks, options = len(self._stage.members), self._options
+        tasks, options = len(self._stage.roster.members), self._options
         is_busy, is_idle = share >= _BUSY, share <= _IDLE
         held = self._held("busy", is_busy, now), self._held("idle", is_idle, now)
         if not (is_busy or is_idle) or max(held) < (_SECONDS if is_busy else 2 * _SECONDS):

@@ -163,7 +163,7 @@ class EmptyQueues(StageProgress):
     """Ends a stage when every task reports that its queue is empty, as the published prototype does."""
 
     def _freeze_if_drained(self) -> State | None:
-        if any(stats.queue for stats in self.tasks.values()):
+        if any(stats.queue for stats in self.roster.tasks.values()):
             return None
         self._coordinator.send(BALANCER, Freeze(self.name))
         return StagePhase.FREEZING
