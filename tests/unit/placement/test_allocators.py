@@ -327,37 +327,6 @@ def test_matching_follows_what_nodes_use_and_does_not_count_it_anew_for_each_tas
     assert matching.use == pytest.approx(counted.use(matching.contents))
 
 
-def brim(seed: int) -> Case:
-    """A small graph whose tasks, in tenths of a processor, fill the nodes exactly."""
-    random = np.random.default_rng(seed)
-    groups, nodes = int(random.integers(3, 7)), int(random.integers(2, 6))
-    costs, counts = random.integers(1, 11, groups) / 10, random.integers(0, 3, (groups, nodes))
-    counts[:, 0] += counts.sum(axis=1) == 0
-    counts[0] += counts.sum(axis=0) == 0
-    made = [TaskGroup(f"g{at}", int(counts[at].sum()), float(counts[at].sum() * costs[at])) for at in range(groups)]
-    edges = [
-        GroupEdge(one.name, other.name, float(random.uniform(1, 20)) * MEGABYTE)
-        for one, other in itertools.combinations(made, 2)
-        if random.random() < 0.6
-    ]
-    nodes_made = tuple(Node(f"n{at}", float(room)) for at, room in enumerate(costs @ counts))
-    return TaskGraph(tuple(made), tuple(edges)), Cluster(nodes_made)
-
-
-def test_traffic_is_kept_where_nodes_are_so_full_that_no_two_tasks_can_change_places() -> None:
-    parts = []
-    for seed in range(28, 52):
-        graph, cluster = brim(seed)
-        kept, best = (
-            0.0 if placement is None else scores.kept_traffic(placement)
-            for placement in (allocated(each, graph, cluster) for each in (TopDownSearchAllocator(), ExactAllocator()))
-        )
-        if best:
-            parts.append(kept / best)
-    assert np.mean(parts) > 0.98
-    assert min(parts) > 0.8
-
-
 def test_nodes_of_very_many_groups_that_are_to_be_full_to_the_brim_are_refused_in_words_or_filled() -> None:
     costs = np.random.default_rng(1).uniform(0.1, 1.0, 1_100)
     groups = tuple(TaskGroup(f"g{at}", 1, float(cost)) for at, cost in enumerate(costs))
