@@ -96,9 +96,8 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
         message = f"Input should be {'a text or ' if short_for(path) else ''}a mapping of keys"
         message += f" ({known})" if known else ""
     shown = "" if isinstance(value, dict) else f", not {in_json(value, str(path[-1]) if path else '')}"
-    if kind == "value_error":
-        return f"{line}: {message}"
-    return f"{line}: {message}{shown}{suggestion(str(value), _QUOTED.findall(message), before='; ')}"
+    near = suggestion(str(value), _QUOTED.findall(message), before="; ")
+    return f"{line}: {message}{'' if kind == 'value_error' else shown + near}"
 
 
 def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping[str, Any], places: Places) -> str:

@@ -402,6 +402,6 @@ def misspelt(form: str, options: Iterable[str]) -> Faults:
     known = {name.lower(): name for name in _OF_READERS.split()}
     for option in options:
         close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)
-        if close and option.lower() not in known:
+        if close and form not in ("None", "stream") and option.lower() not in known:
             what = f"Spark's reader of the format `{form}` has no option {option!r}"
             yield True, f"{what}; did you mean {known[close[0]]!r}?"
