@@ -152,7 +152,8 @@ def found(path: str) -> list[Location]:
         return matches
     place = Path(without_file_scheme(path))
     beside = [entry.name for entry in place.parent.iterdir()] if is_surely_local(path) and place.parent.is_dir() else []
-    raise TableError(f"{path}: no such file or directory{suggestion(place.name, beside, before='; ')}")
+    same = "".join(f"; did you mean {name!r}?" for name in beside if Path(name).stem == place.name)
+    raise TableError(f"{path}: no such file or directory{suggestion(place.name, beside, same, before='; ')}")
 
 
 def data_files(

@@ -65,6 +65,8 @@ def test_columns_and_statistics_are_shown() -> None:
         (["in/graph.yaml", "lrage"], "in/graph.yaml has no step 'lrage'; did you mean 'large'?"),
         (["in/orders.csv", "large"], "in/orders.csv: STEP and --set belong to a job file"),
         (["in/none.csv"], "none.csv"),
+        (["in/order"], "in/order: no such file or directory; did you mean 'orders.csv'?"),
+        (["in/orders"], "in/orders: no such file or directory; did you mean 'orders.csv'?"),
         (["in/none.yaml"], "cannot read the job file"),
     ],
 )
