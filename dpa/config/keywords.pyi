@@ -65,7 +65,7 @@ class NodeSection(TypedDict, total=False):
     megabytes_per_second: float | None
 
 class OnlineSection(TypedDict, total=False):
-    policy: Literal["improve", "otd", "replan"]
+    policy: Literal["improve", "replan"] | str
     seconds: float
 
 class PlacementSection(TypedDict, total=False):

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dpa._secrets import without_secrets
-from dpa._util.words import suggestion
+from dpa._util.words import alternatives, suggestion
 from dpa.aggregates import READY_MADE
 from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.errors import ConfigError
 from dpa.execution.failures import USER_ERRORS
 from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.online import POLICIES
 from dpa.sinks.memory import Callback
 from dpa.sinks.sink import Sink
 
@@ -97,11 +98,21 @@ def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequ
     return found
 
 
-def require_allocator(file: JobFile) -> None:
-    """ConfigError if the allocator that places the job's tasks is one of the user's that cannot be found or made, or is
-    none."""
+def require_placing(file: JobFile) -> None:
+    """ConfigError if the allocator that places the job's tasks, or the policy that looks at their placement again, is
+    one of the user's that cannot be found or made, or is none."""
     placement = file.config.placement
-    if placement is not None and placement.allocator not in ALLOCATORS:
+    if placement is None:
+        return
+    online = placement.online
+    if online is not None and online.policy not in POLICIES:
+        key = "placement.online.policy"
+        if ":" not in online.policy:
+            known = alternatives([*map(repr, POLICIES), "`package.module:Name` of your own"])
+            raise file.error(key, f"should be {known}; {suggestion(online.policy, POLICIES, f'not {online.policy!r}')}")
+        if not callable(getattr(named(file, key, online.policy), "look", None)):
+            raise file.error(key, f"{online.policy!r} is no class with `look(deployment)`")
+    if placement.allocator not in ALLOCATORS:
         made = loaded(file, "placement.allocator", ExecutorConfig(use=placement.allocator))
         if not callable(getattr(made, "allocate", None)):
             what = f"{placement.allocator!r} is {type(made).__name__}, which has no `allocate(graph, cluster)`"

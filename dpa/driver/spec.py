@@ -15,7 +15,7 @@ from dpa._util.words import plural
 from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReducerConfig, ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.driver._directories import check_place, check_prefix
-from dpa.driver._loading import actors_path, reference_of, require_allocator
+from dpa.driver._loading import actors_path, reference_of, require_placing
 from dpa.driver._steps import Objects, steps_of
 from dpa.driver._windows import with_event_time
 from dpa.driver.outputs import DEAD_LETTERS, Publication, check_outputs, outputs_of, written
@@ -166,7 +166,7 @@ class JobSpec:
     def check(self) -> None:
         """ConfigError if executors are wrong, or sections do not go together."""
         check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
-        require_allocator(self.file)
+        require_placing(self.file)
         self.check_references()
         for is_wrong, key, message in (*self._faults_of_log(), *self._faults_of_letters(), *self._faults_of_memory()):
             if is_wrong:

@@ -29,9 +29,9 @@ SLACK = 1e-9
 class OnlineOptions:
     """How a placement follows what is measured while the job runs."""
 
-    policy: Literal["improve", "otd", "replan"] = "improve"
-    """`improve`: move the tasks that make the placement better; `otd`: one task in each cycle (N-Storm); `replan`: all
-    tasks that the section's `allocator` would put elsewhere."""
+    policy: Literal["improve", "replan"] | str = "improve"
+    """`improve`: move the tasks that make the placement better; `replan`: all that the section's `allocator` would put
+    elsewhere; or `package.module:Name` of your own."""
     seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
     """Seconds between two looks at the placement (N-Storm's cycle)."""
 

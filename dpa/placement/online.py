@@ -1,6 +1,6 @@
 """A placement looked at again while the job runs: what tasks use now goes in; moves, or why there are none, come out.
 
-Each policy is arithmetic on what was measured since the last look: ours, OTD (N-Storm, section 4), and a new plan.
+Each policy is arithmetic on what was measured since the last look: ours, and a new plan.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pkgutil import resolve_name
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import PlacementError
-from dpa.placement._otd import Measured, OnlineTaskDeployment
 from dpa.placement.allocators import allocator_of
 from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, Counts, OnlineOptions
@@ -273,29 +273,6 @@ def relieved(costs: Floats, cluster: Cluster, counts: Counts) -> Counts:
     return found
 
 
-class OneTaskACycle:
-    """OTD (N-Storm, section 4): a look is a cycle, and each node is one worker."""
-
-    def __init__(self, online: OnlinePlacement) -> None:
-        self._cluster = online.cluster
-        self._otd = OnlineTaskDeployment(range(len(online.cluster.nodes)))
-
-    def look(self, deployment: Deployment) -> Look:
-        node_of_task = deployment.node_of_task
-        queues = np.zeros(len(self._cluster.nodes))
-        np.maximum.at(queues, node_of_task, deployment.queues)
-        measured = Measured(
-            deployment.traffic,
-            # A task's part of a node depends on the node where they differ: that of the smallest is safe.
-            deployment.costs / rooms(self._cluster).min(),
-            deployment.busy(self._cluster, node_of_task),
-            queues,
-        )
-        step = self._otd.step(node_of_task.tolist(), measured, fixed=np.flatnonzero(~deployment.movable).tolist())
-        moves = () if step.migration is None else ((step.migration.task, step.migration.worker),)
-        return Look(moves, step.case.name.lower(), step.reason)
-
-
 class Replanning(_ByAllocator):
     """The job's allocator asked at every look as if nothing ran: each task that it puts elsewhere moves."""
 
@@ -316,11 +293,13 @@ class Replanning(_ByAllocator):
 
 POLICIES: Mapping[str, Callable[[OnlinePlacement], Policy]] = {
     "improve": Improving,
-    "otd": OneTaskACycle,
     "replan": Replanning,
 }
-"""By their names in a job file."""
+"""Those that have a name in a job file."""
 
 
 def policy_of(online: OnlinePlacement) -> Policy:
-    return POLICIES[online.options.policy](online)
+    """The policy of a name, or that of the user's which is `package.module:Name`, made for these nodes."""
+    name = online.options.policy
+    made: Policy = (POLICIES.get(name) or resolve_name(name))(online)
+    return made

@@ -14,7 +14,7 @@ TOLERANCE = 1.2
 
 @dataclass(frozen=True)
 class Method:
-    """A policy of `dpa.placement.online`, and the section's allocator."""
+    """A policy, as a job file names it, and the section's allocator."""
 
     policy: str
     allocator: str
@@ -22,7 +22,7 @@ class Method:
     def made(self, cluster: Cluster) -> Policy:
         """The policy for a cluster."""
         ids = tuple(node.name for node in cluster.nodes)
-        options = OnlineOptions(policy=self.policy)  # type: ignore[arg-type]
+        options = OnlineOptions(policy=self.policy)
         return policy_of(OnlinePlacement(options, cluster, ids, self.allocator, TOLERANCE))
 
     def section(self, seconds: float) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class Method:
 OTD, OURS = "OTD", "ours"
 
 METHODS: Mapping[str, Method] = {
-    OTD: Method("otd", "even"),
+    OTD: Method(f"{__package__}.policy:OneTaskACycle", "even"),
     "TD, re-planned": Method("replan", "top_down"),
     "GMA, re-planned": Method("replan", "greedy_matching"),
     OURS: Method("improve", "top_down_search"),

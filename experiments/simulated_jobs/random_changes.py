@@ -15,6 +15,7 @@ from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Resc
 from dpa.protocol.wire.nodes import Placed
 from dpa.protocol.wire.snapshots import JobSnapshot
 from dpa.sources.feed import Position
+from experiments.otd.methods import METHODS, OTD
 from experiments.placement.baselines import BASELINES
 from experiments.simulated_jobs.pauses import Pauses
 from experiments.simulation.cluster import SimulatedCluster
@@ -196,7 +197,7 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
     )
     names = tuple(node.name for node in nodes)
     options = OnlineOptions(
-        policy=draw.choice(["improve", "otd", "replan"]),
+        policy=draw.choice(["improve", METHODS[OTD].policy, "replan"]),
         seconds=draw.choice([0.01, 0.05, 0.3]),
     )
     for choices in (2, 3, 3):  # of options that were: seeds mean what they did

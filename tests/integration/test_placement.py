@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from experiments.otd.methods import METHODS, OTD
+
 NODES = {"one": 2.0, "two": 2.0, "three": 2.0}
 
 CLUSTER = f"""
@@ -176,7 +178,7 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
     placement = {
         "allocator": "even",
         "costs": {"mapper": 1.0, "reducer": 3.0},
-        "online": {"policy": "otd", "seconds": 1.0},
+        "online": {"policy": METHODS[OTD].policy, "seconds": 1.0},
     }
     # the mapper is slow: with busy reducers, resources could be lacking at each look
     slow = {"use": "executors_for_tests:SlowPairs", "args": {"seconds": 0.01, "until": str(tmp_path / "go")}}

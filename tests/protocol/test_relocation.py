@@ -16,6 +16,7 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.events import Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
 from dpa.sources.splits import memory_splits
+from experiments.otd.methods import METHODS, OTD
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, CollectAlone
 from experiments.simulation.cluster import SimulatedCluster
@@ -55,7 +56,7 @@ def run(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("policy", ["improve", "otd", "replan"])
+@pytest.mark.parametrize("policy", ["improve", METHODS[OTD].policy, "replan"])
 def test_tasks_of_a_crowded_node_move_to_the_other_and_the_job_ends_earlier(policy: Any, mode: str) -> None:
     still = run(None, **MODES[mode])
     moved = run(OnlineOptions(policy=policy, seconds=1.0), **MODES[mode])

@@ -210,6 +210,12 @@ def test_an_empty_sample_says_nothing_of_costs() -> None:
         ({"allocator": "topdown"}, "'even', .* or `package.module:Name` of your own, .*; did you mean 'top_down'?"),
         ({"allocator": "no.such:Thing"}, r"placement\.allocator: there is no module 'no'"),
         ({"allocator": "collections:Counter"}, "is Counter, which has no `allocate"),
+        (
+            {"online": {"policy": "replane"}},
+            "'improve', 'replan' or `package.module:Name` .*; did you .*'replan'",
+        ),
+        ({"online": {"policy": "no.such:Thing"}}, r"placement\.online\.policy: there is no module 'no'"),
+        ({"online": {"policy": "collections:Counter"}}, "is no class with `look"),
         ({"profile": "nothing.json"}, "placement.profile: no profile at .*nothing.json"),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dpa.placement.model import Cluster, OnlineOptions
 from dpa.placement.online import Deployment, Look, OnlinePlacement, Policy, policy_of
+from experiments.otd.methods import METHODS, OTD
 
 MB = 1e6
 NODES = Cluster.alike(2, 4.0)
@@ -17,7 +18,7 @@ BRANCHES = [("lines", 0), ("lines", 1), ("counts", 0), ("counts", 1)]
 
 def policy(name: str, cluster: Cluster = NODES, **options: float) -> Policy:
     ids = tuple(node.name for node in cluster.nodes)
-    placement = OnlineOptions(policy=name, **options)  # type: ignore[arg-type]
+    placement = OnlineOptions(policy=name, **options)
     return policy_of(OnlinePlacement(placement, cluster, ids, "top_down_search", 1.2))
 
 
@@ -109,7 +110,7 @@ def test_the_same_placement_asked_for_again_moves_nothing() -> None:
 
 
 def test_one_task_moves_in_a_cycle_of_otd_until_nothing_is_gained() -> None:
-    otd, node_of_task, moved = policy("otd"), [0, 1, 1, 0], 0
+    otd, node_of_task, moved = policy(METHODS[OTD].policy), [0, 1, 1, 0], 0
     for _ in range(12):
         before = deployment(node_of_task, [0.3] * 4, {(0, 1): 50, (2, 3): 50})
         found = otd.look(before)
@@ -121,7 +122,7 @@ def test_one_task_moves_in_a_cycle_of_otd_until_nothing_is_gained() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    name=st.sampled_from(["improve", "otd", "replan"]),
+    name=st.sampled_from(["improve", METHODS[OTD].policy, "replan"]),
     node_of_task=st.lists(st.integers(0, 2), min_size=4, max_size=4),
     costs=st.lists(st.floats(0.01, 1.5), min_size=4, max_size=4),
     amounts=st.lists(st.floats(0, 90), min_size=4, max_size=4),

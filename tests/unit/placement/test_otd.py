@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.placement._otd import Case, Measured, OnlineTaskDeployment
+from experiments.otd.policy import Case, Measured, OnlineTaskDeployment
 
 AT_ONCE = {"smoothing": 1, "rest": 1}
 

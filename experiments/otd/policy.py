@@ -1,4 +1,5 @@
-"""OTD: one task moves a cycle, to relieve a worker or to keep traffic inside a node (N-Storm, section 4).
+"""OTD: one task moves a cycle, to relieve a worker or to keep traffic inside a node (N-Storm, section 4). A job file
+names it as `experiments.otd.policy:OneTaskACycle`.
 
 A step is arithmetic on what was measured. Constants say what the paper leaves open. Where traffic is perfectly
 even every first move is worth nothing, which a threshold would take for the end. Then a pair of moves to one node is
@@ -12,7 +13,8 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from dpa.placement.scores import Floats
+from dpa.placement.online import Deployment, Look, OnlinePlacement
+from dpa.placement.scores import Floats, rooms
 
 Ints = npt.NDArray[np.int64]
 
@@ -117,6 +119,30 @@ class OnlineTaskDeployment:
         if first is None:
             return CycleStep(Case.OPTIMISE, f"the best move gains {best.gain:.3g} bytes/s, which is not enough")
         return CycleStep(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)
+
+
+class OneTaskACycle:
+    """OTD (N-Storm, section 4): a look is a cycle, and each node is one worker."""
+
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster = online.cluster
+        self._otd = OnlineTaskDeployment(range(len(online.cluster.nodes)))
+
+    def look(self, deployment: Deployment) -> Look:
+        """One cycle."""
+        node_of_task = deployment.node_of_task
+        queues = np.zeros(len(self._cluster.nodes))
+        np.maximum.at(queues, node_of_task, deployment.queues)
+        measured = Measured(
+            deployment.traffic,
+            # A task's part of a node depends on the node where they differ: that of the smallest is safe.
+            deployment.costs / rooms(self._cluster).min(),
+            deployment.busy(self._cluster, node_of_task),
+            queues,
+        )
+        step = self._otd.step(node_of_task.tolist(), measured, fixed=np.flatnonzero(~deployment.movable).tolist())
+        moves = () if step.migration is None else ((step.migration.task, step.migration.worker),)
+        return Look(moves, step.case.name.lower(), step.reason)
 
 
 class _Candidates:
