@@ -16,7 +16,6 @@ from dpa.config import MADE_IN_PYTHON, ExecutorConfig, InputConfig, JobFile, Out
 from dpa.errors import ConfigError
 from dpa.execution.failures import USER_ERRORS
 from dpa.placement.allocators import ALLOCATORS
-from dpa.placement.online import POLICIES
 from dpa.sinks.memory import Callback
 from dpa.sinks.sink import Sink
 
@@ -104,6 +103,8 @@ def require_placing(file: JobFile) -> None:
     placement = file.config.placement
     if placement is None:
         return
+    from dpa.placement.online import POLICIES  # with the profile, which most jobs have no use for
+
     online = placement.online
     if online is not None and online.policy not in POLICIES:
         key = "placement.online.policy"

@@ -199,8 +199,8 @@ def test_a_task_that_comes_and_takes_what_is_late_is_caught(monkeypatch: pytest.
 class Forgets(OperatorMachine):
     """Begins behind a cut as if no window had been closed."""
 
-    def __init__(self, *given: Any, closed: int | None, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(self, address: Any, emitters: Any, stage: Stage, *given: Any) -> None:
+        super().__init__(address, emitters, replace(stage, reached=replace(stage.reached, closed=None)), *given)
 
 
 def test_a_task_that_takes_what_is_late_behind_a_cut_is_caught() -> None:
