@@ -17,11 +17,13 @@ from dpa.sources.paths import prefix_of
 from dpa.storage import Purpose
 from dpa.tolerance import Letter
 
+_AFTER = "# left by the replay of "
+
 
 @dataclass(frozen=True)
 class FoundLetters:
-    """The letters in a directory, or at a prefix of object storage, with a digest of their files; `mark`: what the job
-    has left beside them."""
+    """The letters in a directory, or at a prefix of object storage, with a digest of them and of what precedes them;
+    `mark`: what the job, and the replay before, have left beside them."""
 
     path: str
     letters: tuple[Letter, ...]
@@ -35,6 +37,7 @@ class FoundLetters:
         digest, letters = hashlib.sha256(), []
         try:
             files, found = result_at(path, Purpose("dead letters", TableError, TableError, is_private=trusted))
+            digest.update(found.config.encode())
             for name in found.files or ():
                 content = files.read(name)
                 if content is None:
@@ -47,7 +50,9 @@ class FoundLetters:
         return FoundLetters(path, tuple(letters), digest.hexdigest(), found.config)
 
     def rewrite(self, letters: Sequence[Letter]) -> None:
-        sink = FORMATS["parquet"].sink(Target(self.path, "overwrite", mark=lambda: self.mark, private=True))
+        # Those that fail alike again and again are the same letters, but not the same replay.
+        mark = f"{self.mark.partition(_AFTER)[0]}{_AFTER}{self.digest}\n"
+        sink = FORMATS["parquet"].sink(Target(self.path, "overwrite", mark=lambda: mark, private=True))
         sink.begin()
         try:
             sink.commit((sink.stage(as_table(letters), 0, 1),), 1, 0.0, is_last=True)

@@ -218,14 +218,16 @@ class _Result:
             self.new.append(in_memory(outcome, self.step.name))
 
     def prepare(self) -> None:
-        """Stage the changed result, unless an interrupted replay has published it already."""
-        mark = result_at(str(self.path))[1].config
-        if self._note in mark:
+        """Stage the changed result, unless nothing changes it or an interrupted replay has published it already."""
+        mark, new = result_at(str(self.path))[1].config, [table for table in self.new if table.num_rows]
+        if self._note in mark or not new:
             return
         rows = published(self.path)
         try:
-            new = [table.select(rows.column_names).cast(rows.schema) for table in self.new if table.num_rows]
-            whole = self._merged([rows, *new]) if self.step.receiver.keeps_states else pa.concat_tables([rows, *new])
+            tables = [table.select(rows.column_names) for table in new]
+            if rows.num_rows:  # else their types are not known
+                tables = [rows, *(table.cast(rows.schema) for table in tables)]
+            whole = self._merged(tables) if self.step.receiver.keeps_states else pa.concat_tables(tables)
         except (pa.ArrowException, KeyError) as error:
             raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
         to = Target(str(self.path), "overwrite", mark=lambda: mark + self._note, files=self.output.files)

@@ -183,3 +183,23 @@ def test_what_cannot_be_replayed_is_said_and_changes_nothing(tmp_path: Path) -> 
         FoundLetters.read(str(tmp_path / "dead"), trusted=True)
     with pytest.raises(TableError, match="holds no dead letters"):
         FoundLetters.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("module", "broken", "value"),
+    [("broken_pairs", BROKEN, 605), ("hopeless_pairs", "def pairs(record):\n    raise KeyError(record)", 1_100)],
+)
+def test_letters_that_failed_again_twice_alike_still_reach_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, broken: str, value: int
+) -> None:
+    """Also a result that had no rows, so that its types were not known."""
+    monkeypatch.chdir(tmp_path)
+    well = 'def pairs(record):\n    yield "key", 100 * int(record["value"])\n'
+    job = JOB.replace("broken_pairs", module)
+    for name, text in ((f"{module}.py", broken), ("well_pairs.py", well), ("job.yaml", job)):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
+    for _ in range(3):
+        assert "0 rows merged" in invoked("dead", "replay", "job.yaml")
+    assert "0 dead letters left" in invoked("dead", "replay", "job.yaml", "--set", "mapper=well_pairs:pairs")
+    assert published(Path("out")).to_pylist() == [{"key": "key", "value": value}]
