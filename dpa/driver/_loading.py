@@ -111,8 +111,14 @@ def require_placing(file: JobFile) -> None:
         if ":" not in online.policy:
             known = alternatives([*map(repr, POLICIES), "`package.module:Name` of your own"])
             raise file.error(key, f"should be {known}; {suggestion(online.policy, POLICIES, f'not {online.policy!r}')}")
-        if not callable(getattr(named(file, key, online.policy), "look", None)):
-            raise file.error(key, f"{online.policy!r} is no class with `look(deployment)`")
+        found = named(file, key, online.policy)
+        try:
+            inspect.signature(found).bind(online)
+        except (TypeError, ValueError):
+            found = None
+        if not (isinstance(found, type) and callable(getattr(found, "look", None))):
+            what = "a class that is made of an `OnlinePlacement` and has `look(deployment)`"
+            raise file.error(key, f"{online.policy!r} is not {what}")
     if placement.allocator not in ALLOCATORS:
         made = loaded(file, "placement.allocator", ExecutorConfig(use=placement.allocator))
         if not callable(getattr(made, "allocate", None)):

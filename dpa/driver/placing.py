@@ -21,6 +21,7 @@ from dpa.config import NodeConfig, PlacementConfig
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec
 from dpa.errors import PlacementError
+from dpa.execution.failures import USER_ERRORS
 from dpa.local.backend import LocalBackend
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS, allocator_of
@@ -184,8 +185,13 @@ class Placing:
         graph = self._division.graph
         one_task = min(1.0, max(node.room for node in cluster.nodes)) / max(group.task_cost for group in graph.groups)
         scaled = graph.scaled(min(cluster.room / tolerance / graph.cost, one_task))
-        placed = allocator_of(name).allocate(scaled, balanced(scaled, cluster, tolerance))
-        return Placement(scaled, cluster, placed.counts.copy())
+        try:
+            placed = allocator_of(name).allocate(scaled, balanced(scaled, cluster, tolerance))
+            return Placement(scaled, cluster, placed.counts.copy())
+        except PlacementError:
+            raise
+        except USER_ERRORS as error:
+            raise PlacementError(f"the allocator {name!r} failed: {error!r}") from error
 
     def _of_other(self, name: str, cluster: Cluster, fastest: float) -> AllocatorForecast:
         try:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pkgutil import resolve_name
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import PlacementError
-from dpa.placement.allocators import allocator_of
+from dpa.placement.allocators import allocator_of, resolved
 from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, Counts, OnlineOptions
 from dpa.placement.objectives import KeptTraffic
@@ -301,5 +300,5 @@ POLICIES: Mapping[str, Callable[[OnlinePlacement], Policy]] = {
 def policy_of(online: OnlinePlacement) -> Policy:
     """The policy of a name, or that of the user's which is `package.module:Name`, made for these nodes."""
     name = online.options.policy
-    made: Policy = (POLICIES.get(name) or resolve_name(name))(online)
+    made: Policy = (POLICIES.get(name) or resolved(name))(online)
     return made

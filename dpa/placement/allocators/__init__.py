@@ -1,7 +1,9 @@
 """The placement papers' algorithms and ours, one file each, by the names that a job file uses."""
 
 from collections.abc import Mapping
-from pkgutil import resolve_name
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
 
 from dpa.placement.model import Allocator
 
@@ -18,9 +20,15 @@ ALLOCATORS: Mapping[str, str] = {
 def allocator_of(name: str) -> Allocator:
     """The allocator of a name, or that of the user's which is `package.module:Name`: an object, or a class that is made
     without arguments. It is imported only now: most jobs place no tasks."""
-    found = resolve_name(ALLOCATORS.get(name, name))
+    found = resolved(ALLOCATORS.get(name, name))
     allocator: Allocator = found() if isinstance(found, type) else found
     return allocator
+
+
+def resolved(name: str) -> Any:
+    """What `package.module:Name` names."""
+    module, _, attribute = name.partition(":")
+    return attrgetter(attribute)(import_module(module))
 
 
 __all__ = ["ALLOCATORS", "Allocator", "allocator_of"]

@@ -202,6 +202,24 @@ def test_an_empty_sample_says_nothing_of_costs() -> None:
         Job(input=TABLE.slice(0, 0), reducer="count", placement={}).forecast()
 
 
+class TakesNothing:
+    """Can be no policy, and is none that allocates."""
+
+    def look(self, deployment: object) -> object:
+        return deployment
+
+    def allocate(self, graph: object, cluster: object) -> object:
+        raise OSError("no licence")
+
+
+made = TakesNothing()
+
+
+def test_an_allocator_of_the_users_that_fails_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"placement.allocator: .*:made' failed: OSError\('no licence'\)"):
+        placing(nodes=NODES, allocator=f"{__name__}:made").forecast(None)
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -215,7 +233,9 @@ def test_an_empty_sample_says_nothing_of_costs() -> None:
             "'improve', 'replan' or `package.module:Name` .*; did you .*'replan'",
         ),
         ({"online": {"policy": "no.such:Thing"}}, r"placement\.online\.policy: there is no module 'no'"),
-        ({"online": {"policy": "collections:Counter"}}, "is no class with `look"),
+        ({"online": {"policy": f"{__name__}:made"}}, "is not a class that is made of an `OnlinePlacement`"),
+        ({"online": {"policy": f"{__name__}:TakesNothing"}}, "is not a class that is made of an `OnlinePlacement`"),
+        ({"online": {"policy": 5}}, r"^Job.*: placement\.online\.policy: [^\n]*$"),
         ({"profile": "nothing.json"}, "placement.profile: no profile at .*nothing.json"),
     ],
 )
