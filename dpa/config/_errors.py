@@ -11,7 +11,7 @@ from dpa.config._section import in_json
 from dpa.config._yaml import KeyPath, Places, place_of, written_at
 from dpa.config.variants import VARIANTS, Variants, choice
 
-_CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
+_CHOICE = re.compile(r"(str|int|float|bool|list|dict|literal)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
 
 _QUOTED = re.compile("'([^']+)'")

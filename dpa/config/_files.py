@@ -138,6 +138,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         from dpa._util.arguments import job_files  # it imports typer
 
         near = {Path(each).stem: each for folder in (path.parent, ".") for each in job_files(f"{folder}/")}
+        near = {name: each for name, each in near.items() if Path(each).exists()}  # links may lead nowhere
         hint = "".join(f"; did you mean {near[name]}?" for name in get_close_matches(path.stem, near, n=1))
         raise ConfigError(f"{path}: cannot read the job file: it is not in {path.parent.absolute()}{hint}") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:

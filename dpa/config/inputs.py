@@ -379,29 +379,32 @@ class SampleConfig(Section):
     it."""
 
 
-_OF_READERS = """
+_FILE_OPTIONS = """
     allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
-    allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames basePath batchsize charset
-    charToEscapeQuoteEscaping columnNameOfCorruptRecord columnPruning comment compression connectionProvider
-    customSchema dateFormat datetimeRebaseMode dbtable delimiter driver dropFieldIfAllNull emptyValue
-    enableDateTimeParsingFallback encoding enforceSchema escape escapeQuotes fetchsize header hint
+    allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames basePath charset charToEscapeQuoteEscaping
+    columnNameOfCorruptRecord columnPruning comment compression dateFormat datetimeRebaseMode delimiter
+    dropFieldIfAllNull emptyValue enableDateTimeParsingFallback encoding enforceSchema escape escapeQuotes header
     ignoreCorruptFiles ignoreLeadingWhiteSpace ignoreMissingFiles ignoreTrailingWhiteSpace inferSchema
-    inputBufferSize int96RebaseMode isolationLevel keytab lineSep locale lowerBound maxCharsPerColumn maxColumns
-    maxMalformedLogPerPartition mergeSchema mode modifiedAfter modifiedBefore multiLine nanValue negativeInf
-    nullValue numPartitions partitionColumn password pathGlobFilter positiveInf preferDate prefersDecimal
-    preferTimestampNTZ prepareQuery primitivesAsString principal pushDownAggregate pushDownLimit pushDownOffset
-    pushDownPredicate pushDownTableSample query queryTimeout quote quoteAll recursiveFileLookup refreshKrb5Config
-    samplingRatio sep sessionInitStatement singleVariantColumn timestampFormat timestampNTZFormat timeZone
-    unescapedQuoteHandling upperBound url user wholetext
+    inputBufferSize int96RebaseMode lineSep locale maxCharsPerColumn maxColumns maxMalformedLogPerPartition
+    mergeSchema mode modifiedAfter modifiedBefore multiLine nanValue negativeInf nullValue pathGlobFilter
+    positiveInf preferDate prefersDecimal primitivesAsString quote quoteAll recursiveFileLookup samplingRatio sep
+    singleVariantColumn timestampFormat timestampNTZFormat timeZone unescapedQuoteHandling wholetext
 """
+_DATABASE_OPTIONS = """
+    batchsize connectionProvider customSchema dbtable driver fetchsize hint isolationLevel keytab lowerBound
+    numPartitions partitionColumn password preferTimestampNTZ prepareQuery principal pushDownAggregate
+    pushDownLimit pushDownOffset pushDownPredicate pushDownTableSample query queryTimeout refreshKrb5Config
+    sessionInitStatement upperBound url user
+"""
+_OF_READERS = {**dict.fromkeys(("parquet", "text", "json", "csv"), _FILE_OPTIONS), "jdbc": _DATABASE_OPTIONS}
 """The options of Spark's readers of files and of databases."""
 
 
 def misspelt(form: str, options: Iterable[str]) -> Faults:
     """Options that are Spark's, misspelt. Others pass: drivers of databases and codecs have their own."""
-    known = {name.lower(): name for name in _OF_READERS.split()}
+    known = {name.lower(): name for name in _OF_READERS.get(form, "").split()}
     for option in options:
         close = difflib.get_close_matches(option.lower(), known, n=1, cutoff=0.8)
-        if close and form not in ("None", "stream") and option.lower() not in known:
+        if close and option.lower() not in known:
             what = f"Spark's reader of the format `{form}` has no option {option!r}"
             yield True, f"{what}; did you mean {known[close[0]]!r}?"

@@ -152,7 +152,7 @@ def found(path: str) -> list[Location]:
         return matches
     place = Path(without_file_scheme(path))
     beside = [entry.name for entry in place.parent.iterdir()] if is_surely_local(path) and place.parent.is_dir() else []
-    same = "".join(f"; did you mean {name!r}?" for name in beside if Path(name).stem == place.name)
+    same = next((f"; did you mean {name!r}?" for name in sorted(beside) if Path(name).stem == place.name), "")
     raise TableError(f"{path}: no such file or directory{suggestion(place.name, beside, same, before='; ')}")
 
 

@@ -306,7 +306,7 @@ ERRORS = [
     ("reducer: {}\n", "job.yaml:1: reducer: give `use` or `agg`, one of both"),
     ("reducer: {use: count, agg: {n: a}}\n", "job.yaml:1: reducer: give `use` or `agg`, one of both"),
     ("spark: {conf: 5}\n", "job.yaml:1: spark.conf: Input should be a mapping of keys, not 5"),
-    ("combiner: 1\n", "job.yaml:1: combiner: Input should be a valid boolean, not 1"),
+    ("combiner: 1\n", "job.yaml:1: combiner: Input should be 'auto' or a valid boolean, not 1"),
     ("name: a b\n", "job.yaml:1: name: the name of a job has ASCII letters, digits"),
     (
         "balance:\n  strategy: halfing\n",
@@ -406,6 +406,7 @@ def test_a_file_that_is_not_there_is_looked_for_with_a_near_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "word.yaml").touch()
+    (tmp_path / "configs" / "words.yaml").symlink_to(tmp_path / "nowhere.yaml")
     why = f"it is not in {(tmp_path / given).parent}; did you mean configs/word.yaml?"
     with pytest.raises(ConfigError, match=f"^{given}: cannot read the job file: {re.escape(why)}$"):
         load(given)

@@ -12,7 +12,7 @@ import pytest
 from dpa import Flow
 from dpa.aggregates import Count
 from dpa.config import parse
-from dpa.config.inputs import InputConfig
+from dpa.config.inputs import InputConfig, misspelt
 from dpa.errors import ConfigError, TableError
 from dpa.sources.formats import format_found, format_of
 from dpa.testing import LocalBackend
@@ -143,6 +143,11 @@ def test_files_whose_format_is_unknown_or_of_several_are_refused(tmp_path: Path)
         format_found([str(tmp_path / "c.xlsx")])
     with pytest.raises(TableError, match=r"no such file or directory; did you mean 'a\.csv'"):
         format_found([str(tmp_path / "a.cvs")])
+    for number in range(40):
+        (tmp_path / f"log.part-{number}-of-many-with-a-long-name").touch()
+    with pytest.raises(TableError, match=r"directory; did you mean 'log\.part-0-of-many-with-a-long-name'\?$"):
+        format_found([str(tmp_path / "log")])
+    assert not [*misspelt("jdbc", ["useCompression", "compress"])], "drivers of databases have their own"
     with pytest.raises(TableError, match="Spark alone lists it, so name its `format`"):
         format_found(["s3a://bucket/orders"])
 
