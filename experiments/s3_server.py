@@ -20,7 +20,8 @@ def s3_server(*buckets: str) -> Iterator[int]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         said = next(line for line in server.stderr if "Running on" in line)
-        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # it logs each request
+        reading = Thread(target=deque, args=(server.stderr, 0), daemon=True)  # it logs each request
+        reading.start()
         found = int(said.strip().rpartition(":")[2])
         try:
             for bucket in buckets:
@@ -28,6 +29,7 @@ def s3_server(*buckets: str) -> Iterator[int]:
             yield found
         finally:
             server.terminate()
+            reading.join()  # the end of the block closes what it reads
 
 
 def client(port: int) -> Any:
