@@ -24,6 +24,7 @@ from dpa.execution.combining import FEW_RECORDS
 from dpa.logical.compilation import Compilation
 from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
+from dpa.result.text import PLAIN_RING
 from dpa.routing.keys import Key, to_python
 from dpa.runtime.packed_plan import copied
 
@@ -75,7 +76,7 @@ def with_first_tables(
     thread.start()
     while thread.is_alive() and sampling.waited() < sampling.allowed:
         thread.join(_LOOK_SECONDS)
-    late = Planned(f"with the plain ring: the sample took longer than {seconds:g} s")
+    late = Planned(f"{PLAIN_RING}: the sample took longer than {seconds:g} s")
     found = {name: sampling.found.get(name, late) for name in wanted}
     stages = (replace(stage, first=found[stage.name].table) if stage.name in found else stage for stage in graph.stages)
     return replace(graph, stages=tuple(stages)), {name: one.words for name, one in found.items()}
@@ -124,7 +125,7 @@ class _Sampling:
         except BaseException as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             for name in wanted - self.found.keys():
-                self.found[name] = Planned(f"with the plain ring: the sample failed: {why}")
+                self.found[name] = Planned(f"{PLAIN_RING}: the sample failed: {why}")
 
     def _plan(self, wanted: frozenset[str]) -> None:
         schemas = {name: found.schema for name, found in self._opened.items()}
@@ -143,7 +144,7 @@ class _Sampling:
             if unknown:
                 if stage.name in wanted:
                     self.found[stage.name] = Planned(
-                        f"with the plain ring: what {unknown[0]} emits is not known before it runs"
+                        f"{PLAIN_RING}: what {unknown[0]} emits is not known before it runs"
                     )
                 continue
             reached = [
@@ -198,9 +199,9 @@ class _Sampling:
         keys = KeySample.union(sample.scaled(records) for records, sample in found)
         keys = replace(keys, rows=min(keys.rows, float(rows)))  # several records of one row are not independent
         if not keys.rows:
-            return Planned("with the plain ring: the sample has no records")
+            return Planned(f"{PLAIN_RING}: the sample has no records")
         if not self._is_whole and keys.rows * _PRECISE**2 < stage.tasks - 1:
-            return Planned(f"with the plain ring: a sample of {rows:,} rows says too little of {stage.tasks} tasks")
+            return Planned(f"{PLAIN_RING}: a sample of {rows:,} rows says too little of {stage.tasks} tasks")
         if batch is not None:
             keys = replace(keys, records=1 - (1 - keys.records / keys.total) ** batch)
         names: dict[int, Key] = {}

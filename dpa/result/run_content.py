@@ -9,6 +9,7 @@ from dpa.result import stage_content
 from dpa.result._report import JoinReport, Report
 from dpa.result._stage import StageReport
 from dpa.result.text import (
+    PLAIN_RING,
     Bar,
     Cell,
     Fact,
@@ -145,8 +146,9 @@ def _balance(report: Report) -> Iterator[Fact]:
     changes = sum(len(each.redistributions) for each in report.operators)
     decided = f"no redistribution: {outcomes(stage.decision_counts)}"
     words = decided if not changes and stage.decision_counts else plural(changes, "redistribution")
-    if stage.first_table is not None and "plain ring" in stage.first_table and found.dpa > UNEVEN:
-        words = f"{words.partition(':')[0]}; started {one_line(stage.first_table)}"
+    start = stage.first_table or ""
+    if found.dpa > UNEVEN and start.startswith(PLAIN_RING):
+        words = f"{words.partition(':')[0]}; started {one_line(start)}"
     texts = [f"{key_text(hot.key)} ({percent(hot.share)})" for hot in stage.hot[:_MAX_HOT]]
     while len(texts) > 1 and len(", ".join(texts)) > _HOT_COLUMNS:  # keys in windows are long
         texts.pop()

@@ -19,6 +19,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 key_text, one_line, plural = words.key_text, words.one_line, words.plural
 
+PLAIN_RING = "with the plain ring"
+"""How a stage started whose first table was not planned."""
+
 WIDE = 100
 """From this many columns on, a terminal is wide."""
 
