@@ -100,7 +100,7 @@ def test_a_result_measures_what_its_finding_names_and_its_experiment() -> None:
     findings = Findings((), (), {"routing": ("dpa/routing", "dpa/routing.py")})
     found = measured_code(finding, findings, "python -m experiments.cg --figure 4")
     assert found == ("experiments/cg", "dpa/routing", "dpa/routing.py", "dpa/errors.py")
-    assert measured_code(finding, findings, "python -m experiments.lookup")[0] == "experiments/lookup.py"
+    assert measured_code(finding, findings, "python -m experiments.scale")[0] == "experiments/scale.py"
 
 
 RESULTS, FINDINGS = load_results(), load_findings()
