@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -128,16 +127,6 @@ def stamp(command: str, configuration: dict[str, Any], seconds: float) -> dict[s
         "versions": versions(),
         "seconds": round(seconds, 1),
     }
-
-
-def median_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, list[float]]:
-    """The median duration of `repeats` calls, in seconds, and all of them."""
-    spent = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        run()
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent), spent
 
 
 def progress(line: str) -> None:

@@ -24,20 +24,6 @@ from experiments.simulation.violation import InvariantViolationError
 
 _HISTORY_SHOWN = 60
 
-_COMMANDS = {
-    "interleavings": None,
-    "interleavings_changes": "python -m experiments.interleavings --changes",
-    "interleavings_coverage": "python -m experiments.interleavings --coverage --seeds 200",
-    "interleavings_faults": "python -m experiments.interleavings --faults --seeds 5000",
-    "interleavings_graphs": "python -m experiments.interleavings --graphs --seeds 2000",
-    "interleavings_graphs_changes": "python -m experiments.interleavings --graphs --changes --seeds 3000",
-    "interleavings_graphs_changes_cuts": "python -m experiments.interleavings --graphs --changes --cuts --seeds 1000",
-    "interleavings_windows_faults": "python -m experiments.interleavings --windows --faults --seeds 2000",
-    "interleavings_windows_changes_cuts": "python -m experiments.interleavings --windows --changes --cuts --seeds 2000",
-    "interleavings_timers_changes_cuts": "python -m experiments.interleavings --timers --changes --cuts --seeds 2000",
-}
-"""What makes the committed results."""
-
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job or graph of each seed, and count what happened in them."""
@@ -156,18 +142,11 @@ if __name__ == "__main__":
     parser.add_argument("--coverage", action="store_true", help="count what runs in all modes reach")
     parser.add_argument("--faults", action="store_true", help="kill processes, and whatever else goes wrong")
     given = parser.parse_known_args()[0]
-    if given.faults:
-        name = "interleavings_windows_faults" if given.windows else "interleavings_faults"
-        main(name, parser, partial(interleavings_faults.measure, show=_show), command=_COMMANDS[name])
-        sys.exit()
-    if given.coverage:
-        main(
-            "interleavings_coverage",
-            parser,
-            interleavings_coverage.measure,
-            command=_COMMANDS["interleavings_coverage"],
-        )
-        sys.exit()
-    ways = ("graphs", "windows", "timers", "changes", "cuts", "relays")
-    name = "_".join(["interleavings", *(way for way in ways if getattr(given, way))])
-    main(name, parser, measure, command=_COMMANDS.get(name))
+    every = ("graphs", "windows", "timers", "changes", "cuts", "relays", "coverage", "faults")
+    ways = [way for way in every if getattr(given, way)]
+    way_of = {
+        "coverage": interleavings_coverage.measure,
+        "faults": partial(interleavings_faults.measure, show=_show),
+    }
+    command = " ".join(["python -m experiments.interleavings", *(f"--{way}" for way in ways), f"--seeds {given.seeds}"])
+    main("_".join(["interleavings", *ways]), parser, way_of.get(ways[-1] if ways else "", measure), command=command)

@@ -1,5 +1,5 @@
-"""A paced stream, and a count by key that notes when each record was processed (`experiments.migration`,
-`experiments.redeploy`, `experiments.elastic`).
+"""A paced stream, and a count by key that notes when each record was processed (`experiments.redeploy`,
+`experiments.elastic`).
 
 A record is due at a moment. If it is processed later than that, it was held up, by whatever: a queue, a hand-over, or a
 job that was stopped meanwhile.

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpa import Job
 from dpa.result import Report
+from dpa.testing import LocalCluster
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, below, holds, markdown_table, progress
 from experiments.otd.methods import METHODS, OTD, OURS
-from experiments.placement.real import BRANCHES, NODES, job_file, nodes, where
+from experiments.placement.real import BRANCHES, NODES, job_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ def measure(options: argparse.Namespace) -> Findings:
     rows, repeats = (QUICK_ROWS, 1) if options.quick else (ROWS, options.repeats)
     found: dict[str, list[Followed]] = {name: [] for name in METHODS}
     still: list[float] = []
-    with TemporaryDirectory(prefix="dpa-otd-") as directory, nodes(options) as cluster:
+    with TemporaryDirectory(prefix="dpa-otd-") as directory, LocalCluster(NODES) as cluster:
         file = Path(directory, "counts.yaml")
         file.write_text(json.dumps(job_file(rows, _PACE)), encoding="utf-8")
 
@@ -139,7 +140,7 @@ def measure(options: argparse.Namespace) -> Findings:
             ),
             below("ours: cycles until a tenth is left, below OTD's", middle[OURS].cycles, middle[OTD].cycles),
         ],
-        text=_text(middle, still, options),
+        text=_text(middle, still),
         figure=_figure(middle),
     )
 
@@ -151,7 +152,7 @@ def wrong_profile() -> dict[str, Any]:
     return {"costs": dict.fromkeys([*lines, *counts], 1.0), "traffic": traffic}
 
 
-def _text(found: Mapping[str, Followed], still: Sequence[float], options: argparse.Namespace) -> str:
+def _text(found: Mapping[str, Followed], still: Sequence[float]) -> str:
     rows = [
         (
             name,
@@ -176,9 +177,9 @@ def _text(found: Mapping[str, Followed], still: Sequence[float], options: argpar
         "stream, s",
     )
     return (
-        f"{BRANCHES} word counts in one job on {len(NODES)} Ray nodes, {where(options)}, placed by a wrong profile. "
-        f"Looked at every {SECONDS:g} s. Without a policy the stream took {statistics.median(still):.1f} s. Of several "
-        "runs the one with the median number of cycles.\n\n" + markdown_table(head, rows)
+        f"{BRANCHES} word counts in one job on {len(NODES)} Ray nodes, processes of one machine, placed by a wrong "
+        f"profile. Looked at every {SECONDS:g} s. Without a policy the stream took {statistics.median(still):.1f} s. "
+        "Of several runs the one with the median number of cycles.\n\n" + markdown_table(head, rows)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from experiments.harness import main
-from experiments.placement import cost, elastic, objective, optimum, real, sensitivity, speed, workloads
+from experiments.placement import elastic, objective, optimum, real, sensitivity, speed, workloads
 
 PARTS = {
     "a": optimum.measure,
@@ -15,11 +15,9 @@ PARTS = {
     "e": elastic.measure,
     "g": real.measure,
     "h": objective.measure,
-    "i": cost.measure,
 }
 """Distance from the optimum; allocations a second; prioritisation and task counts (task allocation paper, 7.1-7.3); two
-jobs with measured costs (7.4); the elastic allocator's evaluation (V); bytes between real nodes; the one objective;
-what measuring costs."""
+jobs with measured costs (7.4); the elastic allocator's evaluation (V); bytes between real nodes; the one objective."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.placement", description=__doc__)

@@ -25,8 +25,6 @@ LEFT_OUT = {
     "figure3",
     "looked",
     "makespan",
-    "migration",
-    "naive",
     "startup",
     "throughput",
 }
