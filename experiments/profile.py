@@ -42,8 +42,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "keys, hashes": ("execution/keys.py", "routing/hashing.py", "routing/keys.py", "block.py:of"),
     "reduce": ("execution/receivers/", "reduce_task.py", "_object_table.py", "execution/calls.py", "states.py"),
     "emit, route": ("dpa/execution/", "task/emitter.py", "dpa/routing/", "task/_credit.py"),
-    "send": ("_task.py:send", "pickled.py:of", "ray/actor.py"),
-    "receive": ("pickled.py:opened", "_private/serialization.py"),
+    "send": ("_task.py:send", "_pickled.py:of", "ray/actor.py"),
+    "receive": ("_pickled.py:opened", "_private/serialization.py"),
     "control": ("dpa/protocol/", "dpa/runtime/", "dpa/balance/", "dpa/measure/", "ray/_private/"),
 }
 """Parts of a block's life, with what the innermost call that tells is of: a part of its file's path, and its name. The

@@ -26,12 +26,12 @@ from dpa.protocol.wire.instructions import Answer, Commit, StopTasks
 from dpa.protocol.wire.messages.splits import SplitGrant
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors._coordinating import Coordinating
+from dpa.runtime.actors._pickled import opened
 from dpa.runtime.actors._starting import Prepared
 from dpa.runtime.actors._task import Handles, Task
 from dpa.runtime.actors.actor import StageActor, TaskActor, create
 from dpa.runtime.actors.answers import RESTARTED, PendingRequests
 from dpa.runtime.actors.coordinator import CoordinatorActor
-from dpa.runtime.actors.pickled import opened
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.sources.splits import MemorySplit
 

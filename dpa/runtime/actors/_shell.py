@@ -28,7 +28,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
-from dpa.runtime.actors.pickled import PickledEnvelope, opened
+from dpa.runtime.actors._pickled import PickledEnvelope, opened
 
 _log = logging.getLogger(__name__)
 

@@ -40,10 +40,10 @@ from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.relays import RELAYED_BYTES, relay_of
 from dpa.protocol.wire.use import TaskUse, forget_receivers
+from dpa.runtime.actors._pickled import PickledEnvelope
 from dpa.runtime.actors._process import CoreWait, Slowness, room_in
 from dpa.runtime.actors._shell import Shell
 from dpa.runtime.actors._trials import Trials
-from dpa.runtime.actors.pickled import PickledEnvelope
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.ray_internals.private import name_process
 

@@ -30,9 +30,9 @@ from dpa.protocol.wire.events import Redistribute
 from dpa.protocol.wire.nodes import Amounts, TaskProcess
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.keys import Key
+from dpa.runtime.actors._pickled import PickledEnvelope
 from dpa.runtime.actors._process import keep_freed_memory
 from dpa.runtime.actors._task import Handles, StageTask, Task
-from dpa.runtime.actors.pickled import PickledEnvelope
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.ray_internals.private import least_resources
 

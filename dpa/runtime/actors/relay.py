@@ -20,9 +20,9 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.protocol.wire.relays import RELAYED_BYTES, Relay, relay_of
+from dpa.runtime.actors._pickled import PickledEnvelope
 from dpa.runtime.actors._task import Handles, Task
 from dpa.runtime.actors.actor import TaskActor
-from dpa.runtime.actors.pickled import PickledEnvelope
 from dpa.runtime.ray_internals.private import name_process
 
 _LOOK_SECONDS = 1.0  # how often an idle relay checks whether its generation is over

@@ -16,7 +16,7 @@ from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
-from dpa.runtime.actors.pickled import PickledEnvelope, opened
+from dpa.runtime.actors._pickled import PickledEnvelope, opened
 
 COUNTS = np.array([1])
 HASHES = np.array([7], np.uint32)
