@@ -26,12 +26,17 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _HEADINGS = {
     "JobConfig": "The job",
     "ExecutorConfig": "`mapper` and `reducer`",
+    "ReducerConfig": "`mapper` and `reducer`",
+    "JobResourcesConfig": "`resources`",
     "StepConfig": "`stages`",
     "FlowControl": "`limits`",
     "JobLimits": "`limits`",
     "SlowTasks": "`testing`",
 }
 """The headings in docs/job-files.md of sections that are not named after the first part of their class."""
+
+_PARTS = {"FlowControl", "ExecutorConfig", "ResourcesConfig"}
+"""Sections whose keys are in the table of a larger one."""
 
 Row = tuple[str, str, str, str]
 """A key, its type, its default and its meaning."""
@@ -124,7 +129,7 @@ def job_files() -> str:
     headings = {name: heading for name, heading in named.items() if re.search(f"^##+ {heading}$", text, re.MULTILINE)}
     headings["JobConfig"] = named["JobConfig"]
     page = Page("job-files.md", objects, headings | {name: f"`{name}`" for name in VARIANTS})
-    tables = {name: list(keys(page, objects[name])) for name in headings if name != "FlowControl"}
+    tables = {name: list(keys(page, objects[name])) for name in headings if name not in _PARTS}
     tables["StepConfig"] = _once(tables["StepConfig"], tables["JobConfig"], page.link("JobConfig", "the job"))
     head = ("key", "type", "default", "meaning")
     printed = {name: _table(head, rows) for name, rows in tables.items()}
