@@ -13,7 +13,7 @@ MOST_LINES := 66180
 # What the version of Python has no part in: experiments, pictures and pages, arithmetic, and walks over random faults.
 SAME := experiments door/test_page.py report/test_report_plan_picture.py report/test_report_screens.py balance \
 	measure placement routing/test_groupings_conformance.py routing/test_groupings_exactness.py \
-	routing/test_groupings_orderings.py test_aggregates.py jobs/test_topologies.py spark/test_bags.py \
+	test_aggregates.py jobs/test_topologies.py spark/test_bags.py \
 	checkpoints/test_crashes.py checkpoints/test_s3.py config/test_fuzzed_job_files.py \
 	execution/test_spilled_memory.py sinks/test_kafka_topics.py
 

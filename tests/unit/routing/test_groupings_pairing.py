@@ -1,7 +1,5 @@
 """Consistent grouping beyond its choices: who gives virtual workers to whom, and in what shares they end."""
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -159,17 +157,6 @@ def test_the_virtual_worker_gained_last_goes_first() -> None:
     assert grouping.moved == 4
 
 
-def test_what_moves_changes_where_later_records_go_and_nothing_else() -> None:
-    grouping, still = consistent(2, 3), consistent(2, 3)
-    stream = np.random.default_rng(1).integers(0, 2**32, 6_000, dtype=np.uint32)
-    grouping.observe(0, Signal(1, 1.0, DECREASE))
-    grouping.observe(1, Signal(1, 0.1, INCREASE))
-    here, there = grouping.choose(stream), still.choose(stream)
-    changed = here != there
-    assert changed.mean() == pytest.approx(1 / 6, abs=0.01)
-    assert (here[changed] == 1).all()
-
-
 # --- all that is due at once
 
 
@@ -258,14 +245,6 @@ def test_a_reducer_that_had_no_records_counts_as_able_to_do_what_others_can() ->
     assert grouping.virtual_workers == (27, 13, 20)
 
 
-def test_a_reducer_with_nothing_to_do_is_not_given_all() -> None:
-    grouping = consistent(4, 100, proportional=True)
-    slot_passes(grouping, 0, np.array([0.0, 1.0, 1.0, 1.0]))
-    assert min(grouping.virtual_workers) >= 1
-    slot_passes(grouping, 9, np.zeros(4))
-    assert sum(grouping.virtual_workers) == 400
-
-
 @pytest.mark.parametrize("least", [5e-324, 1e-300, 1e300])
 def test_utilisations_at_the_end_of_the_numbers_do_no_harm(least: float) -> None:
     grouping = consistent(2, 30, proportional=True)
@@ -276,11 +255,3 @@ def test_utilisations_at_the_end_of_the_numbers_do_no_harm(least: float) -> None
 def test_reducers_must_start_with_equally_many() -> None:
     with pytest.raises(ValueError, match="equal parts"):
         ConsistentGrouping(3, RandomChoicesGrouping(10))
-
-
-def test_the_least_number_of_virtual_workers_is_one_each_and_none_gives_it_away() -> None:
-    grouping = consistent(3, 1)
-    for slot in range(5):
-        for reducer, request in enumerate((DECREASE, INCREASE, DECREASE)):
-            grouping.observe(reducer, Signal(slot, math.pi, request))
-    assert (grouping.virtual_workers, grouping.moved) == ((1, 1, 1), 0)
