@@ -85,60 +85,7 @@ def test_a_key_with_60_percent_is_split_at_the_first_full_look(key: int) -> None
     assert f"split key 'key {key}' over" in decision.reason
 
 
-@pytest.mark.parametrize("key", range(5))
-def test_short_queues_do_not_hide_an_overload(key: int) -> None:
-    """A small credit keeps the queues short: the busy reducer and what senders hold back say it."""
-    stage = Stage()
-    shares = hot(0.6, key)
-    stage.offer(shares)
-    owner = stage.table.key_lookup(NAMES[key])
-    decision = only(
-        stage.look(
-            shares,
-            queue=[12 if reducer == owner else 1 for reducer in range(REDUCERS)],
-            busy=[1.0 if reducer == owner else 0.3 for reducer in range(REDUCERS)],
-        )
-    )
-    assert (decision.outcome, decision.reducer) == (Outcome.APPLIED, owner)
-    assert f"task {owner} is busy 100% of the time" in decision.reason
-
-
-def test_a_slow_reducer_gets_less() -> None:
-    stage = looked(zipf(0.3), service_seconds=[SERVICE_SECONDS] * 3 + [5 * SERVICE_SECONDS])
-    assert stage.decisions[0].outcome is Outcome.APPLIED
-    share = stage.by_owner(zipf(0.3))[3]
-    assert share == pytest.approx(0.2 / 3.2, rel=0.25)
-
-
-def test_a_dear_key_moves_by_its_time() -> None:
-    """A key of 5 % that is ten times dearer makes a third of the work."""
-    stage = Stage()
-    shares = hot(0.05)
-    owner = stage.table.key_lookup(NAMES[0])
-    for _ in range(2):
-        stage.offer(shares)
-        own = [{int(HASHES[0]): 10.0} if reducer == owner else {} for reducer in range(REDUCERS)]
-        stage.look(shares, costs=own, usual_seconds=SERVICE_SECONDS)
-    assert 1 <= len(stage.applied) <= 2
-    work = stage.by_owner(np.where(np.arange(KEYS) == 0, 10.0, 1.0) * shares)
-    assert work.max() / work.mean() < 1.15
-
-
 # --- when it keeps still
-
-
-@pytest.mark.parametrize("exponent", [0.0, 1.0])
-def test_once_the_load_is_even_it_stays_still(exponent: float) -> None:
-    """Looks at the same keys, through what chance makes of their numbers and of service times."""
-    random, stage, shares = np.random.default_rng(0), Stage(), zipf(exponent)
-    for _ in range(60):
-        drawn = random.multinomial(2_000, shares) / 2_000
-        stage.offer(drawn)
-        noise = random.normal(1, 0.02, REDUCERS)
-        stage.look(drawn, service_seconds=(SERVICE_SECONDS * noise).tolist())
-    assert len(stage.applied) <= 3
-    assert all(decision.at <= 5.0 for decision in stage.applied)
-    assert stage.by_owner(shares).max() * REDUCERS < 1.25
 
 
 @pytest.mark.parametrize("reducers", [range(1), range(REDUCERS)], ids=["one", "all"])
@@ -331,16 +278,6 @@ def test_with_each_change_for_the_same_keys_it_takes_a_greater_excess() -> None:
         tried = [over for over in np.arange(0.05, 0.6, 0.05).tolist() if acts(stage, over)][:1]
         least.append(tried[0] if tried else 1.0)
     assert min(least[1:]) > least[0]
-
-
-def test_when_the_keys_change_patience_begins_anew() -> None:
-    stage = Stage(min_gain=0.0)
-    for key in range(10):
-        shares = hot(0.6, key)
-        for _ in range(8):
-            stage.offer(shares)
-            stage.look(shares)
-        assert stage.by_owner(shares).max() * REDUCERS < 1.3, f"at key {key}"
 
 
 # --- silent reducers
