@@ -17,7 +17,6 @@ from builders import (
     name_for,
     records_of,
     rings,
-    table_giving,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,18 +198,6 @@ def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() 
         store.preview("key")
 
 
-@both_stores
-def test_packing_leaves_what_stays_as_it_is(reducer: AnyReducer) -> None:
-    store, table = store_of(receiver_of(reducer)), table_giving({"a": 0, "b": 0, "c": 1})
-    store.reduce(block_of(["a", "b", "a"]))
-    assert store.pack(table, 0) == {}
-    store.reduce(block_of(["c", "b"]))
-    [(owner, part)] = store.pack(table, 0).items()
-    assert (owner, part.keys.to_pylist(), part.records.tolist()) == (1, ["c"], [1])
-    store.reduce(block_of(["b", "c"]))
-    assert result_of(store) == {"a": (2, 2, 2), "b": (2, 3, 3), "c": (1, 1, 1)}
-
-
 def _exchange(stores: list[States], table: Any) -> None:
     parts = [part for index, store in enumerate(stores) for part in store.pack(table, index).items()]
     for owner, part in parts:
@@ -248,14 +235,6 @@ def test_more_keys_than_there_is_room_for_at_first_are_counted_too(reducer: AnyR
     result = result_of(store)
     assert len(result) == 5500
     assert (result[0][1], result[1200][1], result[5499][1]) == (1, 2, 1)
-
-
-@both_stores
-def test_a_block_of_null_keys_fits_with_any_other(reducer: AnyReducer) -> None:
-    store = store_of(receiver_of(reducer))
-    for keys in ([None, None], ["a", None], [None]):
-        store.reduce(block_of(keys))
-    assert result_of(store) == {None: (2, 4, 4), "a": (0, 1, 1)}
 
 
 @both_stores
