@@ -341,12 +341,9 @@ def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str)
             "stages.read: no step takes the rows that it reads: let a step change, reduce, join or rank them (`key_by` "
             "alone makes no step), or do not read them",
         ),
-        (lambda rows: rows.map(plus_one, name=""), "stages.: the name of a step has up to 64 ASCII letters (A to Z,"),
         (lambda rows: rows.write("x"), "stages.read: `read` has no use for `write`"),
         (lambda rows: rows.map(Count()), "stages.map.map: dpa.aggregates.Count is a reducer: use `reduce` for it"),
         (lambda rows: rows.map(5), "stages.map.map: 5 is no function of a record, which `map` needs"),
-        (lambda rows: rows.map(plus_one, paralelism=2), "stages.map.paralelism: unknown key; did you mean 'parallel"),
-        (lambda rows: rows.map(plus_one, balance="none").top_k(1, by="n"), "stages.map.balance: the step runs in the"),
         (lambda rows: rows.key_by("word", parity).reduce(Count()), "stages.reduce.key_by: a key is the name of a col"),
         (
             lambda rows: rows.key_by("word").reduce("cuont"),

@@ -113,10 +113,6 @@ def test_a_step_that_balances_by_default_may_have_options_of_the_default(job_fil
             "--set stages.count.parallelism=8: stages.count: there is no step 'count'; did you mean 'counts'?",
         ),
         (
-            ["stages.x.parallelism=8"],
-            "--set stages.x.parallelism=8: stages.x: there is no step 'x'; there are lines, counts, top",
-        ),
-        (
             ["stages.counts.paralelism=8"],
             "--set stages.counts.paralelism=8: stages.counts.paralelism: unknown key; did you mean 'parallelism'?",
         ),
@@ -130,11 +126,6 @@ def test_a_step_that_balances_by_default_may_have_options_of_the_default(job_fil
             ["parallelism.reducers=8"],
             "--set parallelism.reducers=8: parallelism: belongs to a job of one mapper and one reducer; beside "
             "`stages` write `stages.STEP.parallelism`",
-        ),
-        (
-            ["input.path=x"],
-            "--set input.path=x: input: belongs to a job of one mapper and one reducer; beside `stages` write "
-            "`stages.STEP.read`",
         ),
         (
             ["output.path=x"],
