@@ -8,25 +8,6 @@ from hypothesis import strategies as st
 
 from experiments.simulated_jobs.pauses import Pauses
 
-PAUSES = Pauses.of([(10.0, 15.0), (20.0, 30.0)])
-
-
-@pytest.mark.parametrize(
-    ("begin", "seconds", "passed"),
-    [
-        (0.0, 10.0, 10.0),
-        (8.0, 2.0, 2.0),
-        (8.0, 3.0, 8.0),
-        (10.0, 1.0, 6.0),
-        (12.0, 1.0, 4.0),
-        (12.0, 6.0, 19.0),
-        (8.0, 8.0, 23.0),
-        (30.0, 1.0, 1.0),
-    ],
-)
-def test_work_goes_on_after_each_pause(begin: float, seconds: float, passed: float) -> None:
-    assert PAUSES.lasting(begin, seconds) == passed
-
 
 def test_pauses_that_overlap_are_one_and_those_that_end_before_they_begin_are_none() -> None:
     assert Pauses.of([(5.0, 8.0), (1.0, 3.0), (2.0, 5.0), (9.0, 9.0), (12.0, 10.0)]) == Pauses(((1.0, 8.0),))

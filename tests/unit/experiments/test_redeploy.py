@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 
 from experiments.harness import Target
-from experiments.redeploy.cases import MOVED, Outcomes, all_cases, case_of, of_cycles
+from experiments.redeploy.cases import MOVED, Outcomes, all_cases
 from experiments.redeploy.course import Course, Gap, Quantum
-from experiments.redeploy.looks import Look, measure_looks
+from experiments.redeploy.looks import Look
 from experiments.redeploy.losses import Runs, Storm, lost_parts
 from experiments.redeploy.losses import run as run_storm
 from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
@@ -61,11 +60,6 @@ def test_as_many_tasks_move_as_are_asked_for_and_workers_stay_even(moved: int) -
     assert len({plan.moved for plan in plans}) > 1
 
 
-def test_more_tasks_than_there_are_cannot_move() -> None:
-    with pytest.raises(ValueError, match="25 of 24 tasks cannot move"):
-        list(redeployments(LAYOUT, 25, [0.0], seed=0))
-
-
 # --- schemes
 
 PLAN = Redeployment(100.0, before=(0, 0, 1, 2), after=(2, 0, 1, 2))
@@ -89,12 +83,6 @@ def test_a_single_task_is_away_from_when_its_old_worker_knows_until_its_new_one_
     assert lazy_tasks(PLAN, KNOWN, PLACES, PUBLISHED) == {0: (104.0, 106.5)}
 
 
-def test_a_task_whose_new_worker_knows_first_is_not_away() -> None:
-    early = replace(KNOWN, in_worker=(106.0, 103.0, 102.0, 107.0))
-    scheme = {task: [single_tasks(PLAN, early, PLACES, PUBLISHED)[task]] for task in PLAN.moved}
-    assert Pauses.of(scheme[0]) == Pauses()
-
-
 def test_no_gap_is_longer_than_both_cycles_and_lazy_kill_shortens_each() -> None:
     draw = random.Random(5)
     longest = 0.0
@@ -107,13 +95,6 @@ def test_no_gap_is_longer_than_both_cycles_and_lazy_kill_shortens_each() -> None
             assert lazy[task] == (since + 2.0, until)
             longest = max(longest, until - since)
     assert 10.0 < longest <= 10.0 + 3.0 + PUBLISHED.start
-
-
-def test_shorter_cycles_scale_when_plans_become_known() -> None:
-    shrunk = Known.drawn(0.0, LAYOUT, PUBLISHED.by(0.1), random.Random(2))
-    assert shrunk.in_worker == pytest.approx(
-        [0.1 * at for at in Known.drawn(0.0, LAYOUT, PUBLISHED, random.Random(2)).in_worker]
-    )
 
 
 def test_some_task_is_away_for_nearly_as_many_seconds_as_were_published() -> None:
@@ -158,13 +139,6 @@ def test_a_gap_is_a_time_in_which_nobody_works_though_records_wait() -> None:
     assert found == {0: [Gap(6.5, 7.0), Gap(8.0, 9.0)], 1: []}
 
 
-def test_rates_and_delays_are_of_records_by_when_they_were_processed() -> None:
-    course = Course([Quantum(0, 0.0, 0.5, 98, 0.4), Quantum(0, 0.5, 1.5, 2, 0.0), Quantum(0, 3.0, 3.5, 9, 0.0)])
-    assert course.rates(0.0, 3).tolist() == [98, 2, 0]
-    assert course.delay(0.5, until=2.0) == pytest.approx(0.1)
-    assert course.delay(0.99, until=2.0) == pytest.approx(1.5)
-
-
 def test_the_longest_gap_of_each_moved_task_is_found_and_that_of_all_others() -> None:
     plans = [Redeployment(10.0, (0, 1, 0), (1, 1, 0)), Redeployment(20.0, (1, 1, 0), (1, 0, 0))]
     gaps = {0: [Gap(5.0, 9.9), Gap(11.0, 12.0), Gap(13.0, 13.5), Gap(20.0, 20.2)], 1: [Gap(22.0, 25.0)], 2: []}
@@ -182,12 +156,6 @@ def test_tasks_of_ours_move_without_a_gap_however_long_they_take_to_start() -> N
     assert len(ours.gaps) == 2 and ours.longest_gap < 0.1
     assert ours.rate == pytest.approx(none.rate, rel=0.05)
     assert ours.degraded(0.6, none.usual_rate) == 0
-
-
-def test_tasks_that_move_in_the_last_second_looked_at_start_before_the_input_ends() -> None:
-    late = replace(SMALL, first=39.0)
-    assert late.moments == [39.0]
-    assert sum(simulate(late, Case(OURS, 2), seed=1).rates) > 0  # nothing is refused
 
 
 # --- the model of Storm
@@ -220,28 +188,11 @@ def test_words_are_lost_where_the_senders_worker_and_the_tasks_do_not_know_the_s
     assert of_senders == {101.5: 0, 102.5: 4, 103.5: 4, 106.2: 4, 106.7: 1, 107.5: 0}
 
 
-def test_a_longer_sentence_is_lost_more_often() -> None:
-    [one, twelve] = (lost_parts(Storm(words=words), PLACES, Case(SINGLE, 1), [(PLAN, KNOWN)], 120) for words in (1, 12))
-    assert one.max() == pytest.approx(1 / 4) and twelve.max() == pytest.approx(1 - (3 / 4) ** 12)
-
-
 def test_clients_whose_sentences_are_lost_send_nothing_until_the_timeout() -> None:
     short, long = (runs_of(SINGLE, 16, Storm(timeout=timeout)) for timeout in (1.0, 30.0))
     assert long.throughput.mean() < short.throughput.mean()
     assert long.rates[:, 45] == pytest.approx(1.0) and long.rates.min() < 0.2
     assert runs_of(SINGLE, 16, Storm(window=1e9)).throughput.mean() > long.throughput.mean()
-
-
-def test_dear_looks_slow_busy_tasks_down() -> None:
-    dear = Storm(polling=Polling(worker=1.5))
-    assert runs_of(SINGLE, storm=dear).rates.max() == pytest.approx((1 - 1.5 / 3) / 0.7, abs=0.01)
-
-
-def test_a_look_carries_a_plan_and_takes_some_time() -> None:
-    look = measure_looks(LAYOUT, looks=3)
-    assert min(look.ask, look.write, look.read) > 0 and look.plan == 1024
-    assert look.polling() == Polling(look.ask + look.write, look.read)
-    assert look.traffic(LAYOUT, PUBLISHED, every=64.0) == pytest.approx((104.0, 8.0, 4 * 512 / 3))
 
 
 # --- on real actors
@@ -308,8 +259,3 @@ def rates_of(case: Case) -> tuple[float, ...]:
 def made_up(case: Case) -> Runs:
     """Two equal runs."""
     return Runs(case, np.array([rates_of(case)] * 2), (0.01,))
-
-
-def test_the_stop_of_a_job_is_the_same_case_whatever_moves() -> None:
-    assert case_of(STOP, 16) == case_of(STOP, 1) != case_of(RESTART, 1)
-    assert of_cycles(3.0, 1.0) == case_of(LAZY, MOVED[-1])

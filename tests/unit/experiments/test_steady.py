@@ -18,10 +18,9 @@ from experiments.steady import streams
 from experiments.steady.committed import Measured
 from experiments.steady.ideal import Capacity, Slowdown, ideal_seconds
 from experiments.steady.outcome import Outcome, Outcomes
-from experiments.steady.picture import draw
 from experiments.steady.real import SHARED_CORES, SLOW, pieces
 from experiments.steady.runs import PARTS
-from experiments.steady.scenarios import REAL, REDUCERS, SERVICE_SECONDS, STATIONARY, VIRTUAL, Scenario, load_of
+from experiments.steady.scenarios import REDUCERS, SERVICE_SECONDS, VIRTUAL, Scenario, load_of
 from experiments.steady.shared import SHARED
 from experiments.steady.targets import targets
 from experiments.steady.virtual import OPEN
@@ -47,19 +46,6 @@ def test_a_part_that_is_measured_anew_replaces_its_runs_in_a_result_and_names_it
 
 
 # --- the ideal
-
-
-def test_what_is_there_at_once_takes_all_work_by_all_reducers() -> None:
-    assert ideal_seconds(np.zeros(100), np.full(100, 0.5), Capacity(4)) == pytest.approx(12.5)
-
-
-def test_a_stream_that_its_source_paces_ends_with_its_last_record() -> None:
-    assert ideal_seconds(np.arange(1.0, 11.0), np.full(10, 0.1), Capacity(2)) == pytest.approx(10.05)
-
-
-def test_a_burst_at_the_end_is_worked_off_after_it_has_come() -> None:
-    arrivals = np.array([1.0, 2.0, 9.0, 9.0, 9.0, 9.0])
-    assert ideal_seconds(arrivals, np.ones(6), Capacity(2)) == pytest.approx(11.0)
 
 
 def test_a_reducer_that_is_slowed_for_a_while_adds_less_meanwhile() -> None:
@@ -147,12 +133,6 @@ def test_every_scenario_has_about_the_work_that_is_asked_for_and_the_same_keys_f
     assert closed.table.equals(load_of(scenario, 8.0, 3, paced=False).table)
 
 
-def test_names_are_unique() -> None:
-    for scenarios in (VIRTUAL, REAL, SHARED):
-        names = [each.name for each in scenarios]
-        assert len(set(names)) == len(names)
-
-
 @pytest.mark.parametrize("records", [400, 1_200])
 def test_cheap_records_are_read_from_ten_files_in_order_however_often_each(records: int) -> None:
     shared = next(shared for shared in SHARED if shared.changes)
@@ -196,15 +176,3 @@ def test_cheap_records_are_compared_with_none() -> None:
     ratio, steps = targets(Outcomes((cheap, replace(cheap, method="none", seconds=7.9))))
     assert ratio.reached == pytest.approx(8.0 / 7.9) and ratio.met
     assert steps.reached == 2 and steps.met
-
-
-def test_the_picture_has_a_panel_for_each_part_and_does_without_missing_runs() -> None:
-    runs = [
-        replace(RUN, scenario=scenario.name, method=method)
-        for scenario in STATIONARY
-        for method in ("none", "adaptive")
-    ]
-    figure = draw(Outcomes((*runs[:-1], replace(RUN, part=OPEN), replace(RUN, part=SHARED_CORES, ideal=math.nan))))
-    assert len(figure.axes) == 3
-    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert len(texts) == len(runs) + 1 and f"{8 / 7:.2f}  0.4 s" in texts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -15,11 +14,9 @@ from placement_samples import MEGABYTE, clusters, graphs, moved, pipeline
 from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS, Allocator, allocator_of
-from dpa.placement.allocators.even import EvenAllocator
-from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, _Matching
+from dpa.placement.allocators.greedy_matching import _Matching
 from dpa.placement.allocators.search import (
     QUICK,
-    ImprovedGreedyMatchingAllocator,
     SearchAllocator,
     TopDownSearchAllocator,
 )
@@ -30,14 +27,13 @@ from dpa.placement.objectives import KeptTraffic, Nodes, Unevenness
 from dpa.placement.online import aligned
 from dpa.placement.rooms import Rooms
 from dpa.placement.scores import Floats
-from experiments.placement import elastic, sensitivity
+from experiments.placement import sensitivity
 from experiments.placement.baselines import (
     BASELINES,
     ExactAllocator,
     Makespan,
     PairwiseAllocator,
     RandomAllocator,
-    TaskLevelAllocator,
 )
 from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes
 
@@ -94,19 +90,6 @@ def test_a_task_larger_than_any_node_is_refused_by_name(name: str) -> None:
 
 def test_top_down_keeps_one_hundred_links_of_the_papers_example() -> None:
     assert sensitivity.links(TopDownAllocator()) == 100
-
-
-def test_task_level_keeps_fewer_links_of_the_papers_example() -> None:
-    links = [sensitivity.links(TaskLevelAllocator("significance", seed)) for seed in range(20)]
-    assert max(links) <= 100
-    assert 70 < np.mean(links) < 98  # the paper's run: 84
-
-
-def test_task_level_takes_all_pairs_of_the_first_task_first() -> None:
-    counts = TaskLevelAllocator("significance").allocate(*sensitivity.running_example()).counts
-    first = int(counts[0].argmin() if counts[0].all() else np.flatnonzero(counts[0] == 1)[0])
-    assert (counts[0, first], counts[1, first]) == (1, 18)  # one task of v1 with as many of v2 as fit beside it
-    assert int(counts[0] @ counts[1]) == 1 * 18 + 9 * 2
 
 
 def test_top_down_ends_where_not_even_one_balanced_split_fits() -> None:
@@ -192,12 +175,6 @@ def _everything(graph: TaskGraph, cluster: Cluster) -> list[np.ndarray]:
     return found
 
 
-def test_exact_refuses_what_it_cannot_try() -> None:
-    for tasks in ((99,) * 5, (12,) * 8, (1,) * 29, (1,) * 40, (1,) * 2_000):
-        with pytest.raises(PlacementError, match="vectors of counts; take top_down_search"):
-            ExactAllocator().allocate(pipeline(tasks), Cluster.alike(2, 40.0))
-
-
 @settings(max_examples=30)
 @given(graph=graphs(), cluster=clusters(), objective=st.sampled_from([KeptTraffic, Makespan]))
 def test_ours_is_never_worse_than_what_it_starts_from(
@@ -211,22 +188,6 @@ def test_ours_is_never_worse_than_what_it_starts_from(
         if theirs is not None:
             assert ours is not None
             assert judge.value(ours.counts) <= judge.value(theirs.counts) + 1e-9
-
-
-def test_improved_matching_is_as_even_as_can_be_in_most_small_cases() -> None:
-    assert sum(excess <= 0.01 for excess in elastic.small_cases(30, seed=3)) >= 27
-
-
-def test_published_matching_is_more_even_than_even_placement_at_all_of_the_papers_rates() -> None:
-    for rate in elastic.RATES:
-        graph, cluster = elastic.top_k(rate), elastic.cluster(rate)
-        unaware = EvenAllocator().allocate(graph, Cluster(tuple(Node(node.name, 1e9) for node in cluster.nodes)))
-        even = Placement(graph, cluster, unaware.counts.copy())
-        improved = ImprovedGreedyMatchingAllocator().allocate(graph, cluster)
-        for use in (scores.utilisation, elastic.bandwidth_use):
-            spread = elastic.deviation(use(GreedyMatchingAllocator().allocate(graph, cluster)))
-            assert spread < elastic.deviation(use(even))
-            assert spread < elastic.deviation(use(improved))  # which minimises squares, not deviation
 
 
 def test_published_matching_fills_light_nodes_first_and_then_moderate_ones() -> None:
@@ -286,24 +247,6 @@ KEEPING = [TopDownAllocator(), TopDownSearchAllocator(), ExactAllocator()]
 def test_traffic_is_kept_where_one_node_has_room_for_all(allocator: Allocator) -> None:
     placement = allocator.allocate(pipeline((3, 3, 3), traffic=5 * MEGABYTE), Cluster.alike(3, 4.0))
     assert scores.crossing_traffic(placement) == pytest.approx(0.0, abs=1.0)
-
-
-def test_ours_divides_work_over_nodes_where_that_is_faster_than_keeping_traffic() -> None:
-    graph = pipeline((4, 4), cost=1.0, traffic=MEGABYTE)
-    wide, narrow = Cluster.alike(2, 2.0, bandwidth=1e9), Cluster.alike(2, 2.0, bandwidth=0.1 * MEGABYTE)
-    assert scores.throughput(PairwiseAllocator().allocate(graph, wide)) == pytest.approx(2.0)
-    assert int(PairwiseAllocator().allocate(graph, narrow).counts.any(axis=0).sum()) == 1
-
-
-def test_what_pairwise_looks_at_does_not_grow_with_groups_that_two_nodes_do_not_have() -> None:
-    graph, cluster = pipeline((1,) * 300), Cluster.alike(15, 25.0)
-    tracemalloc.start()
-    try:
-        PairwiseAllocator().allocate(graph, cluster)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 15e6  # 1,000 divisions with each of 14 nodes, of all 300 groups, are 67 MB
 
 
 class Counted(Unevenness):
