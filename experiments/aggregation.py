@@ -29,6 +29,7 @@ from dpa.protocol.graph import MAPPER, REDUCER, Publishing
 from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
 from dpa.sinks.objects import ResultFiles
+from dpa.sinks.sink import Target as ResultTarget
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, actors, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
@@ -171,7 +172,7 @@ def _with_epochs(plan: RunPlan, seconds: float | None, directory: str | None) ->
         name: replace(task, publishes=(None, "table")) if isinstance(task, ReduceStage) else task
         for name, task in plan.tasks.items()
     }
-    sink = None if directory is None else ResultFiles(directory, "overwrite")
+    sink = None if directory is None else ResultFiles(ResultTarget(directory, "overwrite"))
     if sink is not None:
         sink.know(replace(sink.job_context, publishes="table"))
         sink.begin()

@@ -18,7 +18,7 @@ from dpa.errors import TableError
 from dpa.sinks._conforming import conformed, of_new_table, storable
 from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks.reading import Format, TableEpochs
-from dpa.sinks.sink import Newest, together
+from dpa.sinks.sink import Newest, Target, together
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -40,11 +40,13 @@ class Iceberg(TableSink):
     kind = ("Iceberg", "pyiceberg")
     _columns: pa.Schema | None = None
 
-    def __init__(self, path: str, *arguments: Any, **options: Any) -> None:
-        super().__init__(path, *arguments, **options)
-        self._catalog_name, _, self._identifier = path.partition(".")
-        if not all(path.split(".")) or path.count(".") < 2:
-            raise TableError(f"{path!r} names no table: write CATALOG.NAMESPACE.TABLE")
+    def __init__(self, to: Target) -> None:
+        """TableError if the path is no name of a table. `to.args` go beside what `pyiceberg` is configured with."""
+        super().__init__(to)
+        self._path = to.path
+        self._catalog_name, _, self._identifier = to.path.partition(".")
+        if not all(to.path.split(".")) or to.path.count(".") < 2:
+            raise TableError(f"{to.path!r} names no table: write CATALOG.NAMESPACE.TABLE")
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it where epochs are committed. For tasks alone little: they stage nothing outside of their memory."""
@@ -242,7 +244,7 @@ def _commits(table: Table) -> Iterator[tuple[int, Mapping[str, str], bool]]:
 
 FORMAT = Format(
     "iceberg",
-    lambda to: Iceberg(to.path, to.mode, to.args, section=to.section),
+    Iceberg,
     is_directory=False,
-    epochs=lambda path, options: TableEpochs(Iceberg(path, options=options)),
+    epochs=lambda to: TableEpochs(Iceberg(to)),
 )

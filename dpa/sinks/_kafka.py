@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from dpa.errors import TableError
 from dpa.routing.keys import names_of
 from dpa.sinks._packages import PackageSink
 from dpa.sinks.reading import Format
-from dpa.sinks.sink import Newest, together
+from dpa.sinks.sink import Newest, Target, together
 from dpa.sources.kafka import asking_brokers
 
 if TYPE_CHECKING:
@@ -38,23 +38,16 @@ class KafkaTopic(PackageSink):
     """A topic, which must be there. A row is a JSON object as the value of a record, with the row's key as its key: a
     text as it is, anything else as JSON. Headers are `job`, `epoch`, and `number`, of the row in the epoch."""
 
-    def __init__(self, topic: str, options: Mapping[str, Any], *, section: str = "output") -> None:
-        """Args:
-            topic: its name.
-            options: of librdkafka; `bootstrap.servers` is needed.
-            section: where a job file has these, for messages; outputs of one job have different ones.
-
-        Raises:
-            TableError: an option is missing, or one that the sink sets itself is given.
-        """
-        super().__init__("append", section)
-        self._topic = topic
-        self._options = {name: str(value) for name, value in options.items()}
+    def __init__(self, to: Target) -> None:
+        """TableError if an option of librdkafka is missing, or one that the sink sets itself is given."""
+        super().__init__(to)
+        self._topic = to.path
+        self._options = {name: str(value) for name, value in to.args.items()}
         self._producer: Producer | None = None
         if "bootstrap.servers" not in self._options:
-            raise TableError(f"a topic needs brokers: set {section}.args to {{bootstrap.servers: HOST:PORT}}")
+            raise TableError(f"a topic needs brokers: set {to.section}.args to {{bootstrap.servers: HOST:PORT}}")
         if own := {"transactional.id", "group.id"} & self._options.keys():
-            raise TableError(f"{section}.args: {', '.join(sorted(own))} is set by dpa: leave it out")
+            raise TableError(f"{to.section}.args: {', '.join(sorted(own))} is set by dpa: leave it out")
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the producer: each process has its own."""
@@ -207,7 +200,7 @@ def _plain(value: Any) -> str:
 
 FORMAT = Format(
     "kafka",
-    lambda to: KafkaTopic(to.path, to.args, section=to.section),
+    KafkaTopic,
     modes=("append",),
     noun="a topic of Kafka",
     is_directory=False,

@@ -7,7 +7,7 @@ import re
 import uuid
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ from dpa.errors import TableError
 from dpa.sinks._hive import check_partitions, columns_of_file, partitions, with_partitions
 from dpa.sinks._replacement import ENDING, part_name
 from dpa.sinks.encodings import PARQUET, Encoding, encoding_of
-from dpa.sinks.sink import Newest, Sink, SinkContext, together
+from dpa.sinks.sink import Newest, Sink, SinkContext, Target, together
 from dpa.sources.manifest import ResultManifest
 from dpa.storage import Files
 
@@ -112,21 +112,10 @@ class FileSink(Sink):
 
     _files: Files  # to which tasks write
 
-    def __init__(
-        self, mode: str = "error", *, section: str = "output", mark: Callable[[], str] = str, layout: FileLayout = PLAIN
-    ) -> None:
-        """A result.
-
-        Args:
-            mode: `overwrite` replaces the result of an earlier job; `error` requires an empty or missing place.
-            section: where a job file has these, for messages.
-            mark: returns the job's configuration, as text to be kept beside the result.
-            layout: how rows lie in files.
-        """
+    def __init__(self, to: Target, layout: FileLayout = PLAIN) -> None:
+        """`layout`: how rows lie in files. `error` as a mode requires an empty or missing place."""
         self.know(SinkContext(uuid.uuid4().hex))
-        self._mode = mode
-        self._section = section
-        self._text = mark
+        self._mode, self._section, self._text = to.mode, to.section, to.mark
         self._layout = layout
 
     def expect(self, columns: pa.Schema) -> None:

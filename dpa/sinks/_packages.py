@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpa._util import lines
 from dpa.errors import TableError
-from dpa.sinks.sink import Sink, SinkContext
+from dpa.sinks.sink import Sink, SinkContext, Target
 
 EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
 """Properties of a table: the number of its newest epoch, and the seconds from the stream's beginning to its end."""
@@ -22,10 +22,9 @@ LIFE, LINE, LAST = "dpa.life", "dpa.line", "dpa.last"
 class PackageSink(Sink):
     """A sink that notes at its place which epochs are there."""
 
-    def __init__(self, mode: str, section: str) -> None:
+    def __init__(self, to: Target) -> None:
         self.know(SinkContext(uuid.uuid4().hex))
-        self._mode = mode
-        self._section = section
+        self._mode, self._section, self._options = to.mode, to.section, dict(to.args)
         self._begun = ""
 
     def begin(self) -> None:
@@ -79,27 +78,6 @@ class TableSink(PackageSink):
     """
 
     kind: tuple[str, str]
-
-    def __init__(
-        self,
-        path: str,
-        mode: str = "error",
-        options: Mapping[str, str] | None = None,
-        *,
-        section: str = "output",
-    ) -> None:
-        """A table. Raises TableError if that is no name of a table.
-
-        Args:
-            path: of Delta its directory, or a URI; of Iceberg `CATALOG.NAMESPACE.TABLE`.
-            mode: `append` adds rows to those that are there, `overwrite` replaces them, `error` wants none.
-            options: of the storage, as `deltalake` has them, or of the catalog, beside those that `pyiceberg` finds in
-                its configuration under that name.
-            section: where a job file has these, for messages.
-        """
-        super().__init__(mode, section)
-        self._path = path
-        self._options = dict(options or {})
 
     @contextmanager
     def reaching(self) -> Iterator[None]:

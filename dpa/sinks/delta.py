@@ -32,7 +32,7 @@ from dpa.sinks._packages import EPOCH, LAST, LIFE, LINE, SECONDS, TableSink
 from dpa.sinks._replacement import shown
 from dpa.sinks.objects import RESULTS
 from dpa.sinks.reading import Format, TableEpochs
-from dpa.sinks.sink import Newest
+from dpa.sinks.sink import Newest, Target
 from dpa.sources.paths import prefix_of
 from dpa.storage import files_at
 
@@ -72,9 +72,9 @@ class Delta(TableSink):
     _layout: DeltaLayout | None = None
     _has_tried = False
 
-    def __init__(self, path: str, *arguments: Any, **options: Any) -> None:
-        super().__init__(path, *arguments, **options)
-        self._uri = path if "://" in path else str(Path(path).absolute())  # tasks may run elsewhere
+    def __init__(self, to: Target) -> None:
+        super().__init__(to)
+        self._uri = to.path if "://" in to.path else str(Path(to.path).absolute())  # tasks may run elsewhere
 
     @property
     def place(self) -> str:
@@ -368,7 +368,7 @@ def _is_at(path: str) -> bool:
 
 FORMAT = Format(
     "delta",
-    lambda to: Delta(to.path, to.mode, to.args, section=to.section),
-    epochs=lambda path, options: TableEpochs(Delta(path, options=options)),
+    Delta,
+    epochs=lambda to: TableEpochs(Delta(to)),
     is_at=_is_at,
 )

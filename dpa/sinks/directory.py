@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpa._util.disk import is_of_file_system, sync, why, without_links
 from dpa._util.signals import interrupts_held
 from dpa.errors import DpaError, JobFailedError, PlaceTakenError, TableError
-from dpa.sinks._layout import FileSink, Parts, columns_in, names_in, rows_in
+from dpa.sinks._layout import PLAIN, FileLayout, FileSink, Parts, columns_in, names_in, rows_in
 from dpa.sinks._replacement import (
     MARK,
     Replacement,
@@ -21,6 +21,7 @@ from dpa.sinks._replacement import (
     settle_abandoned,
     shown,
 )
+from dpa.sinks.sink import Target
 from dpa.sources.manifest import ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -32,12 +33,10 @@ class ResultDirectory(FileSink):
     """A directory of files. A job is refused while another uses the directory. If the result cannot be put there, or
     something else came there meanwhile, the earlier content stays."""
 
-    def __init__(self, path: str, mode: str = "error", *, private: bool = False, **options: Any) -> None:
-        """A result at `path`; `private`: only the owner may read what is staged. Else as a `FileSink`."""
-        super().__init__(mode, **options)
-        self._given = path
-        self._path = Path(path).absolute()
-        self._private = private
+    def __init__(self, to: Target, layout: FileLayout = PLAIN) -> None:
+        super().__init__(to, layout)
+        self._given, self._private = to.path, to.private
+        self._path = Path(to.path).absolute()
         self._files = self._at(self._path)
         self._replacement: Replacement | None = None
 

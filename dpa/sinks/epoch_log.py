@@ -16,7 +16,7 @@ from dpa._util.owned import UntrustedError, require_own
 from dpa.errors import PlaceTakenError, TableError
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.reading import FileEpochs, result_at
-from dpa.sinks.sink import EpochLogOptions, SinkContext
+from dpa.sinks.sink import EpochLogOptions, SinkContext, Target
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.paths import without_file_scheme
 
@@ -60,7 +60,7 @@ class EpochLog:
 
     def __init__(self, options: EpochLogOptions, behind: int) -> None:
         """Begin after an epoch. An older generation cannot add to the log any more."""
-        self._sink = ResultFiles(options.place, "overwrite", mark=lambda: options.config)
+        self._sink = ResultFiles(Target(options.place, "overwrite", mark=lambda: options.config))
         self._sink.know(SinkContext(options.job, publishes="final", with_checkpoints=True))
         if "://" not in options.place:
             try:

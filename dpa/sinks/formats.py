@@ -12,8 +12,8 @@ from dpa.sinks._layout import FileLayout
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS, PARQUET, Encoding
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.reading import FileEpochs, Format, Results, Target
-from dpa.sinks.sink import Sink
+from dpa.sinks.reading import FileEpochs, Format, Results
+from dpa.sinks.sink import Sink, Target
 from dpa.sources.paths import prefix_of, without_file_scheme
 
 
@@ -23,8 +23,8 @@ def _file_sink(encoding: Encoding, to: Target) -> Sink:
         raise TableError(f"{prefix_of(to.path)} is a URI; name {right}")
     layout = FileLayout(encoding, **to.files)
     if to.publishes is not None or to.path.startswith("s3://"):
-        return ResultFiles(to.path, to.mode, section=to.section, mark=to.mark, layout=layout)
-    return ResultDirectory(to.path, to.mode, section=to.section, mark=to.mark, private=to.private, layout=layout)
+        return ResultFiles(to, layout)
+    return ResultDirectory(to, layout)
 
 
 def _of_files(encoding: Encoding) -> Format:
@@ -32,7 +32,7 @@ def _of_files(encoding: Encoding) -> Format:
         encoding.name,
         partial(_file_sink, encoding),
         modes=("error", "overwrite"),
-        epochs=lambda path, _: FileEpochs(path),
+        epochs=lambda to: FileEpochs(to.path),
         encoding=encoding,
     )
 
@@ -69,4 +69,4 @@ def results(path: str | Path, *, format: str | None = None, options: Mapping[str
         raise TableError(f"there is no format {format!r}: it is {alternatives(readable)}")
     found = readable[format].epochs
     assert found is not None
-    return found(place, options or {}).read()
+    return found(Target(place, args=options or {})).read()

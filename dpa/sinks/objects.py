@@ -27,6 +27,8 @@ from dpa.execution.publishing import latest
 from dpa.routing.keys import names_of
 from dpa.sinks._layout import (
     PART,
+    PLAIN,
+    FileLayout,
     FileSink,
     Parts,
     begin_of,
@@ -37,7 +39,7 @@ from dpa.sinks._layout import (
     with_epochs,
 )
 from dpa.sinks._replacement import part_name, shown
-from dpa.sinks.sink import together
+from dpa.sinks.sink import Target, together
 from dpa.sources.manifest import MANIFEST, ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -56,10 +58,9 @@ RESULTS = Purpose("results", TableError, TableError)
 class ResultFiles(FileSink):
     """Readers that go by the manifest see the old result or the new one. Files of another kind are never removed."""
 
-    def __init__(self, uri: str, mode: str = "error", **options: Any) -> None:
-        """A result at a URI, or in a directory; else as a `FileSink`."""
-        super().__init__(mode, **options)
-        self._files = files_at(uri, RESULTS)
+    def __init__(self, to: Target, layout: FileLayout = PLAIN) -> None:
+        super().__init__(to, layout)
+        self._files = files_at(to.path, RESULTS)
         self._writer = ""
         self._large: set[str] = set()
         self._lock = ExitStack()

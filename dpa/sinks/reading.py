@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dpa.errors import TableError
-from dpa.execution.publishing import CHANGE, Publishes, latest
+from dpa.execution.publishing import CHANGE, latest
 from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
 from dpa.sinks._layout import rows_in
 from dpa.sinks._packages import EPOCH, LAST, SECONDS, TableSink
 from dpa.sinks.directory import result_in
 from dpa.sinks.encodings import Encoding
 from dpa.sinks.objects import RESULTS, manifest_at
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import Sink, Target
 from dpa.sources.manifest import ResultManifest
 from dpa.storage import Files, Purpose, files_at
 
@@ -199,31 +199,6 @@ class TableEpochs(Epochs):
 
 
 @dataclass(frozen=True)
-class Target:
-    """What a job file says of where rows go in a format.
-
-    Attributes:
-        path: a directory, a URI, or a name that the format knows.
-        mode: what becomes of rows that are there: `error`, `overwrite` or `append`.
-        args: the format's own options.
-        section: the key path of all this, for messages.
-        mark: returns the job's configuration, as text to be kept beside the rows.
-        publishes: what each epoch publishes; None: there is one result, at the end.
-        private: whether others may not read what this process stages.
-        files: how rows lie in files, in the words of `FileLayout`.
-    """
-
-    path: str
-    mode: str = "error"
-    args: Mapping[str, Any] = field(default_factory=dict)
-    section: str = "output"
-    mark: Callable[[], str] = str
-    publishes: Publishes | None = None
-    private: bool = False
-    files: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Format:
     """A format of results: `dpa.sinks.formats` lists them.
 
@@ -233,7 +208,7 @@ class Format:
         modes: what `mode` may be.
         noun: what its path names, where nothing is replaced or read back.
         is_directory: whether a path is a directory or a URI, and no name.
-        epochs: finds what was published by epoch at a path, with the format's options; None: it is not read back.
+        epochs: finds what was published by epoch there; None: it is not read back.
         is_at: whether a path that is given without a format is of this one.
         encoding: that of its files, where a result is files and nothing else. The format then has no options, and what
             was published before the end of a job is read back at its end.
@@ -244,6 +219,6 @@ class Format:
     modes: tuple[str, ...] = ("error", "overwrite", "append")
     noun: str = ""
     is_directory: bool = True
-    epochs: Callable[[str, Mapping[str, Any]], Epochs] | None = None
+    epochs: Callable[[Target], Epochs] | None = None
     is_at: Callable[[str], bool] = lambda path: False
     encoding: Encoding | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -51,6 +51,31 @@ class SinkContext:
     publishes: Publishes | None = None
     with_checkpoints: bool = False
     line: Line = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a job file says of where rows go in a format.
+
+    Attributes:
+        path: a directory, a URI, or a name that the format knows.
+        mode: what becomes of rows that are there: `error`, `overwrite` or `append`.
+        args: the format's own options.
+        section: the key path of all this, for messages.
+        mark: returns the job's configuration, as text to be kept beside the rows.
+        publishes: what each epoch publishes; None: there is one result, at the end.
+        private: whether others may not read what this process stages.
+        files: how rows lie in files, in the words of `FileLayout`.
+    """
+
+    path: str
+    mode: str = "error"
+    args: Mapping[str, Any] = field(default_factory=dict)
+    section: str = "output"
+    mark: Callable[[], str] = str
+    publishes: Publishes | None = None
+    private: bool = False
+    files: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Known(Generic[_Value]):

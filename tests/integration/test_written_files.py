@@ -15,6 +15,7 @@ import dpa
 from dpa.sinks._layout import FileLayout
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS
+from dpa.sinks.sink import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ DDL += "decimal(10,3)"
 
 
 def write(directory: Path, layout: FileLayout, rows: pa.Table) -> None:
-    sink = ResultDirectory(str(directory), layout=layout)
+    sink = ResultDirectory(Target(str(directory)), layout)
     sink.begin()
     sink.commit([sink.stage(rows, 0, 1)], 1, 0.5, is_last=True)
     sink.abort()

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import Sink, Target
 from tests.unit.output_samples import publishing
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6)
@@ -76,8 +76,8 @@ class Lake:
 
     def sink(self, mode: str = "append", publishes: Any = None) -> Delta | Iceberg:
         if self.kind == "delta":
-            return publishing(Delta(self.path, mode), publishes)
-        return publishing(Iceberg("here.some.table", mode, self.catalog_options), publishes)
+            return publishing(Delta(Target(self.path, mode)), publishes)
+        return publishing(Iceberg(Target("here.some.table", mode, self.catalog_options)), publishes)
 
     def output(self) -> dict[str, Any]:
         path = self.path if self.kind == "delta" else "here.some.table"

@@ -17,7 +17,7 @@ from output_samples import RESULT, check_outputs, job, names, of, publication, v
 from dpa._util.as_yaml import as_yaml
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks.directory import ResultDirectory
-from dpa.sinks.sink import SinkContext
+from dpa.sinks.sink import SinkContext, Target
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -270,7 +270,7 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 def test_a_job_that_is_resumed_once_its_result_is_there_leaves_it_as_it_is(tmp_path: Path, mode: str) -> None:
-    sinks = [ResultDirectory(str(tmp_path / "out"), mode) for _ in range(3)]
+    sinks = [ResultDirectory(Target(str(tmp_path / "out"), mode)) for _ in range(3)]
     for sink in sinks[:2]:
         sink.know(SinkContext("one"))
     for sink, value in zip(sinks, (1, 2), strict=False):

@@ -31,7 +31,7 @@ from dpa.protocol.wire.nodes import JobDemand, Placer
 from dpa.sinks._replacement import MARK
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import Sink, Target
 from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 from experiments.simulation.backend import SimulatedBackend
@@ -408,7 +408,7 @@ def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_p
 def test_partial_results_of_an_older_run_are_replaced_and_the_user_hears_where_none_follow(
     backend: Backend, tmp_path: Path
 ) -> None:
-    older = publishing(ResultFiles(str(tmp_path)), "table")
+    older = publishing(ResultFiles(Target(str(tmp_path))), "table")
     older.begin()
     older.commit([older.stage(pa.table({"word": ["a"]}), 0, 1)], 1, 0.5)
     older.abort()

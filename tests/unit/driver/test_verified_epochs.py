@@ -12,7 +12,7 @@ from dpa.errors import ConfigError, DpaError
 from dpa.protocol.checkpoint_format import written
 from dpa.sinks.epoch_log import EpochLog
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import EpochLogOptions
+from dpa.sinks.sink import EpochLogOptions, Target
 from dpa.sources.splits import MemorySplit
 from tests.unit.output_samples import publishing
 
@@ -47,7 +47,7 @@ def logged(tmp_path: Path, *rows: dict[str, Any]) -> str:
 
 
 def published(tmp_path: Path, epoch: int) -> None:
-    sink = publishing(ResultFiles(str(tmp_path / "out")), "final")
+    sink = publishing(ResultFiles(Target(str(tmp_path / "out"))), "final")
     sink.begin()
     for number in range(1, epoch + 1):
         ends = pa.array([number * SECOND], TIME)

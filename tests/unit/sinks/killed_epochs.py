@@ -19,14 +19,14 @@ from dpa import results
 from dpa.errors import TableError
 from dpa.sinks import objects
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import SinkContext
+from dpa.sinks.sink import SinkContext, Target
 
 EPOCHS = 2
 
 
 def sink_at(place: Path) -> ResultFiles:
     """As the driver of the job, or of one that resumes it, makes it."""
-    sink = ResultFiles(str(place))
+    sink = ResultFiles(Target(str(place)))
     sink.know(SinkContext("me", publishes="final", with_checkpoints=True))
     sink.check()
     sink.begin()
@@ -79,7 +79,7 @@ def main(root: Path) -> None:
         seen = found_in(place)
         go_on(place, checkpoint)
         left = sorted(path.name for path in place.iterdir() if path.suffix == ".parquet")
-        named = objects.manifest_at(ResultFiles(str(place))._files)[0]
+        named = objects.manifest_at(ResultFiles(Target(str(place)))._files)[0]
         assert named is not None and {*left} == {*(named.files or ()), *named.before}, (left, named)
         print(json.dumps([status == 0, seen, found_in(place)]))
 

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from dpa._util.owned import OwnedDirectory
 from dpa.sinks.directory import ResultDirectory
+from dpa.sinks.sink import Target
 
 OPERATIONS = {"open", "os.link", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "fcntl.flock"}
 
@@ -54,7 +55,7 @@ def in_child(target: Path, begun: Callable[[], None]) -> int:
 
 def write(target: Path, value: int, begun: Callable[[], None]) -> None:
     """A job of two tasks, from its first check to its end; before it begins `begun` is called."""
-    sink = ResultDirectory(str(target), "overwrite", mark=lambda: f"value: {value}\n")
+    sink = ResultDirectory(Target(str(target), "overwrite", mark=lambda: f"value: {value}\n"))
     begun()
     sink.check()
     sink.begin()
@@ -78,7 +79,7 @@ def value_in(target: Path) -> int | None:
 def look(target: Path) -> None:
     """The next run begins there, and ends."""
     before = value_in(target)
-    sink = ResultDirectory(str(target), "overwrite")
+    sink = ResultDirectory(Target(str(target), "overwrite"))
     sink.check()
     sink.begin()
     sink.abort()

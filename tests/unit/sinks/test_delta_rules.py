@@ -18,6 +18,7 @@ from dpa import Job
 from dpa._util.outages import may_pass
 from dpa.errors import ConfigError, TableError
 from dpa.sinks.delta import Delta
+from dpa.sinks.sink import Target
 from experiments.s3_server import KEY, SECRET
 from tests.unit.output_samples import publishing
 
@@ -73,9 +74,9 @@ def test_rows_that_break_a_rule_of_a_delta_table_are_refused(
     names = [each["name"] for each in fields]
     mode, publishes = ("overwrite", None) if how == "overwrite" else ("append", "final" if how == "final" else None)
     good, bad = pa.table({"n": [1], "double": [2]}).select(names), pa.table({"n": [-1], "double": [1]}).select(names)
-    written(publishing(Delta(path, mode), publishes), good, (1,) if publishes else ())
+    written(publishing(Delta(Target(path, mode)), publishes), good, (1,) if publishes else ())
     with pytest.raises(TableError, match=f"rows of the result break a rule of the table at .*: {says}"):
-        written(publishing(Delta(path, mode), publishes), bad, (1,) if publishes else ())
+        written(publishing(Delta(Target(path, mode)), publishes), bad, (1,) if publishes else ())
     assert pl.read_delta(path).to_arrow().to_pylist() == good.to_pylist()
 
 
@@ -83,7 +84,7 @@ def test_a_row_whose_text_looks_like_an_outage_is_not_written_again_and_again(tm
     rule = {"delta.constraints.short": "length(w) < 5"}
     path = delta(tmp_path, [field("w", "string")], {"minReaderVersion": 1, "minWriterVersion": 3}, configuration=rule)
     with pytest.raises(TableError, match="break a rule") as caught:
-        written(Delta(path, "append"), pa.table({"w": ["Connection refused: error sending request"]}))
+        written(Delta(Target(path, "append")), pa.table({"w": ["Connection refused: error sending request"]}))
     assert not may_pass(caught.value)
 
 
@@ -91,7 +92,7 @@ def test_a_row_whose_text_looks_like_an_outage_is_not_written_again_and_again(tm
 def test_generated_columns_of_a_delta_table_are_computed(tmp_path: Path, by: list[str]) -> None:
     fields = [field("n"), field("double", **{"delta.generationExpression": "n * 2"})]
     path = delta(tmp_path, fields, {"minReaderVersion": 1, "minWriterVersion": 4}, by=by)
-    written(Delta(path, "append"), pa.table({"n": [1, 2, 3]}))
+    written(Delta(Target(path, "append")), pa.table({"n": [1, 2, 3]}))
     assert sorted(pl.read_delta(path).rows()) == [(1, 2), (2, 4), (3, 6)]
 
 
@@ -146,8 +147,8 @@ def test_a_delta_table_that_only_takes_more_rows_is_not_replaced(tmp_path: Path)
         {"minReaderVersion": 1, "minWriterVersion": 2},
         configuration={"delta.appendOnly": "true"},
     )
-    written(Delta(path, "append"), pa.table({"n": [1]}))
-    for sink in (Delta(path, "overwrite"), publishing(Delta(path, "append"), "table")):
+    written(Delta(Target(path, "append")), pa.table({"n": [1]}))
+    for sink in (Delta(Target(path, "overwrite")), publishing(Delta(Target(path, "append")), "table")):
         with pytest.raises(TableError, match=r"only takes more rows \(delta.appendOnly\): nothing in it is replaced"):
             sink.check()
 
@@ -220,7 +221,7 @@ def test_a_partitioned_delta_table_may_be_in_object_storage(s3_port: int) -> Non
     rows = pa.table({"p": pa.array(VALUES[pa.string()]), "n": range(len(VALUES[pa.string()]))})
     write_deltalake(where, rows, partition_by=["p"], storage_options=options)
     for mode in ("append", "overwrite"):
-        written(Delta(where, mode, options), rows)
+        written(Delta(Target(where, mode, options)), rows)
         found = pl.read_delta(where, storage_options=options).sort("n").select("p", "n").to_arrow()
         assert {*map(str, found.to_pylist())} == {*map(str, rows.to_pylist())}
         assert len(found) == len(rows) * (2 if mode == "append" else 1)

@@ -25,7 +25,7 @@ from dpa.sinks.delta import Delta
 from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.memory import Callback
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import Sink
+from dpa.sinks.sink import Sink, Target
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import uri_of
 from tests.unit.output_samples import publishing
@@ -106,20 +106,20 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
                 with there.create_table("some.table", COLUMNS).update_spec() as update:
                     update.add_field("key", BucketTransform(3))
             return Place(
-                lambda mode, publishes: publishing(Iceberg(name, mode, catalog), publishes),
+                lambda mode, publishes: publishing(Iceberg(Target(name, mode, catalog)), publishes),
                 lambda: results(name, format="iceberg", options=catalog),
             )
         case "delta" | "delta partitions":
             if request.param != "delta":
                 DeltaTable.create(path, Schema.from_arrow(COLUMNS), partition_by=["key"])
-            return Place(lambda mode, publishes: publishing(Delta(path, mode), publishes), lambda: results(path))
+            return Place(lambda mode, kind: publishing(Delta(Target(path, mode)), kind), lambda: results(path))
         case "objects" | "objects partitions":
             path = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
     layout = FileLayout(partition_by=("key",)) if request.param.endswith("partitions") else FileLayout()
     if request.param == "csv":
         layout = FileLayout(ENCODINGS[1], "zstd")
     return Place(
-        lambda mode, publishes: publishing(ResultFiles(path, mode, layout=layout), publishes), lambda: results(path)
+        lambda mode, publishes: publishing(ResultFiles(Target(path, mode), layout), publishes), lambda: results(path)
     )
 
 
@@ -183,7 +183,7 @@ def test_a_job_that_is_begun_anew_publishes_all_again_in_place_of_what_it_had(pl
 
 def test_a_job_that_appends_and_is_begun_anew_has_rows_twice(tmp_path: Path) -> None:
     path = str(tmp_path)
-    job = Job(publishing(Delta(path, "append"), "final"), "", with_checkpoints=False)
+    job = Job(publishing(Delta(Target(path, "append")), "final"), "", with_checkpoints=False)
     job.publish(1, 1)
     job.restart()
     job.publish(1, 1, 2)
@@ -196,7 +196,7 @@ def test_a_last_epoch_of_an_earlier_version_which_had_no_number_is_known(
 ) -> None:
     properties = CommitProperties(app_transactions=[Transaction("me", version)])
     write_deltalake(tmp_path, pa.table({"key": ["k1"], "value": [1]}), commit_properties=properties)
-    job = Job(publishing(Delta(str(tmp_path)), publishes), "me", with_checkpoints=publishes is not None)
+    job = Job(publishing(Delta(Target(str(tmp_path))), publishes), "me", with_checkpoints=publishes is not None)
     newest = job.sink.newest()
     assert newest is not None and newest.is_last
     if publishes is not None:
@@ -227,7 +227,7 @@ def test_many_small_files_become_few_in_the_order_of_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(publishing(ResultFiles(str(tmp_path)), "final"), "", with_checkpoints=False)
+    job = Job(publishing(ResultFiles(Target(str(tmp_path))), "final"), "", with_checkpoints=False)
     epochs = 3 * 3 * 4
     table = pa.table({"value": [0]})
     for epoch in range(1, epochs + 1):

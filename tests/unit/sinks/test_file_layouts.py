@@ -14,6 +14,7 @@ from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS, Encoding
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.reading import published
+from dpa.sinks.sink import Target
 from dpa.sources.paths import data_files
 from tests.unit.output_samples import job, of, publication, publishing
 
@@ -68,7 +69,7 @@ REFUSED = {
 
 def written(directory: Path, layout: FileLayout, *shares: pa.Table) -> pa.Table:
     """What is published of the rows that tasks have staged; what is staged is the same."""
-    sink = ResultDirectory(str(directory), "overwrite", layout=layout)
+    sink = ResultDirectory(Target(str(directory), "overwrite"), layout)
     sink.begin()
     try:
         staged = [sink.stage(rows, task, 1) for task, rows in enumerate(shares)]
@@ -124,10 +125,10 @@ def test_polars_reads_what_was_written(compression: str, tmp_path: Path) -> None
 def test_a_type_that_no_text_stands_for_is_refused_before_there_are_rows(name: str, tmp_path: Path) -> None:
     columns = pa.schema([("key", pa.string()), (name, REFUSED[name].type)])
     for encoding in (CSV, JSON):
-        sink = ResultDirectory(str(tmp_path / "out"), layout=FileLayout(encoding))
+        sink = ResultDirectory(Target(str(tmp_path / "out")), FileLayout(encoding))
         with pytest.raises(TableError, match=f"column '{name}' is .*, which {encoding.name} cannot hold: convert it"):
             sink.expect(columns)
-    ResultDirectory(str(tmp_path / "out")).expect(columns)
+    ResultDirectory(Target(str(tmp_path / "out"))).expect(columns)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_each_task_writes_its_rows_of_a_hot_partition_with_one_open_file(
 def test_columns_that_cannot_be_partitions_are_refused_before_there_are_rows(
     by: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    sink = ResultDirectory(str(tmp_path / "out"), layout=FileLayout(partition_by=by))
+    sink = ResultDirectory(Target(str(tmp_path / "out")), FileLayout(partition_by=by))
     with pytest.raises(TableError, match=said):
         sink.expect(pa.schema([("p", pa.string()), ("n", pa.float64())]))
 
@@ -256,7 +257,7 @@ def test_a_result_of_another_layout_is_replaced_as_a_whole_and_strangers_in_it_a
 
 
 def test_a_later_job_reads_of_partitions_what_the_manifest_names(tmp_path: Path) -> None:
-    sink = publishing(ResultFiles(str(tmp_path / "out"), layout=FileLayout(partition_by=("p",))), "final")
+    sink = publishing(ResultFiles(Target(str(tmp_path / "out")), FileLayout(partition_by=("p",))), "final")
     sink.begin()
     rows = pa.table({"p": ["a", "b"], "n": [1, 2]})
     named = sink.commit([sink.stage(rows, 0, 1)], 1, 0.5)

@@ -17,7 +17,7 @@ from kafka_broker import make_topic
 from dpa.errors import TableError
 from dpa.execution.publishing import Publishes
 from dpa.sinks._kafka import KafkaTopic
-from dpa.sinks.sink import SinkContext
+from dpa.sinks.sink import SinkContext, Target
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
 from tests.unit.output_samples import publishing
@@ -38,7 +38,7 @@ class Job:
         self.servers, self.topic = servers, topic or f"t{uuid4().hex}"
         if not topic:
             make_topic(servers, self.topic, 2)
-        self.sink = publishing(KafkaTopic(self.topic, {"bootstrap.servers": servers}), publishes)
+        self.sink = publishing(KafkaTopic(Target(self.topic, args={"bootstrap.servers": servers})), publishes)
         self.sink.know(SinkContext(name or self.sink.job, "key", publishes, with_checkpoints=saved))
         self.sink.check()
         self.begin()
@@ -131,8 +131,8 @@ def test_values_that_json_does_not_have_are_texts(kafka: str) -> None:
 
 def test_what_cannot_be_a_topic_is_said_before_anything_runs(kafka: str) -> None:
     with pytest.raises(TableError, match=r"set output.args to \{bootstrap.servers"):
-        KafkaTopic("t", {})
+        KafkaTopic(Target("t"))
     with pytest.raises(TableError, match=r"transactional\.id is set by dpa"):
-        KafkaTopic("t", {"bootstrap.servers": kafka, "transactional.id": "mine"})
+        KafkaTopic(Target("t", args={"bootstrap.servers": kafka, "transactional.id": "mine"}))
     with pytest.raises(TableError, match="there is no topic nowhere at"):
-        KafkaTopic("nowhere", {"bootstrap.servers": kafka}).check()
+        KafkaTopic(Target("nowhere", args={"bootstrap.servers": kafka})).check()

@@ -45,6 +45,7 @@ from dpa.errors import TableError
 from dpa.executors import Process
 from dpa.flow import Stream
 from dpa.sinks.delta import Delta
+from dpa.sinks.sink import Target
 from dpa.testing import LocalBackend
 
 pytestmark = pytest.mark.filterwarnings("ignore:Iceberg scan planning")
@@ -141,7 +142,7 @@ FLOWS: dict[str, Callable[[Stream, Callable[[], Stream]], Stream]] = {
 def test_a_relative_path_is_where_the_job_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    sink = Delta("lake", "append")
+    sink = Delta(Target("lake", "append"))
     sink.begin()
     monkeypatch.chdir(tmp_path)
     sink.commit(staged(sink, pa.table({"n": [1, 2]}), 0), 1, 0.0, is_last=True)

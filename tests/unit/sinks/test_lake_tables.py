@@ -22,6 +22,7 @@ from dpa import Job
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks._iceberg import Iceberg
 from dpa.sinks.delta import Delta
+from dpa.sinks.sink import Target
 from dpa.testing import LocalBackend
 from experiments.s3_server import KEY, SECRET, keys
 
@@ -36,7 +37,7 @@ class Lake:
         self.path, self.args = where[kind]
 
     def sink(self, mode: str = "append", job: str = "") -> Delta | Iceberg:
-        sink = {"delta": Delta, "iceberg": Iceberg}[self.kind](self.path, mode, self.args)
+        sink = {"delta": Delta, "iceberg": Iceberg}[self.kind](Target(self.path, mode, self.args))
         sink.know(replace(sink.job_context, job=job or sink.job))
         return sink
 
@@ -170,7 +171,7 @@ def test_types_that_a_table_has_not_are_brought_into_its_own_or_refused(tmp_path
     with pytest.raises(TableError, match="which would change in the type timestamp"):
         sink.stage(pa.table({"word": ["b"], "at": pa.array([1], pa.timestamp("ns", "UTC"))}), 0, 0)
     sink.abort()
-    other = Delta(str(tmp_path / "other"))
+    other = Delta(Target(str(tmp_path / "other")))
     other.begin()
     with pytest.raises(
         TableError, match=r"column .value. of the result is duration\[s\], which the table at .* cannot hold"
@@ -192,7 +193,7 @@ def test_a_delta_table_may_be_in_object_storage(s3_port: int) -> None:
     output = {"format": "delta", "path": where, "mode": "append", "args": options}
     check_outputs(of({"key": "word", "output": output}))
     for value in (1, 2):
-        sink = Delta(where, "append", options)
+        sink = Delta(Target(where, "append", options))
         sink.begin()
         sink.stage(pa.table({"value": [0]}), 1, 0)
         sink.commit([pickle.loads(pickle.dumps(sink)).stage(pa.table({"value": [value]}), 0, 0)], 1, 0.0, is_last=True)

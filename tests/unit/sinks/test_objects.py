@@ -18,6 +18,7 @@ from dpa import Job
 from dpa.config import parse
 from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.sinks.objects import ResultFiles
+from dpa.sinks.sink import Target
 from dpa.sources.manifest import MANIFEST
 from dpa.sources.parquet import parquet_table
 from dpa.storage import S3Files
@@ -37,7 +38,7 @@ def place(s3_port: int, tmp_path: Path) -> str:
 
 def sink_at(uri: str, mode: str = "overwrite") -> ResultFiles:
     """A sink, with the connections of those before it at that place, which take time."""
-    sink = ResultFiles(uri, mode)
+    sink = ResultFiles(Target(uri, mode))
     known = CONNECTED.setdefault(uri, sink._files)
     vars(sink._files).update({"_client": known._client, "arrow": known.arrow})
     return sink
@@ -156,7 +157,7 @@ def test_a_commit_that_arrives_after_its_job_has_given_up_is_refused(s3_port: in
     write(place, 1)
     sink = sink_at(place)
     sink.begin()
-    staged, late = [sink.stage(pa.table({"value": [2]}), 0, 0)], ResultFiles(place)
+    staged, late = [sink.stage(pa.table({"value": [2]}), 0, 0)], ResultFiles(Target(place))
     vars(late).update(vars(sink))
     sink.abort()
     with pytest.raises(TableError, match="another job has begun to write to"):
@@ -208,7 +209,7 @@ def test_readers_go_by_the_manifest(s3_port: int, place: str) -> None:
     with pytest.raises(TableError, match=files[0]):
         parquet_table([place])
     new = place.replace("?", "/new?")
-    ResultFiles(new).begin()
+    ResultFiles(Target(new)).begin()
     with pytest.raises(TableError, match=rf"s3://results/{prefix}/new/{MANIFEST} names no files: no job .* has ended"):
         parquet_table([new])
     for text, why in ((b"[]", "is no manifest"), (b'{"schema": "x", "files": []}', "of another version, 'x'")):
@@ -224,7 +225,7 @@ def test_a_storage_without_conditional_puts_is_refused(place: str, monkeypatch: 
         S3Files, "put", lambda self, path, data, etag=None: put(self, path, data, (get(self, path) or "??")[1])
     )
     with pytest.raises(TableError, match="ignores If-Match"):
-        ResultFiles(place, "overwrite").begin()
+        ResultFiles(Target(place, "overwrite")).begin()
     assert values(place) == [1, 1]
 
 
@@ -317,7 +318,7 @@ def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:
 def test_a_file_of_a_directory_is_read_without_what_python_would_have_to_free(tmp_path: Path) -> None:
     """Arrow's threads free it when they come to it, and abort a process whose interpreter has ended by then."""
     (tmp_path / "one").write_bytes(b"some")
-    files = ResultFiles(str(tmp_path))._files
+    files = ResultFiles(Target(str(tmp_path)))._files
     with files.reading("one") as file, files.reading("two") as missing:
         assert isinstance(file, pa.NativeFile)
         assert not isinstance(file, pa.PythonFile)
@@ -327,6 +328,6 @@ def test_a_file_of_a_directory_is_read_without_what_python_would_have_to_free(tm
 
 def test_a_result_that_another_job_has_taken_over_fails_the_job(place: str) -> None:
     with publication(job(place)) as output:
-        ResultFiles(place).begin()
+        ResultFiles(Target(place)).begin()
         with pytest.raises(JobFailedError, match=r"output.path: another job has begun to write to"):
             output.commit([])

@@ -16,6 +16,7 @@ from dpa.driver.outputs import Publication, outputs_of
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import _layout
 from dpa.sinks.objects import ResultFiles
+from dpa.sinks.sink import Target
 from dpa.sources.manifest import MANIFEST
 from tests.unit.output_samples import publishing
 
@@ -26,7 +27,7 @@ def share(*keys: str) -> pa.Table:
 
 def run_of(directory: Path) -> ResultFiles:
     """As the newest run publishes there; the first one begins."""
-    sink = publishing(ResultFiles(str(directory), "overwrite"), "table")
+    sink = publishing(ResultFiles(Target(str(directory), "overwrite")), "table")
     found, _ = sink._manifest()
     if found is not None and found.writer:
         sink.know(replace(sink.job_context, job=found.claimed_by))

@@ -26,7 +26,7 @@ from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.memory import Memory
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.reading import published
-from dpa.sinks.sink import Sink, SinkContext
+from dpa.sinks.sink import Sink, SinkContext, Target
 from dpa.sources.parquet import parquet_table
 from experiments.s3_server import keys, uri_of
 from jobs.json_lines import JsonLines
@@ -85,7 +85,7 @@ def far_case(port: int, directory: Path, layout: FileLayout) -> Case:
     place = f"results/{directory.name}"
     uri = uri_of(port, place)
     return Case(
-        lambda _: ResultFiles(uri, "overwrite", mark=lambda: "key: word\n", layout=layout),
+        lambda _: ResultFiles(Target(uri, "overwrite", mark=lambda: "key: word\n"), layout),
         (lambda _: published(uri)) if layout != PLAIN else (lambda _: parquet_table([uri]).read()),
         directory,
         lambda: keys(port, *place.split("/")),
@@ -95,7 +95,7 @@ def far_case(port: int, directory: Path, layout: FileLayout) -> Case:
 def iceberg(place: Path) -> Iceberg:
     """A table in a catalog beside a place."""
     catalog = {"type": "sql", "uri": f"sqlite:///{place.parent}/catalog.db", "warehouse": f"file://{place}"}
-    return Iceberg("here.some.table", "overwrite", catalog)
+    return Iceberg(Target("here.some.table", "overwrite", catalog))
 
 
 def iceberg_case(directory: Path) -> Case:
@@ -110,24 +110,24 @@ def iceberg_case(directory: Path) -> Case:
 
 
 def in_directory(layout: FileLayout) -> Make:
-    return lambda place: ResultDirectory(str(place), "overwrite", mark=lambda: "key: word\n", layout=layout)
+    return lambda place: ResultDirectory(Target(str(place), "overwrite", mark=lambda: "key: word\n"), layout)
 
 
 def by_epoch(publishes: Publishes, layout: FileLayout) -> Make:
-    return lambda place: publishing(ResultFiles(str(place), "overwrite", layout=layout), publishes)
+    return lambda place: publishing(ResultFiles(Target(str(place), "overwrite"), layout), publishes)
 
 
 _, CSV, JSON = ENCODINGS
 
 SINKS: dict[str, tuple[Make, Find | None]] = {
     "memory": (lambda place: Memory(), None),
-    "parquet": (lambda place: ResultDirectory(str(place), "overwrite", mark=lambda: "key: word\n"), files),
+    "parquet": (lambda place: ResultDirectory(Target(str(place), "overwrite", mark=lambda: "key: word\n")), files),
     "table": (
-        lambda place: publishing(ResultFiles(str(place), "overwrite"), "table"),
+        lambda place: publishing(ResultFiles(Target(str(place), "overwrite")), "table"),
         lambda place: results(place).table,
     ),
     "final": (
-        lambda place: publishing(ResultFiles(str(place), "overwrite"), "final"),
+        lambda place: publishing(ResultFiles(Target(str(place), "overwrite")), "final"),
         lambda place: results(place).table,
     ),
     "csv": (in_directory(FileLayout(CSV)), published),
@@ -143,7 +143,7 @@ SINKS: dict[str, tuple[Make, Find | None]] = {
     "final json lines": (by_epoch("final", FileLayout(JSON, "gzip")), lambda place: results(place).table),
     "final partitions": (by_epoch("final", FileLayout(partition_by=("key",))), lambda place: results(place).table),
     "delta": (
-        lambda place: Delta(str(place), "overwrite"),
+        lambda place: Delta(Target(str(place), "overwrite")),
         lambda place: pl.read_delta(str(place)).to_arrow() if place.exists() else None,
     ),
     "of one's own": (lambda place: JsonLines(str(place)), json_lines),

@@ -27,7 +27,7 @@ from dpa.sinks.delta import Delta
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.objects import ResultFiles
-from dpa.sinks.sink import Newest, Sink
+from dpa.sinks.sink import Newest, Sink, Target
 from experiments.s3_server import uri_of
 from tests.unit.output_samples import publishing
 
@@ -83,18 +83,18 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
             case "iceberg":
                 name = "here.some.table"
                 read = lambda: results(name, format="iceberg", options=catalog).table  # noqa: E731
-                return Job(lambda: publishing(Iceberg(name, mode, catalog), "final"), read)
+                return Job(lambda: publishing(Iceberg(Target(name, mode, catalog)), "final"), read)
             case "delta":
-                return Job(lambda: publishing(Delta(path, mode), "final"), lambda: results(path).table)
+                return Job(lambda: publishing(Delta(Target(path, mode)), "final"), lambda: results(path).table)
             case "objects":
                 uri = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-                return Job(lambda: publishing(ResultFiles(uri, mode), "final"), lambda: results(uri).table)
+                return Job(lambda: publishing(ResultFiles(Target(uri, mode)), "final"), lambda: results(uri).table)
             case "json lines":
                 lines = FileLayout(ENCODINGS[-1], "gzip")
                 return Job(
-                    lambda: publishing(ResultFiles(path, mode, layout=lines), "final"), lambda: results(path).table
+                    lambda: publishing(ResultFiles(Target(path, mode), lines), "final"), lambda: results(path).table
                 )
-        return Job(lambda: publishing(ResultFiles(path, mode), "final"), lambda: results(path).table)
+        return Job(lambda: publishing(ResultFiles(Target(path, mode)), "final"), lambda: results(path).table)
 
     return made
 
@@ -168,7 +168,7 @@ def test_files_that_were_merged_are_cut_between_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
 ) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(tmp_path).table)
+    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, *[epoch] * (1 + epoch % 3))
     job.sink.abort()
@@ -209,7 +209,7 @@ def test_a_job_that_had_ended_at_a_place_is_resumed_behind_all_that_its_epochs_b
 def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
     monkeypatch.setattr(_layout, "_MOST_EPOCHS", 4)
-    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"), lambda: results(tmp_path).table)
+    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"), lambda: results(tmp_path).table)
     for epoch in range(1, 37):
         job.publish(epoch, epoch)
     job.sink.abort()
@@ -222,7 +222,7 @@ def test_epochs_that_are_counted_together_are_not_told_apart(tmp_path: Path, mon
 
 def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_FANOUT", 3)
-    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"))
+    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"))
     # It merges as a version did that did not know of this.
     job.coordinator.know(replace(job.coordinator.job_context, with_checkpoints=False))
     life = type(job.coordinator)._life
@@ -237,7 +237,7 @@ def test_files_that_do_not_say_their_epochs_are_refused(tmp_path: Path, monkeypa
 
 def test_rows_of_others_are_never_taken_back(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    job = Job(lambda: publishing(Delta(path, "append"), "final"), lambda: DeltaTable(path).to_pyarrow_table())
+    job = Job(lambda: publishing(Delta(Target(path, "append")), "final"), lambda: DeltaTable(path).to_pyarrow_table())
     job.publish(1, 1)
     write_deltalake(path, pa.table({"value": [100]}), mode="append")
     job.publish(2, 2)
@@ -253,7 +253,7 @@ def test_rows_of_others_are_never_taken_back(tmp_path: Path) -> None:
 
 def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-    job = Job(lambda: publishing(Delta(path), "final"), lambda: DeltaTable(path).to_pyarrow_table())
+    job = Job(lambda: publishing(Delta(Target(path)), "final"), lambda: DeltaTable(path).to_pyarrow_table())
     for epoch in (1, 2, 3):
         job.publish(epoch, epoch)
     DeltaTable(path).optimize.compact()
@@ -263,14 +263,14 @@ def test_a_version_whose_files_are_gone_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_that_runs_keeps_its_directory(tmp_path: Path) -> None:
-    job = Job(lambda: publishing(ResultFiles(str(tmp_path)), "final"))
+    job = Job(lambda: publishing(ResultFiles(Target(str(tmp_path))), "final"))
     job.publish(1, 1)
     with pytest.raises(TableError, match="another job publishes its results in"):
         job.known().take_back(0, is_trial=True)
 
 
 def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
-    job = Job(lambda: ResultDirectory(str(tmp_path / "out")))
+    job = Job(lambda: ResultDirectory(Target(str(tmp_path / "out"))))
     assert job.known().newest() is None
     job.publish(1, 1, is_last=True)
     assert job.known().newest() == Newest(0, is_last=True)
@@ -281,7 +281,7 @@ def test_a_whole_result_says_that_it_is_there(tmp_path: Path) -> None:
 def test_records_of_a_topic_stay(kafka: str) -> None:
     topic = f"t{uuid4().hex}"
     make_topic(kafka, topic)
-    job = Job(lambda: publishing(KafkaTopic(topic, {"bootstrap.servers": kafka}), "final"))
+    job = Job(lambda: publishing(KafkaTopic(Target(topic, args={"bootstrap.servers": kafka})), "final"))
     assert job.known().newest() is None
     job.publish(3, 1)
     job.publish(5, 2)

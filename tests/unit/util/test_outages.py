@@ -21,6 +21,7 @@ from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError
 from dpa.execution import rows
 from dpa.execution.rows import Portions
 from dpa.sinks.objects import ResultFiles
+from dpa.sinks.sink import Target
 from dpa.storage import DirectoryFiles
 
 
@@ -197,7 +198,7 @@ def test_a_result_is_begun_again_whose_place_has_failed_in_the_middle(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = str(tmp_path / "out")
-    begun = Publication(job(place), ResultFiles(place, "overwrite"), "output")
+    begun = Publication(job(place), ResultFiles(Target(place, "overwrite")), "output")
     failures, put = [OSError(errno.ESTALE, "stale file handle")], DirectoryFiles.put
 
     def shaky(files: DirectoryFiles, *arguments: Any) -> Any:
