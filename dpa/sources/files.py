@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,23 +25,19 @@ _ROWS_AT_A_TIME = 1_000_000
 _FILES_AT_A_TIME = 16  # on object storage each costs a round trip or two
 
 
-class DataFile(Protocol):
-    """A file whose columns and rows are known."""
+@dataclass(frozen=True)
+class DataFile:
+    """A file's path or URI, columns, rows of each group that is read as a whole, such as a row group of Parquet, and
+    size in bytes."""
 
-    @property
-    def path(self) -> str:
-        """A local path, or a URI."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All its columns."""
-
-    @property
-    def groups(self) -> tuple[int, ...]:
-        """Rows of each group that is read as a whole, such as a row group of Parquet."""
+    path: str
+    schema: pa.Schema
+    groups: tuple[int, ...]
+    size: int
 
     def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> Split:
         """The split of the groups of these numbers; `rows`: of all of them."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.columns import only
-from dpa.sources.files import Reading
+from dpa.sources.files import DataFile, Reading
 from dpa.sources.paths import Location
 from dpa.sources.splits import RestOfFile, opened_again
 
@@ -47,14 +47,8 @@ class IpcSplit(RestOfFile):
                 skipped = max(0, skipped - batch.num_rows)
 
 
-@dataclass(frozen=True)
-class IpcFile:
-    """A file's path or URI, columns, rows of each record batch, and size in bytes."""
-
-    path: str
-    schema: pa.Schema
-    groups: tuple[int, ...]
-    size: int
+class IpcFile(DataFile):
+    """Its groups are record batches."""
 
     def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> IpcSplit:
         return IpcSplit(self.path, groups, rows, reading.columns, self.size)

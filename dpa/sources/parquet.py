@@ -4,7 +4,6 @@ Partition columns in directory names (`year=2024/...`) are Spark's to read (`dpa
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -12,19 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
-from dpa.sources.files import FileTable, Reading, file_table
+from dpa.sources.files import DataFile, FileTable, Reading, file_table
 from dpa.sources.paths import Location
 from dpa.sources.splits import ParquetSplit, Split
 
 
-@dataclass(frozen=True)
-class ParquetFile:
-    """A file's path or URI, columns, rows of each row group, and size in bytes."""
-
-    path: str
-    schema: pa.Schema
-    groups: tuple[int, ...]
-    size: int
+class ParquetFile(DataFile):
+    """Its groups are row groups."""
 
     def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> ParquetSplit:
         return ParquetSplit(self.path, groups, rows, reading.columns, reading.dictionary, reading.schema, self.size)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dpa._util.inference import as_type, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only, require_columns
-from dpa.sources.files import FileTable, Reading
+from dpa.sources.files import DataFile, FileTable, Reading
 from dpa.sources.formats import COMPRESSED
 from dpa.sources.paths import Location, prefix_of
 from dpa.sources.records import BOM, NEWLINE, LineFormat
@@ -178,18 +178,13 @@ class ScanSplit(RecordsSplit):
 
 
 @dataclass(frozen=True)
-class ScanFile:
-    """A file's path or URI, columns, rows and end of each block, where they begin, and size in bytes; the rest is as in
-    `ScanSplit`."""
+class ScanFile(DataFile):
+    """`ends`: of each block; `begin`: of the first. The rest is as in `ScanSplit`."""
 
-    path: str
     format: ScanFormat
     names: tuple[str, ...]
-    schema: pa.Schema
-    groups: tuple[int, ...]
     ends: tuple[int, ...]
     begin: int
-    size: int
 
     def split(self, groups: tuple[int, ...], rows: int, reading: Reading) -> ScanSplit:
         start = self.ends[groups[0] - 1] if groups[0] else self.begin
@@ -240,7 +235,7 @@ def scan_file(location: Location, form: ScanFormat, declared: pa.Schema | None) 
         if declared is not None:
             kinds = dict(zip(declared.names, declared.types, strict=True))
         schema = pa.schema([*kinds.items()])
-        return ScanFile(path, form, tuple(names), schema, tuple(groups), tuple(ends), begin, opened.size())
+        return ScanFile(path, schema, tuple(groups), opened.size(), form, tuple(names), tuple(ends), begin)
 
 
 def _counted(
