@@ -140,7 +140,7 @@ def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [f"docs/{name}.md" for name in ("balancing", "dead-letters", "design", "executors", "flows", "runs", "streams")],
+    [f"docs/{name}.md" for name in ("balancing", "dead-letters", "design", "executors", "flows", "streams")],
 )
 def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
     names: dict[str, Any] = {"__name__": "page"}
