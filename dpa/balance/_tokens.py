@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt
 
 from dpa.balance._base import BalanceOptions, LoadReportOptions, TriggeredOptions
-from dpa.balance._trigger import QueueTrigger
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.measure.load import Load
@@ -39,6 +38,31 @@ class Refusal:
 
     outcome: Outcome
     reason: str
+
+
+@dataclass(frozen=True)
+class QueueTrigger:
+    """Overloaded if Q_max > Q_s * (1 + tau): the longest queue against the second longest (DPA paper, section 4.1,
+    equation 1). Reducers that never reported count as 0.
+
+    Attributes:
+        tau: threshold, at least 0; the comparison is strict.
+        least: a shorter queue than this is never overloaded.
+    """
+
+    tau: float
+    least: int = 1
+
+    def judge(self, reducer: int, loads: Mapping[int, Load]) -> tuple[bool, str]:
+        """Whether to act on a report, and the numbers that decided, in words."""
+        own = loads[reducer].queue
+        found = f"queue {own:,} of task {reducer}"
+        if own < self.least:
+            return False, f"{found} is below the least queue of {self.least:,}"
+        limit = max((load.queue for other, load in loads.items() if other != reducer), default=0)
+        is_overloaded = own > limit * (1 + self.tau)
+        relation = "exceeds" if is_overloaded else "does not exceed"
+        return is_overloaded, f"{found} {relation} {limit:,} x {1 + self.tau:g}"
 
 
 class TokenPolicy(BalancePolicy):
@@ -85,16 +109,16 @@ class TokenPolicy(BalancePolicy):
         if waiting is not None:
             return self._decide(suspect, now, Outcome.COOL_DOWN, waiting)
         self._checked_at = now
-        verdict = self._trigger.judge(suspect, self._loads)
-        if not verdict.overloaded:
-            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
+        is_overloaded, reason = self._trigger.judge(suspect, self._loads)
+        if not is_overloaded:
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, reason)
         if self.rounds[suspect] >= self._max_rounds:
-            used = f"{verdict.reason}, but all {self._max_rounds} rounds of task {suspect} are used up"
+            used = f"{reason}, but all {self._max_rounds} rounds of task {suspect} are used up"
             return self._decide(suspect, now, Outcome.ROUNDS_USED_UP, used)
         # As in the authors' code, a round is used even if the strategy refuses (DPA paper, section 4.2): else a reducer
         # that cannot be relieved would be tried at every report.
         self.rounds[suspect] += 1
-        return self.redistribute(suspect, now, because=verdict.reason)
+        return self.redistribute(suspect, now, because=reason)
 
     def redistribute(self, reducer: int, now: float, *, because: str = "asked for") -> Decision:
         require_reducer(self.table, reducer)

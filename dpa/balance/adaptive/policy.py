@@ -12,7 +12,6 @@ from annotated_types import Ge, Gt, Le
 
 from dpa._util.words import key_text
 from dpa.balance._base import LoadReportOptions, TriggeredOptions
-from dpa.balance._trigger import UtilisationTrigger, Verdict
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive._worth import Unsplitting, Worth
@@ -33,6 +32,7 @@ from dpa.routing.keys import Key
 from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import RoutingTable
 
+_BUSY = 0.9  # the part of the time from which on a reducer is busy nearly all of it
 _CORES_BUSY = 0.25
 """All processors are busy where reducers that all have work wait for one during this part of their busy time."""
 
@@ -108,7 +108,6 @@ class AdaptivePolicy(BalancePolicy):
         self.rounds: dict[int, int] = {}
         self._unheard = dict(stage.feeds)  # nothing is judged before each has offered records, or that takes too long
         self._aim = replace(options.rebalance, may_split=stage.may_split)
-        self._trigger = UtilisationTrigger(options.min_delay)
         self._options = options
         self._claimed = {
             reducer: frozenset(ring.positions[ring.sole_owners == reducer].tolist()) for reducer in ring.members
@@ -211,23 +210,25 @@ class AdaptivePolicy(BalancePolicy):
         narrower = self._narrower(demand)
         if narrower is not None:
             return self._apply(suspect, now, narrower, "a key is split over more tasks than it needs")
-        suspect, verdict = self._overloaded(loads, demand)
-        if not verdict.overloaded:
-            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
+        suspect = next((one for one in _by_work(loads, demand) if self._is_overloaded(loads[one])), suspect)
+        own = loads[suspect]
+        reason = f"task {suspect} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
+        if not self._is_overloaded(own):
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, reason)
         busy = self._why_no_core_is_free(loads)
         if busy is not None:
-            why = f"{verdict.reason}, but moving gains nothing: {busy}"
+            why = f"{reason}, but moving gains nothing: {busy}"
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, why)
         if self._aim.may_split and self._comes_and_goes() and not is_spread(demand):
-            return self._apply(suspect, now, spread(demand), f"{verdict.reason}; keys come and go faster than tables")
+            return self._apply(suspect, now, spread(demand), f"{reason}; keys come and go faster than tables")
         proposal = rebalance(demand, self._aim, base=self._base)
         if not proposal.steps:
             why = proposal.stuck or "no move helps"
-            return self._decide(suspect, now, Outcome.UNSPLITTABLE, f"{verdict.reason}; {why}")
+            return self._decide(suspect, now, Outcome.UNSPLITTABLE, f"{reason}; {why}")
         worthless = self._worth.why_not(proposal, demand, suspect)
         if worthless is not None:
-            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, f"{verdict.reason}, but {worthless}")
-        return self._apply(suspect, now, proposal, verdict.reason)
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, f"{reason}, but {worthless}")
+        return self._apply(suspect, now, proposal, reason)
 
     def _why_no_core_is_free(self, loads: Mapping[int, Load]) -> str | None:
         # One table is made all the same: for these keys or, where no processor is ever free, at all. It prepares for
@@ -240,10 +241,10 @@ class AdaptivePolicy(BalancePolicy):
             return f"all have work and wait for a processor {waited:.0%} of their busy time or more"
         return None
 
-    def _overloaded(self, loads: Mapping[int, Load], demand: Demand) -> tuple[int, Verdict]:
-        """The reducer with most work that is overloaded, and why; if none is, the one with most work."""
-        verdicts = [(reducer, self._trigger.judge(reducer, loads[reducer])) for reducer in _by_work(loads, demand)]
-        return next((judged for judged in verdicts if judged[1].overloaded), verdicts[0])
+    def _is_overloaded(self, own: Load) -> bool:
+        # Where queues are kept short, overload shows in busy tasks and blocked senders. Whether others have less to do
+        # is left to the plan.
+        return own.busy >= _BUSY or (own.delay > 0 and own.delay >= self._options.min_delay)
 
     def _doubt(self, loads: Mapping[int, Load], now: float) -> str | None:
         between = self._between_gone + sum(self._between.values())

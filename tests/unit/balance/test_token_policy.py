@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance._tokens import TokenPolicy
-from dpa.balance._trigger import QueueTrigger
+from dpa.balance._tokens import QueueTrigger, TokenPolicy
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import BalanceOptions, DoublingOptions, HalvingOptions, NoBalancingOptions
 from dpa.errors import DpaError
