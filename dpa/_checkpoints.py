@@ -1,21 +1,20 @@
 """`python -m dpa.checkpoints PATH`: look at the checkpoints of jobs, check them, and delete old ones
 (docs/checkpoints.md)."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.checkpoints import Chain, CheckpointStore, FileRef, Manifest
 from dpa.errors import CheckpointError, ConfigError
+from dpa.report import show_table
+from dpa.result.text import Table
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -36,11 +35,13 @@ def main(
 @app.command("list")
 def list_all(context: typer.Context, job: Job = None) -> None:
     """Show the jobs and their checkpoints."""
-    with _reading("the list") as console:
+    with exiting(), printing("the list"):
         for chain in _chains(context.obj, job):
-            console.print(chain.job, style="bold", overflow="fold")
+            print(chain.job)
             made = [*reversed(chain.checkpoints().values())]
-            console.print(_table(made) if made else "no checkpoint yet")
+            _show(made)
+            if not made:
+                print("no checkpoint yet")
 
 
 @app.command()
@@ -50,36 +51,35 @@ def show(
     number: Annotated[int | None, typer.Argument(min=0, help="Of the checkpoint; without it, the newest.")] = None,
 ) -> None:
     """Show a checkpoint: what each task has in it."""
-    with _reading("the checkpoint") as console:
+    with exiting(), printing("the checkpoint"):
         chain = _one(context.obj, job)
         slot = chain.newest_slot()
         manifest = slot.checkpoint if number is None else chain.manifest(number)
         if manifest is None:
             raise CheckpointError(f"{chain.job} has no checkpoint yet")
-        console.print(f"checkpoint {manifest.number} of {slot.name}", style="bold", overflow="fold")
-        console.print(_table([manifest]))
-        tasks = _columns("stage", "task", "files", "size", "keys", "increments", "oldest file")
+        print(f"checkpoint {manifest.number} of {slot.name}")
+        _show([manifest])
+        rows = []
         for task in manifest.tasks:
             files = {part.file.path: part.file for part in task.parts}
             keys = sum(part.keys for part in task.parts if not part.is_increment)
             changed = sum(part.keys for part in task.parts if part.is_increment)
-            oldest = min((file.number for file in files.values()), default=None)
-            since = "" if oldest is None else f"{oldest}"
-            tasks.add_row(task.stage, f"{task.task}", *_sums(files.values()), f"{keys:,}", f"{changed:,}", since)
-        console.print(tasks)
+            since = f"{min(file.number for file in files.values())}" if files else ""
+            rows.append((task.stage, f"{task.task}", *_sums(files.values()), f"{keys:,}", f"{changed:,}", since))
+        show_table(Table("", ("stage", "#task", "#files", "#size", "#keys", "#increments", "#oldest file"), rows))
 
 
 @app.command()
 def verify(context: typer.Context, job: Job = None) -> None:
     """Read every file that a checkpoint needs, and compare sizes and checksums."""
     damages = 0
-    with _reading("what was found") as console:
+    with exiting(), printing("what was found"):
         for chain in _chains(context.obj, job):
             found, files = _damages(chain)
             for damage in found:
-                console.print(damage, style="red", overflow="fold")
+                print(damage)
             damages += len(found)
-            console.print(f"{chain.job}: {plural(files, 'file')}, {len(found) or 'none'} damaged", overflow="fold")
+            print(f"{chain.job}: {plural(files, 'file')}, {len(found) or 'none'} damaged")
     if damages:
         raise typer.Exit(1)
 
@@ -95,11 +95,11 @@ def go_back(
     from dpa.config import load  # half a second, for this command alone
     from dpa.driver.going_back import back_to
 
-    with _reading("what was done") as console:
+    with exiting(), printing("what was done"):
         chain = _one(context.obj, job)
         for line in back_to(chain, number, None if config is None else load(config)):
-            console.print(line, overflow="fold")
-        console.print(f"{chain.job}: the next --resume continues after checkpoint {number}", overflow="fold")
+            print(line)
+        print(f"{chain.job}: the next --resume continues after checkpoint {number}")
 
 
 @app.command()
@@ -109,13 +109,10 @@ def prune(
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep of each job.")] = 1,
 ) -> None:
     """Delete old checkpoints, and what checkpoints that were given up have left. The jobs may be running."""
-    with _reading("what was done") as console:
+    with exiting(), printing("what was done"):
         for chain in _chains(context.obj, job):
             done = chain.collect(keep)
-            console.print(
-                f"{chain.job}: {plural(done.slots, 'manifest')} and {plural(done.files, 'file')} deleted",
-                overflow="fold",
-            )
+            print(f"{chain.job}: {plural(done.slots, 'manifest')} and {plural(done.files, 'file')} deleted")
 
 
 @app.command()
@@ -124,10 +121,10 @@ def remove(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Its directory, or how that begins.")],
 ) -> None:
     """Delete all checkpoints of a job that has ended."""
-    with _reading("what was done") as console:
+    with exiting(), printing("what was done"):
         chain = _one(context.obj, job)
         chain.remove()
-        console.print(f"{chain.job}: removed", overflow="fold")
+        print(f"{chain.job}: removed")
 
 
 def _damages(chain: Chain) -> tuple[list[str], int]:
@@ -168,40 +165,18 @@ def _one(uri: str, job: str) -> Chain:
     return found[0]
 
 
-def _table(manifests: Sequence[Manifest]) -> Table:
-    table = _columns("number", "epoch", "made at", "records", "files", "size", "new", "seconds")
+def _show(manifests: Sequence[Manifest]) -> None:
+    rows = []
     for manifest in manifests:
         made = datetime.fromtimestamp(manifest.created_at).strftime("%Y-%m-%d %H:%M:%S")
-        files, size = _sums(manifest.files().values())
-        table.add_row(
-            f"{manifest.number}",
-            f"{manifest.epoch}",
-            made,
-            f"{manifest.records:,}",
-            files,
-            size,
-            decimal(manifest.written),
-            f"{manifest.seconds:.1f}",
-        )
-    return table
-
-
-def _columns(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for name in names:
-        table.add_column(name, justify="left" if name in ("stage", "made at") else "right", overflow="fold")
-    return table
+        of = f"{manifest.number}", f"{manifest.epoch}", made, f"{manifest.records:,}"
+        rows.append((*of, *_sums(manifest.files().values()), decimal(manifest.written), f"{manifest.seconds:.1f}"))
+    show_table(Table("", ("#number", "#epoch", "made at", "#records", "#files", "#size", "#new", "#seconds"), rows))
 
 
 def _sums(files: Iterable[FileRef]) -> tuple[str, str]:
     sizes = [file.size for file in files]
     return f"{len(sizes):,}", decimal(sum(sizes))
-
-
-@contextmanager
-def _reading(what: str) -> Iterator[Console]:
-    with exiting(), printing(what):
-        yield Console(highlight=False, emoji=False, markup=False)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,9 @@ def main(
 @app.command("list")
 def show(context: typer.Context) -> None:
     """Show the running jobs, with the nodes and processes of their tasks."""
-    from rich.console import Console
-    from rich.table import Table
-
     from dpa.driver.control import RunningJob, connected
+    from dpa.report import show_table
+    from dpa.result.text import Table
 
     address: str | None = context.obj
     with exiting(_INTERRUPTED), connected(address):
@@ -70,20 +69,15 @@ def show(context: typer.Context) -> None:
     if not jobs:
         print("no job runs here" if address is None else f"no job runs on {address}")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("run", "phase", "stage", "tasks"):
-        table.add_column(column, overflow="fold")
-    table.add_column("queued", justify="right")
-    for column in ("task", "node", "pid"):
-        table.add_column(column, overflow="fold")
+    shown = []
     for name, status in jobs:
         rows = [("",) * 6] if status is None else [row for stage in status.stages for row in _rows(stage)]
         phase = "startup" if status is None else f"{status.phase}, {status.at:.0f} s"
         if status is not None and status.generation:
             phase += f", generation {status.generation}"
         for number, row in enumerate(rows):
-            table.add_row(*((name, phase) if not number else ("", "")), *row)
-    Console().print(table)
+            shown.append((*((name, phase) if not number else ("", "")), *row))
+    show_table(Table("", ("run", "phase", "stage", "tasks", "#queued", "task", "node", "pid"), shown))
 
 
 def _rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:

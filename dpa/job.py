@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -98,6 +98,7 @@ class Runnable:
         closes: Callable[[], bool] = never,
         progress: bool | ProgressMode = "auto",
         page: Callable[[str], None] | None = None,
+        unverified: Callable[[Result], AbstractContextManager[None]] | None = None,
     ) -> Result:
         """Run the job.
 
@@ -115,6 +116,8 @@ class Runnable:
                 once. False: nothing. Other words are those of `dpa run --progress`; `DPA_PROGRESS` is the default.
             page: receives the address of the job's page, with its token, before the job begins. A job whose tasks run
                 in this process has none.
+            unverified: returns a context with the result, neither compared with its reference nor published yet, while
+                Spark still computes the reference.
 
         Raises:
             ConfigError: something was wrong before any task started, or a reference query is.
@@ -144,7 +147,7 @@ class Runnable:
                 if page is not None and door.address is not None:
                     page(door.address)
             display = stack.enter_context(shown)
-            run = Run(spec, backend, [each for each in (door, observer, display) if each], resume, closes)
+            run = Run(spec, backend, [each for each in (door, observer, display) if each], resume, closes, unverified)
             try:
                 result = run.result()
             finally:

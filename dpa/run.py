@@ -6,7 +6,7 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from dpa.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpa.job import Job
-    from dpa.result import Result
+    from dpa.result import Report, Result
 
 _INTERRUPTED = "interrupted: no actor, process or staged file is left, and no half-written output"
 _EXIT = {"ok": 0, "failed": 1, "mismatch": 3}
@@ -124,8 +124,10 @@ def main(
                 _detach(job, address, resume, [*again, *_more_words(report, resume), *shown])
                 return
             with _naming_checkpoints(job, address, again, context.command_path):
-                result = _run(job, interrupts, progress, address, resume, ui)
-                status = _show(result, report, as_json, verbose)
+                summary = _Summary(verbose)
+                run = partial(job.run, address=address, check=False, resume=resume, page=_print_page if ui else None)
+                result = _run(run, interrupts, progress, job.config.name, None if as_json else summary)
+                status = _show(result, report, as_json, summary)
     raise typer.Exit(status)
 
 
@@ -198,18 +200,47 @@ def _naming_checkpoints(job: Job, address: str | None, again: list[str], command
             say(f"its checkpoints stay; to go on: {command} {shlex.join([*again, '--resume', job.resumable])}")
 
 
+class _Summary:
+    """The end of a job on standard output, of which a part is there while Spark still computes the reference."""
+
+    def __init__(self, verbose: bool = False) -> None:
+        self._verbose, self._stdout = verbose, sys.stdout
+        self._begun: Report | None = None
+
+    def print(self, result: Result, files: Sequence[Path] = ()) -> None:
+        from dpa.report import show
+
+        try:
+            with redirect_stdout(self._stdout), printing("the table"):
+                show(result.report, files=files, result=result.unsaved, verbose=self._verbose, before=self._begun)
+        except OutputError as error:
+            say(f"warning: {error}")
+
+    @contextmanager
+    def begin(self, ended: Callable[[str], None], result: Result) -> Iterator[None]:
+        ended(result.report.status)
+        self.print(result)
+        self._begun = result.report
+        say("Spark still computes the reference, with which the result is compared before it is published")
+        try:
+            yield
+        except KeyboardInterrupt:
+            say("the result above was not published: Spark had not yet computed its reference")
+            raise
+
+
 def _run(
-    job: Job, interrupts: Interrupts, progress: ProgressMode, address: str | None, resume: str | None, ui: bool
+    run: Callable[..., Result], interrupts: Interrupts, progress: ProgressMode, name: str, summary: _Summary | None
 ) -> Result:
     from dpa.report import make_progress
     from dpa.telemetry.observers import Observers
 
     with (
-        make_progress(progress, sys.stderr, job.config.name) as display,
+        make_progress(progress, sys.stderr, name) as display,
         redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
     ):
-        run = partial(job.run, Observers(interrupts, display), closes=lambda: interrupts.closes)
-        result = run(address=address, check=False, resume=resume, page=_print_page if ui else None)
+        shown = None if summary is None else partial(summary.begin, display.ended)
+        result = run(Observers(interrupts, display), closes=lambda: interrupts.closes, unverified=shown)
         display.ended(result.report.status)
     return result
 
@@ -260,9 +291,9 @@ def _plan(job: Job, as_json: bool, svg: Path | None, address: str | None, verbos
         draw_plan(foreseen, picture)
 
 
-def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool = False) -> int:
+def _show(result: Result, directory: Path | None, as_json: bool, summary: _Summary | None = None) -> int:
     """Write and print the report. What cannot be written is raised last, so that the rest is shown."""
-    from dpa.report import ReportError, keep, show, to_json, write
+    from dpa.report import ReportError, keep, to_json, write
 
     report = result.report
     keep(report)
@@ -275,11 +306,7 @@ def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool =
         with printing("the report"):
             print(to_json(report))
     else:
-        try:
-            with printing("the table"):
-                show(report, sys.stdout, files=files, result=result.unsaved, verbose=verbose)
-        except OutputError as error:
-            say(f"warning: {error}")
+        (summary or _Summary()).print(result, files)
     if lost is not None:
         raise lost
     return _EXIT[report.status]

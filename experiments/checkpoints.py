@@ -30,7 +30,7 @@ import pyarrow as pa
 from dpa import Generator, Job, Reducer
 from dpa.result import Report
 from dpa.runtime.cluster import ray_session
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.harness import Findings, at_most, main, markdown_table, progress
 
@@ -130,7 +130,7 @@ class Stretches(NamedTuple):
 
 
 @dataclass
-class Rate(Unobserved):
+class Rate(Observer):
     """Follows what a job has processed.
 
     Attributes:

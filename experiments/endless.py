@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpa import Job
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, at_most, holds, main, markdown_table, progress
@@ -55,7 +55,7 @@ GROUP BY lower(word)
 
 
 @dataclass
-class Memory(Unobserved):
+class Memory(Observer):
     """Samples of the memory of each process of a job, while it streams.
 
     Attributes:

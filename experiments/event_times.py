@@ -21,7 +21,7 @@ import pyarrow as pa
 from dpa import Flow, tumbling
 from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.sources.generated import GeneratedTable
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, holds, main, markdown_table
@@ -35,7 +35,7 @@ WINDOW, OUT_OF_ORDER, EVERY = 5.0, 2.0, 1.0
 
 
 @dataclass
-class Watch(Unobserved):
+class Watch(Observer):
     """What is seen of a run.
 
     Attributes:

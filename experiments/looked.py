@@ -32,7 +32,7 @@ from dpa.door.opening import Door
 from dpa.driver.control import RunningJob
 from dpa.errors import JobCancelledError
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer, Observers
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 from experiments.harness import Findings, at_most, main, markdown_table, progress
 
@@ -69,7 +69,7 @@ def chromium_path() -> str | None:
     return shutil.which("chromium-browser") or shutil.which("chromium")
 
 
-class Streams(Unobserved):
+class Streams(Observer):
     """Knows when a job has begun to stream."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def scrape(address: str, runs: threading.Thread) -> None:
 
 def follow(_address: str, _runs: threading.Thread) -> None:
     """Follow the job by its snapshots."""
-    RunningJob.find("looked").follow(Unobserved())
+    RunningJob.find("looked").follow(Observers())
 
 
 def _asked(address: str, path: str) -> Request:

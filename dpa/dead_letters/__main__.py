@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from dpa._util.arguments import Overrides
 from dpa._util.streams import exiting, printing
 from dpa._util.words import plural
 from dpa.dead_letters._letters import FoundLetters
+from dpa.report import show_table
+from dpa.result.text import Table, one_line
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
@@ -33,12 +33,14 @@ def list_all(context: typer.Context) -> None:
     """Show how many there are, by step and error, with an example."""
     letters = FoundLetters.read(context.obj).letters
     counts = Counter((letter.step, letter.error) for letter in letters)
-    table = Table("step", "error", "records", "example", box=None, pad_edge=False)
+    rows = []
     for (step, error), number in counts.most_common():
         example = next(letter for letter in letters if (letter.step, letter.error) == (step, error))
-        table.add_row(step, error, f"{number:,}", f"{example.message} ({example.record[:80]})")
+        rows.append((step, error, f"{number:,}", one_line(f"{example.message} ({example.record[:80]})")))
     with printing("the list"):
-        Console(highlight=False, markup=False).print(table if letters else "no dead letter")
+        show_table(Table("", ("step", "error", "#records", "example"), rows))
+        if not letters:
+            print("no dead letter")
 
 
 @app.command()

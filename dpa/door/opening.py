@@ -40,7 +40,7 @@ from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescal
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.result import Report
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import Status, TrackedSnapshot
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from dpa.door._server import main; main()"
@@ -76,7 +76,7 @@ class Reached(Protocol):
         ...
 
 
-class Door(Unobserved):
+class Door(Observer):
     """A block in which a job can be looked at; observes the job.
 
     Attributes:
@@ -145,9 +145,9 @@ class Door(Unobserved):
             self._reached = None
             self._offering.close()
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         with self._looking:
-            self._view.phase(name, detail)
+            self._view.phase(name)
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         with self._looking:

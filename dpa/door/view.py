@@ -20,7 +20,7 @@ from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.metrics import TaskChange
 from dpa.result import EdgeReport, Report, StageReport, run_content, stage_content
 from dpa.result.text import Bar, Fact, Table, key_text, lines, one_line, seconds
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot, TrackedStage, edges_of, skew_of
 
 View: TypeAlias = dict[str, Any]
@@ -43,7 +43,7 @@ _OUTCOMES = {
 }
 
 
-class RunView(Unobserved):
+class RunView(Observer):
     """Observes a running job: `document` is the newest view.
 
     `job` says at least its `name`, and may have the directory of its `run` and its `backend`; `began` is when it began,
@@ -59,7 +59,7 @@ class RunView(Unobserved):
         self._warnings: list[str] = []
         self._layout: View = {}
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         self._phase = name
 
     def update(self, snapshot: TrackedSnapshot) -> None:

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -48,22 +48,16 @@ def sink_of(file: JobFile, key: str, section: OutputConfig, given: Any = None) -
     ConfigError if it is neither."""
     made = _used(file, key, section, SINKS) if given is None else given
     if isinstance(made, Sink):
-        try:
-            inspect.signature(made.commit).bind((), 1, 0.0, is_last=True)
-        except TypeError as error:
-            due = f"{error}; write `def commit(self, staged, epoch, seconds, *, is_last=False)`"
-            raise file.error(f"{key}.use", f"{type(made).__name__}.commit cannot be called: {due}") from None
+        if misfit := _misfit(made.commit, (), 1, 0.0, is_last=True):
+            due = f"{misfit}; write `def commit(self, staged, epoch, seconds, *, is_last=False)`"
+            raise file.error(f"{key}.use", f"{type(made).__name__}.commit cannot be called: {due}")
         return made
     if callable(made):
         if section.publish is None:
             why = "is a function, which is given rows by epoch: set `publish`, or name a `dpa.Sink`"
             raise file.error(f"{key}.use", f"{section.use!r} {why}")
-        try:
-            inspect.signature(made).bind(None, 1)
-        except TypeError as error:
-            raise file.error(f"{key}.use", f"{section.use} cannot be called with rows and an epoch: {error}") from None
-        except ValueError:  # some functions written in C have no signature
-            pass
+        if misfit := _misfit(made, None, 1):
+            raise file.error(f"{key}.use", f"{section.use} cannot be called with rows and an epoch: {misfit}")
         return Callback(made)
     raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Sink`")
 
@@ -82,19 +76,22 @@ def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequ
     found = named(file, key, section.function)
     if not callable(found):
         raise file.error(key, f"{section.function!r} is {type(found).__name__}, not a function of a DataFrame")
-    try:
-        signature = inspect.signature(found)
-    except ValueError:  # some functions written in C have none
-        return found
-    try:
-        if len(inputs) == 1:
-            signature.bind(None)
-        else:
-            signature.bind(**dict.fromkeys(inputs))
-    except TypeError as error:
+    if misfit := _misfit(found, None) if len(inputs) == 1 else _misfit(found, **dict.fromkeys(inputs)):
         what = "one argument, a DataFrame" if len(inputs) == 1 else f"a DataFrame as each of {', '.join(inputs)}"
-        raise file.error(key, f"{section.function}{signature} cannot be called with {what}: {error}") from None
+        signature = f"{section.function}{inspect.signature(found)}"
+        raise file.error(key, f"{signature} cannot be called with {what}: {misfit}")
     return found
+
+
+def _misfit(found: Callable[..., Any], *given: Any, **named: Any) -> str | None:
+    """Why something cannot be called so. None: it can, or has no signature, as some functions written in C."""
+    try:
+        inspect.signature(found).bind(*given, **named)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        pass
+    return None
 
 
 def require_placing(file: JobFile) -> None:
@@ -112,11 +109,7 @@ def require_placing(file: JobFile) -> None:
             known = alternatives([*map(repr, POLICIES), "`package.module:Name` of your own"])
             raise file.error(key, f"should be {known}; {suggestion(online.policy, POLICIES, f'not {online.policy!r}')}")
         found = named(file, key, online.policy)
-        try:
-            inspect.signature(found).bind(online)
-        except (TypeError, ValueError):
-            found = None
-        if not (isinstance(found, type) and callable(getattr(found, "look", None))):
+        if not isinstance(found, type) or _misfit(found, online) or not callable(getattr(found, "look", None)):
             what = "a class that is made of an `OnlinePlacement` and has `look(deployment)`"
             raise file.error(key, f"{online.policy!r} is not {what}")
     if placement.allocator not in ALLOCATORS:

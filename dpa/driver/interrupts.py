@@ -74,7 +74,7 @@ class Interrupts:
         if (was_waiting and kind is None) or is_replaced:
             raise KeyboardInterrupt from None
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         self.check()
 
     def update(self, snapshot: TrackedSnapshot) -> None:

@@ -87,6 +87,11 @@ class Reference:
         if self._begun is not None and self._begun.done() and isinstance(self._begun.exception(), ConfigError):
             self._begun.result()
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether Spark still computes it."""
+        return self.is_asked and not (self._begun is not None and self._begun.done())
+
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user
         code failed on in the run. JobFailedError if it cannot be computed."""

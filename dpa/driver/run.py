@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -49,12 +49,13 @@ class Run:
         observers: Sequence[Observer] = (),
         resume: str | None = None,
         closes: Callable[[], bool] = never,
+        unverified: Callable[[Result], AbstractContextManager[None]] | None = None,
     ) -> None:
-        """`resume`: where the checkpoints are of the job to continue; None: it begins. `closes`: whether open inputs
-        are to be closed now. ConfigError if a directory cannot be used as the job names it."""
+        """`resume`: where the checkpoints are of the job to continue; None: it begins. `closes`, `unverified`: as of
+        `Job.run`. ConfigError if a directory cannot be used as the job names it."""
         config = spec.config
         self._backend = backend
-        self._asks_to_close = closes
+        self._asks_to_close, self._unverified = closes, unverified or nullcontext
         self._is_closed = False
         self._progress = RunProgress(Observers(RunLog(_log, config.name), *spans_of(config.name), *observers))
         # All relative paths come first: `for_one_run` imports executors, which may change the working directory.
@@ -217,9 +218,11 @@ class Run:
         if not any(reference.is_asked for reference in self._references):
             return
         self._progress.enter("reference")
-        for result, reference in zip(self._outputs.results, self._references, strict=True):
-            result.compared = reference.compare(result.read, outcome)
-            result.spark_skew = reference.spark_skew(outcome)
+        takes_time = any(reference.takes_time for reference in self._references)
+        with self._unverified(self._outputs.result(self._report("unverified"))) if takes_time else nullcontext():
+            for result, reference in zip(self._outputs.results, self._references, strict=True):
+                result.compared = reference.compare(result.read, outcome)
+                result.spark_skew = reference.spark_skew(outcome)
         self._progress.leave_phase()
 
     def _publish(self, outcome: RunOutcome) -> None:

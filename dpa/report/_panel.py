@@ -27,7 +27,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.report._plain import happened, is_terminal
+from dpa.report._plain import ProgressDisplay, happened, is_terminal
 from dpa.report._terminal import FAINT, table
 from dpa.result.text import Table, bar, clock, instant, latency, one_line, percent, plural, refusals, seconds, short
 from dpa.telemetry.tracker import News, Redistribution, TrackedSnapshot
@@ -65,14 +65,13 @@ class PanelState:
     began: float
     phases: tuple[tuple[str, float], ...] = ()
     phase: str = ""
-    detail: str = ""
     phase_began: float = 0.0
     snapshot: TrackedSnapshot | None = None
     latest: tuple[News, ...] = ()
     rounds: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
-class RichProgress:
+class RichProgress(ProgressDisplay):
     """A live panel that vanishes when the job ends with a result, and stays when it fails."""
 
     def __init__(
@@ -128,11 +127,11 @@ class RichProgress:
         self._live.transient = kind is None and not self._failed
         self._live.stop()
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         state, now = self.state, self._clock()
         if state.phase:
             state.phases = (*state.phases, (state.phase, now - state.phase_began))
-        state.phase, state.detail, state.phase_began = one_line(name, 40), one_line(detail, 200), now
+        state.phase, state.phase_began = one_line(name, 40), now
         if self._live.is_started:
             self._live.refresh()
 
@@ -147,6 +146,8 @@ class RichProgress:
 
     def ended(self, status: str) -> None:
         self._failed = status == "failed"
+        self._live.transient = not self._failed
+        self._live.stop()
 
     def warn(self, message: str) -> None:
         """Print a line above the panel, where it stays."""
@@ -214,8 +215,6 @@ class Panel:
             words.append(f"{name} {seconds(took)}, ", FAINT)
         words.append(state.phase or "starting", "bold")
         words.append(f" {self._now - state.phase_began:.1f} s")
-        if state.detail:
-            words.append(f"  {state.detail}", FAINT)
         return words
 
     def _reasons(self, console: Console, width: int, height: int) -> list[Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from dpa.result.text import one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer
@@ -17,9 +17,9 @@ REDISTRIBUTION_LINES = 20
 """Redistributions that the plain view names; later ones are only counted."""
 
 
-class ProgressDisplay(Observer, Protocol):
-    """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, report the run's
-    status, leave it. It can show ten snapshots a second.
+class ProgressDisplay(Observer):
+    """A view of one run, here of nothing: enter it, announce each phase as it begins, hand it snapshots in order,
+    report the run's status, leave it. It can show ten snapshots a second.
 
     The last snapshot of a phase comes before the next phase is announced. A view that an exception leaves needs no
     status.
@@ -43,11 +43,7 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-class NoProgress(ProgressDisplay):
-    """Shows nothing."""
-
-
-class PlainProgress:
+class PlainProgress(ProgressDisplay):
     """Log lines: at each phase; at every tenth of the input, then of the records still to be processed, or every 30
     seconds; and for the first redistributions."""
 
@@ -87,11 +83,11 @@ class PlainProgress:
             self._end_phase()
             self._write("done" if self._status == "ok" else "done, but the result differs from the reference")
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         self._end_phase()
         self._phase = one_line(name)
         self._last_line = self._clock()
-        self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
+        self._write(self._phase)
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         for found in snapshot.news:

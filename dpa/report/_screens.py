@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import pyarrow as pa
 
 from dpa.errors import ConfigError
-from dpa.report._plain import MIN_LINE_SECONDS, NoProgress, PlainProgress, ProgressDisplay, is_terminal
+from dpa.report._plain import MIN_LINE_SECONDS, PlainProgress, ProgressDisplay, is_terminal
 from dpa.report._rows import first_rows
 from dpa.result import Report
 from dpa.result.text import Table
@@ -39,7 +39,7 @@ def progress_in_python(progress: bool | str, name: str, *, is_observed: bool) ->
     if progress != "auto":
         return make_progress(progress if isinstance(progress, str) else "auto" if progress else "none", None, name)
     if is_observed or threading.current_thread() is not threading.main_thread():
-        return NoProgress()
+        return ProgressDisplay()
     mode = os.environ.get("DPA_PROGRESS", "auto")
     return make_progress(mode, None, name, is_patient=mode == "auto")
 
@@ -56,7 +56,7 @@ def make_progress(
     if mode not in MODES:
         raise ConfigError(f"progress {mode!r} is unknown; use one of {', '.join(MODES)}")
     if mode == "none":
-        return NoProgress()
+        return ProgressDisplay()
     is_cell = stream is None and mode != "plain" and _in_notebook()
     if is_cell or mode == "rich" or (mode == "auto" and _can_draw(sys.stderr if stream is None else stream)):
         from dpa.report._panel import RichProgress  # it imports rich
@@ -84,9 +84,10 @@ def show(
     result: tuple[str, pa.Table] | None = None,
     width: int | None = None,
     verbose: bool = False,
+    before: Report | None = None,
 ) -> None:
     """Print the summary of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None); with
-    `verbose` below the details of all stages.
+    `verbose` below the details of all stages. Only what is new, if the summary of `before` has been shown.
 
     `files` are the report's files, as `dpa.report.write` returned them. `result` is a table that is written nowhere,
     with the key of the job that would have it written; its first rows are shown. Characters that the stream's encoding
@@ -94,7 +95,7 @@ def show(
     """
     from dpa.report import _terminal  # it imports rich
 
-    parts = partial(_terminal.run_parts, report, files, result, verbose=verbose)
+    parts = partial(_terminal.run_parts, report, files, result, verbose=verbose, before=before)
     _terminal.print_parts(parts, sys.stdout if stream is None else stream, width)
 
 

@@ -12,7 +12,7 @@ others. Where a tree is too deep for the width, it ends with a reference to a tr
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeAlias
 
 import pyarrow as pa
 from rich.console import Console, Group, RenderableType
@@ -43,13 +43,16 @@ _MAX_LINES = 12
 _NAMES = 9  # columns for the names of facts: `reference` is the longest of a summary
 _MAX_ROWS, _MAX_COLUMNS = 10, 8  # rows and columns of a result that are shown
 
+Unsaved: TypeAlias = tuple[str, pa.Table] | None
+
 
 def run_parts(
-    report: Report, files: Sequence[Path], result: tuple[str, pa.Table] | None, console: Console, *, verbose: bool
+    report: Report, files: Sequence[Path], result: Unsaved, console: Console, *, verbose: bool, before: Report | None
 ) -> Iterator[RenderableType]:
-    if verbose:
+    if verbose and before is None:
         yield from _details(report, console)
-    yield from _summary(report, files, result, console, verbose=verbose)
+    known = [] if before is None else list(run_content.summary(before))
+    yield from _summary(report, files, result, console, known, verbose=verbose)
     if report.error is not None:
         yield Text("\n" + "\n".join(lines(report.error)), BAD)
 
@@ -72,23 +75,23 @@ def _details(report: Report, console: Console) -> Iterator[RenderableType]:
 
 
 def _summary(
-    report: Report, files: Sequence[Path], result: tuple[str, pa.Table] | None, console: Console, *, verbose: bool
+    report: Report, files: Sequence[Path], result: Unsaved, console: Console, known: Sequence[Fact], *, verbose: bool
 ) -> Iterator[RenderableType]:
-    ascii_only, good = console.options.ascii_only, "bold green" if report.status == "ok" else BAD
-    said = list(run_content.summary(report))
+    ascii_only, style = console.options.ascii_only, BAD if report.status in ("failed", "mismatch") else "bold green"
+    said = [fact for fact in run_content.summary(report) if fact.name == "reference" or fact not in known]
     place = [fact.name for fact in said].index("reference")
     came, went = said[:place], said[place + 1 :]
     if files:
         went.append(_report_files(files))
-    after = [*_verdict(report, verbose=verbose), facts(went, ascii_only)]
+    after = [*(() if report.status == "unverified" else _verdict(report, verbose=verbose)), facts(went, ascii_only)]
     limit = one_line(report.bottleneck.reason)
     if not verbose and report.bottleneck.kind == "none":
         limit = limit.partition(";")[0]  # that every task is idle says it
-    after += [Text(limit)] * bool(report.records.processed)
-    more = "" if verbose else f"  {unbroken('(details: --verbose)')}"
-    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), good), (more, FAINT))
+    after += [Text(limit)] * bool(report.records.processed and not known)
+    more = "" if verbose or known else f"  {unbroken('(details: --verbose)')}"
+    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), style), (more, FAINT))
     rows: Iterable[RenderableType] = ()
-    if result is not None and result[1].num_rows:
+    if result is not None and result[1].num_rows and not known:
         key, found = result
         shown = min(found.num_rows, _MAX_ROWS)
         if found.num_rows > shown and not verbose:

@@ -110,9 +110,11 @@ def _latency(name: str, found: LatencyReport | None, what: str) -> Iterator[Fact
 
 def result(output: OutputReport, status: str) -> Iterator[Fact]:
     if status != "failed":
-        where = "in memory" if output.path is None else one_line(output.path)
+        place = output.path or output.unpublished
+        where = "in memory" if place is None else one_line(place)
         where += f", {plural(len(output.files), 'file')}" if output.files else ""
-        yield Fact("result", plural(output.rows, "row"), where)
+        rows = plural(output.rows, "row") + ", not published yet" * (output.unpublished is not None)
+        yield Fact("result", rows, where)
     elif output.unpublished is not None:
         yield Fact("result", "nothing was published", f"{one_line(output.unpublished)} is as it was")
 

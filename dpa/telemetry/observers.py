@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 class Observer(Protocol):
     """Receives the progress of a run, in the thread that runs it. What a subclass does not define does nothing."""
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         """A phase begins: `load`, `startup`, `stream`, `merge` or `reference`."""
         return None
 
@@ -27,10 +27,6 @@ class Observer(Protocol):
         return None
 
 
-class Unobserved(Observer):
-    """Ignores everything: a base class for observers of a part."""
-
-
 class Observers:
     """Several observers as one, in their order. One that raises an `Exception` is dropped, and the others are warned;
     the run continues."""
@@ -38,8 +34,8 @@ class Observers:
     def __init__(self, *observers: Observer) -> None:
         self._looking = observers
 
-    def phase(self, name: str, detail: str = "") -> None:
-        self._tell(lambda observer: observer.phase(name, detail))
+    def phase(self, name: str) -> None:
+        self._tell(lambda observer: observer.phase(name))
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         self._tell(lambda observer: observer.update(snapshot))
@@ -64,7 +60,7 @@ class RunLog:
     def __init__(self, log: logging.Logger, name: str) -> None:
         self._log, self._name = log, name
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: str) -> None:
         self._log.info("%s: phase %s", self._name, name)
 
     def update(self, snapshot: TrackedSnapshot) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from dpa._secrets import hidden
 from dpa._util.version import VERSION
 from dpa.protocol.wire.epochs import OpenEpoch
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 
@@ -19,7 +19,7 @@ def spans_of(job: str) -> "list[EpochSpans]":
     return [] if trace is None else [EpochSpans(job, trace.get_tracer("dpa", VERSION))]
 
 
-class EpochSpans(Unobserved):
+class EpochSpans(Observer):
     """Observes a run, in the thread and so in the span in which it was called."""
 
     def __init__(self, job: str, tracer: Any) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 from dpa import Flow
 from dpa.errors import DpaError
 from dpa.result import Result
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from experiments.chaos.jobs import TOPOLOGIES
 
 RECOVERY = "recovery"
 """What a job is at from a death until records flow again."""
 
 
-class Says(Unobserved):
+class Says(Observer):
     """Says what the job is at."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from dpa.job import Job
 from dpa.result import Report
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from experiments.steady.methods import METHODS, check_counts, job_of
 from experiments.steady.outcome import Outcome, applied
 from experiments.steady.scenarios import SERVICE_SECONDS, Load
@@ -34,7 +34,7 @@ _BUSY = "import os\nwhile os.getppid() == {parent}:\n for _ in range(50_000): pa
 
 
 @dataclass
-class ProcessorTime(Unobserved):
+class ProcessorTime(Observer):
     """Notes the processor time of this job's actors when its stream begins, and when that ends."""
 
     readings: dict[str, dict[int, float]] = field(default_factory=dict)

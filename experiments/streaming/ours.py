@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa import Flow, Reducer, tumbling
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.streaming.inputs import Arrivals, EventFiles
 
@@ -37,7 +37,7 @@ class RowCount(Reducer[int, int]):
 
 
 @dataclass
-class _Ready(Unobserved):
+class _Ready(Observer):
     """Says when tasks take rows."""
 
     ready: Callable[[], None] | None

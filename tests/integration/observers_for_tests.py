@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 
-class Awaiting(Unobserved):
+class Awaiting(Observer):
     """Makes a file, from which on the executors of a test take no more time, once a snapshot shows what it needs."""
 
     def __init__(self, go: Path, has_come: Callable[[TrackedSnapshot], object]) -> None:

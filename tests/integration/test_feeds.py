@@ -14,7 +14,7 @@ from topologies import CONFIGS
 from dpa import Job
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from jobs.orders_to_kafka import fill, orders
 from jobs.orders_to_kafka import make_topic as make_orders
@@ -32,7 +32,7 @@ def rows_read(snapshot: TrackedSnapshot) -> int:
     return before + snapshot.records.read
 
 
-class Producer(Unobserved):
+class Producer(Observer):
     """Appends records and writes a file whenever it looks, and kills the coordinator behind a checkpoint. When all is
     read, inputs may be closed."""
 
@@ -96,7 +96,7 @@ def test_all_kinds_of_open_inputs_are_read_once_whatever_dies(tmp_path: Path) ->
     assert not producer.victims and len(result.report.recoveries) == 1
 
 
-class Shop(Unobserved):
+class Shop(Observer):
     """Has orders placed whenever it looks, and kills a task and the coordinator, each behind a checkpoint. When all are
     read, inputs may be closed."""
 

@@ -11,7 +11,7 @@ from redis_server import installed, redis_server
 from test_recovery import pid_of
 
 from dpa import Job
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -20,7 +20,7 @@ STREAMS = ("visits", "clicks")
 TURNS = 6
 
 
-class Writer(Unobserved):
+class Writer(Observer):
     """Adds entries to both streams whenever it looks, and kills a task that reads, behind a checkpoint. When all are
     read, inputs may be closed."""
 

@@ -20,7 +20,7 @@ from dpa.checkpoints import CheckpointStore
 from dpa.driver.verification import verified
 from dpa.errors import CheckpointError, ConfigError
 from dpa.local.backend import LocalBackend
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -71,7 +71,7 @@ def test_a_job_file_joins_without_a_shuffle(tmp_path: Path, shop: tuple[pl.DataF
     assert [stage.name for stage in shuffled.report.stages] == ["orders", "customers", "joined", "sums"]
 
 
-class Killer(Unobserved):
+class Killer(Observer):
     """Kills a source once records flow, and there is a checkpoint if the job makes any; then lets the job work on."""
 
     def __init__(self, go: Path, saved: Path | None = None) -> None:

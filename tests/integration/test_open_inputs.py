@@ -13,7 +13,7 @@ from timed_sessions import Bursts, TimedSessions
 from dpa import Flow, Job, results, tumbling
 from dpa.driver.control import RunningJob
 from dpa.errors import TableError
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -29,7 +29,7 @@ GROUP BY user, session
 """
 
 
-class Watcher(Unobserved):
+class Watcher(Observer):
     """Kills a source and the coordinator, each behind a checkpoint, and then has the inputs closed."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def test_an_input_without_end_is_read_once_whatever_dies_and_the_job_ends_when_i
     assert "the job ends with what has come" in watcher.answer
 
 
-class TimersKiller(Unobserved):
+class TimersKiller(Observer):
     """Kills a task with timers behind a checkpoint, and has the input closed once enough rows are read after that."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: P
     assert len(ended) == result.table("sessions").num_rows
 
 
-class Closer(Unobserved):
+class Closer(Observer):
     """Has the inputs closed once three epochs are published in each of two places."""
 
     def __init__(self, *places: Path) -> None:

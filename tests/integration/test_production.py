@@ -183,9 +183,9 @@ import json, sys
 from pathlib import Path
 
 from dpa import Job
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 
-class Growing(Unobserved):
+class Growing(Observer):
     def update(self, snapshot):
         if len(snapshot["reducer"].present) > 1:
             Path("go").touch()

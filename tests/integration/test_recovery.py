@@ -30,7 +30,7 @@ from dpa.errors import CheckpointDamagedError, CheckpointStoreError, ConfigError
 from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.addresses import Address
 from dpa.runtime.actors.failures import failure
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.s3_server import keys as keys_of
 from experiments.s3_server import s3_server, uri_of
@@ -54,7 +54,7 @@ def pid_of(job: str, task: str, generation: int) -> int:
     raise AssertionError(f"there is no {title!r}")
 
 
-class Killer(Unobserved):
+class Killer(Observer):
     """Kills a process of a job in each generation, once records flow; then lets the job work on at full speed.
 
     With `slow`, the first death comes while a task is asked for that does not come up as long as that file is there.
@@ -234,7 +234,7 @@ class KillerBehindCheckpoints(Killer):
             super().update(snapshot)
 
 
-class Disaster(Unobserved):
+class Disaster(Observer):
     """Kills several processes at once, then one while the job recovers; then nobody reaches the store of checkpoints,
     until that is said."""
 

@@ -22,13 +22,13 @@ from pathlib import Path
 
 from dpa import Job
 from dpa.errors import DpaError
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.testing import LocalCluster
 
 directory = Path(sys.argv[1])
 KEYS, ROWS = 60, 6_000
 
-class Looking(Unobserved):
+class Looking(Observer):
     def __init__(self, look, warned=lambda: None):
         self.look, self.warned, self.seen, self.warnings = look, warned, [], []
 

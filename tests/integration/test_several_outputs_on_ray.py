@@ -17,7 +17,7 @@ from test_recovery import pid_of
 from dpa import Flow, results, tumbling
 from dpa.errors import JobCancelledError, TableError
 from dpa.sources.generated import Generator
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -70,7 +70,7 @@ def require_all(directory: Path) -> None:
     assert windows(so_far.table) == EXPECTED and so_far.is_last
 
 
-class Killer(Unobserved):
+class Killer(Observer):
     """Kills a task and the coordinator, each after a checkpoint, once both outputs have been published."""
 
     def __init__(self, directory: Path, *victims: str) -> None:
@@ -102,7 +102,7 @@ def test_each_output_has_all_rows_once_whatever_dies(tmp_path: Path) -> None:
     }
 
 
-class Ends(Unobserved):
+class Ends(Observer):
     """Interrupts the job once both outputs have been published."""
 
     def __init__(self, killer: Killer) -> None:

@@ -113,10 +113,10 @@ def test_a_job_whose_jvm_dies_fails_with_a_report_and_only_if_spark_is_still_nee
         tmp_path,
         """
 from dpa import Job
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.testing import LocalBackend
 
-class Killer(Unobserved):
+class Killer(Observer):
     def __init__(self, fatal):
         self.fatal = fatal
     def phase(self, name, detail=""):

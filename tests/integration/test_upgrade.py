@@ -10,7 +10,7 @@ import pytest
 from dpa import Job, Result
 from dpa.driver.control import RunningJob
 from dpa.errors import JobCancelledError
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -38,7 +38,7 @@ class Total(Reducer):
 """
 
 
-class Ended(Unobserved):
+class Ended(Observer):
     """Has a job stopped, or its inputs closed, once it has read some rows, behind a checkpoint."""
 
     def __init__(self, how: str) -> None:

@@ -16,7 +16,7 @@ import dpa
 from dpa import Job, results
 from dpa.driver.verification import Verified, verified
 from dpa.errors import DpaError
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from dpa.verify import app
 
@@ -62,7 +62,7 @@ def stream(tmp_path: Path, counts: str = COUNTS) -> Job:
     )
 
 
-class Watcher(Unobserved):
+class Watcher(Observer):
     """Kills the coordinator behind a checkpoint, and has epochs verified once some windows are closed after that."""
 
     def __init__(self, job: Job, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from test_recovery import pid_of
 
 from dpa import Job
 from dpa.errors import JobFailedError
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.chaos.world import Proxy
 from experiments.s3_server import s3_server, uri_of
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("ray")
 ROWS = 6_000
 
 
-class SilentBroker(Unobserved):
+class SilentBroker(Observer):
     """Stops the broker once some records are read, and lets it go on once the job says that it waits."""
 
     def __init__(self, servers: str, pid: int) -> None:
@@ -91,7 +91,7 @@ def listener(servers: str) -> int:
     raise AssertionError(servers)
 
 
-class Away(Unobserved):
+class Away(Observer):
     """Cuts a job off from its storage behind a checkpoint and kills its coordinator, and lets it through again once the
     job says that it waits."""
 

@@ -27,7 +27,7 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.report._files import jsonable
 from dpa.report._panel import Panel, RichProgress
 from dpa.result import Report
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +58,9 @@ def _panels(found: dict[str, Any]) -> dict[float, Console]:
     clock = Clock()
     progress = RichProgress(None, found["name"], clock, console=_console(LIVE_COLUMNS), refresh_thread=False)
     began = clock.now
-    for name, detail, at in found["phases"]:
+    for name, _, at in found["phases"]:
         clock.now = began + at
-        progress.phase(name, detail)
+        progress.phase(name)
     kind = TypeAdapter(list[Snapshot], config={"arbitrary_types_allowed": True})
     streaming, tracker, panels = clock.now, RunTracker(), {}
     for snapshot in kind.validate_python(found["snapshots"]):
@@ -124,7 +124,7 @@ def _picture(console: Console, name: str) -> str:
     return "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
 
 
-class _Recorder(Unobserved):
+class _Recorder(Observer):
     """Keeps the phases with their times, and all snapshots."""
 
     def __init__(self) -> None:

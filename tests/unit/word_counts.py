@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa import Job
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 
 
-class Warned(Unobserved):
+class Warned(Observer):
     def __init__(self) -> None:
         self.warnings: list[str] = []
 

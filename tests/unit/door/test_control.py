@@ -29,7 +29,7 @@ from dpa.protocol.wire.events import CancelChange, CloseFeeds, MoveTasks, Rescal
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer, Observers
 from dpa.telemetry.tracker import Status, TrackedSnapshot
 from dpa.tolerance import ErrorCount
 
@@ -286,7 +286,7 @@ def test_a_job_is_shown_to_who_attaches_until_it_ends() -> None:
     assert "stream" in shown[0] and f"{NAME} has ended; its result is shown where it was started" in shown[0]
 
 
-class Seen(Unobserved):
+class Seen(Observer):
     """Keeps the first snapshot, and has the job end."""
 
     def __init__(self, ends: threading.Event) -> None:
@@ -320,7 +320,7 @@ def test_a_snapshot_of_a_stranger_runs_no_code(tmp_path: Path) -> None:
     assert made.known is not None
     made.known = made.known[0], replace(snapshot(1), phase=b"cposix\nmkdir\n.", at=[tmp_path])  # type: ignore[arg-type]
     with listening(made), pytest.raises(ControlError, match="the job is of another version of dpa"):
-        RunningJob.find("word-count").follow(Unobserved())
+        RunningJob.find("word-count").follow(Observers())
 
 
 def test_the_command_names_the_page(job: Job) -> None:

@@ -29,7 +29,7 @@ from dpa.door.view import RunView, view_of_report
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import CheckpointStats, EventTimeStats, Snapshot
-from dpa.telemetry.observers import Unobserved
+from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 from dpa.testing import LocalBackend
 from dpa.tolerance import ErrorCount
@@ -74,7 +74,7 @@ def streaming() -> dict[str, Any]:
     return seen(replace(made, generation=2, errors=errors, checkpoints=checkpoints))
 
 
-class Views(Unobserved):
+class Views(Observer):
     """The view after each snapshot of a run."""
 
     def __init__(self) -> None:

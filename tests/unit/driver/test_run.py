@@ -32,7 +32,7 @@ from dpa.sinks._replacement import MARK
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.objects import ResultFiles
 from dpa.sinks.sink import Sink, Target
-from dpa.telemetry.observers import Observers, Unobserved
+from dpa.telemetry.observers import Observer, Observers
 from dpa.testing import LocalBackend
 from experiments.simulation.backend import SimulatedBackend
 from tests.unit.output_samples import publishing
@@ -44,7 +44,7 @@ COUNTS = Counter(WORDS)
 backends = pytest.mark.parametrize("backend", [LocalBackend(), SimulatedBackend()], ids=["local", "simulated"])
 
 
-class Observed(Unobserved):
+class Observed(Observer):
     """Notes what it receives."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ def test_the_phases_come_in_order_and_the_stream_has_its_last_numbers_before_it_
 
 
 def test_an_observer_that_raises_neither_ends_the_job_nor_keeps_others_from_looking() -> None:
-    class Broken(Unobserved):
+    class Broken(Observer):
         def update(self, snapshot: Snapshot) -> None:
             fail()
 

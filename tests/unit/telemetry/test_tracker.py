@@ -11,7 +11,7 @@ from progress_samples import at_share, working_off
 from dpa.measure.skew import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.telemetry.observers import Followed, Unobserved
+from dpa.telemetry.observers import Followed, Observer
 from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
 
 
@@ -103,7 +103,7 @@ def test_a_task_that_reports_seldom_is_as_busy_as_between_its_last_two_reports()
 def test_a_run_that_is_followed_is_seen_as_its_driver_sees_it() -> None:
     said: list[str] = []
 
-    class Seen(Unobserved):
+    class Seen(Observer):
         def phase(self, name: str, detail: str = "") -> None:
             said.append(name)
 
