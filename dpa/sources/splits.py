@@ -4,13 +4,13 @@ Arrow table in memory. Feeds make splits, and backends read them, without Spark.
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
@@ -405,19 +405,19 @@ class FirstRows:
         return (batch for batch, _ in placed(self, batch_rows))
 
 
-def placed(split: Split | FirstRows, batch_rows: int) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def placed(split: Split | FirstRows, batch_rows: int) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
     """A split's batches, with each row's place in the split, in which missing rows count."""
     if isinstance(split, FirstRows):
         for batch, places in placed(split.split, batch_rows):
-            taken = int(np.searchsorted(places, split.rows))
+            taken = bisect_left(places, split.rows)
             yield batch.slice(0, taken), places[:taken]
-            if taken < batch.num_rows:
+            if taken < batch.num_rows or split.rows - 1 in places[-1:]:
                 return
         return
     found, read = gapped(split), 0
     for batch in (found or split).batches(batch_rows):
-        rows = np.arange(read, read + batch.num_rows)
-        yield batch, rows if found is None else rows + [found.gaps.before(row) for row in rows.tolist()]
+        rows = range(read, read + batch.num_rows)
+        yield batch, rows if found is None else [row + found.gaps.before(row) for row in rows]
         read += batch.num_rows
 
 

@@ -45,6 +45,24 @@ def test_they_are_those_before_the_place_at_which_the_rest_begins(there: set[int
     assert whole(first).split.columns is None  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A split of which one batch can be read."""
+
+    rows: int = 6
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": [*range(batch_rows)]})
+        raise AssertionError("the batch after the last row was read")
+
+    def after(self, rows: int) -> "Broken":
+        raise NotImplementedError
+
+
+def test_no_batch_is_read_after_the_last_of_them() -> None:
+    assert [batch.num_rows for batch in FirstRows(Broken(), 3).batches(3)] == [3]
+
+
 def test_of_a_split_without_gaps_they_are_the_first() -> None:
     split = MemorySplit(pa.table({"n": [*range(7)]}), "left")
     assert [batch.num_rows for batch in FirstRows(split, 5).batches(3)] == [3, 2]
