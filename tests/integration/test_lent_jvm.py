@@ -59,6 +59,14 @@ print(json.dumps(found))
 """
 
 
+WHO = """
+with session() as spark:
+    assert spark.range(3).count() == 3
+    print(json.dumps(jvm(spark)))
+"""
+"""The least that shows which JVM a job has, and that it works."""
+
+
 class Borrowers:
     """Programs that borrow from one lender."""
 
@@ -144,19 +152,19 @@ def test_a_jvm_in_which_a_job_may_still_run_is_not_lent_again(borrowers: Borrowe
         busy.kill()
     busy.communicate(timeout=120)
     assert ended(pid)
-    assert borrowers.run(JOB)["jvm"] not in (pid, None)
+    assert borrowers.run(WHO) not in (pid, None)
 
 
 TWO = """
 import subprocess
 with session() as spark:
     other = subprocess.run([sys.executable, "-c", os.environ["OTHER"], sys.argv[1]], capture_output=True, text=True)
-    print(json.dumps([jvm(spark), json.loads(other.stdout)["jvm"], spark.range(5).count()]))
+    print(json.dumps([jvm(spark), json.loads(other.stdout), spark.range(5).count()]))
 """
 
 
 def test_two_jobs_at_once_have_a_jvm_each_and_the_second_ends_with_its_job(borrowers: Borrowers) -> None:
-    one, other, rows = borrowers.run(TWO, OTHER=PRELUDE + JOB)
+    one, other, rows = borrowers.run(TWO, OTHER=PRELUDE + WHO)
     assert one == borrowers.kept != other
     assert rows == 5 and ended(other)
 
@@ -171,7 +179,7 @@ with session() as spark:
 def test_a_job_that_fails_leaves_the_jvm_to_the_next(borrowers: Borrowers) -> None:
     output, errors = borrowers.begin(FAILS).communicate(timeout=120)
     assert "ParseException" in errors
-    assert borrowers.run(JOB)["jvm"] == int(output) == borrowers.kept
+    assert borrowers.run(WHO) == int(output) == borrowers.kept
 
 
 STREAM = """
@@ -187,10 +195,10 @@ print(json.dumps(found))
 
 
 def test_a_jvm_that_has_died_is_replaced_by_one_for_several_jobs_which_ends_unused(borrowers: Borrowers) -> None:
-    pid = borrowers.run(JOB)["jvm"]
+    pid = borrowers.run(WHO)
     os.kill(pid, signal.SIGKILL)
     assert ended(pid)
-    another = borrowers.run(JOB)["jvm"]
+    another = borrowers.run(WHO)
     assert another not in (pid, None)
     assert borrowers.run(STREAM) == another == borrowers.run(STREAM), "one that has called a job back calls the next"
     borrowers.lender.end_unused(600.0)
