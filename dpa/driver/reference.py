@@ -1,5 +1,5 @@
 """What Spark computes from a job's inputs to check its results against: queries are resolved before the job runs, or as
-soon as Spark has started beside it, and computed while it runs.
+soon as Spark has started beside it, and computed while it runs, or, of open inputs, at its end.
 
 What user code has failed on is left out of both: the input rows of dead letters, where their places are known and
 nothing else was made of them; else, of a reducer's, their keys; else there is no comparison.
@@ -49,8 +49,9 @@ class Reference:
         self._key = step.at("reference")
         self._spec = spec
         self._opened = dict(opened)
+        self._is_whole = all(found.feed is None for found in opened.values())
         self._spark = spark
-        self._begun: Future[pa.Table] | None = None
+        self._begun: Future[pa.Table | None] | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -65,22 +66,21 @@ class Reference:
 
     def begin(self, stack: ExitStack, is_late: bool) -> None:
         """Check, and start to compute a query while the job runs, if every row of the inputs is there. `stack` ends it.
-        `is_late`: a check may fail while the job runs, so the job need not wait until Spark has started."""
-        is_whole = all(found.feed is None for found in self._opened.values())
-        if not (is_whole and is_late) or has_session():
+        `is_late`: a check may fail while the job runs, which need not wait until Spark has started."""
+        if not is_late or has_session():
             self.check()
             is_late = False
-        if is_whole and self._asked is not None and self._asked.sql:
+        if (is_late or self._is_whole) and self._asked is not None and self._asked.sql:
             self._begun = stack.enter_context(beside(self._started, partial(self._first, is_late), QUERY))
 
     def _started(self) -> SparkSession:
         with blaming(self._spec.file, f"{self._key}.sql"):
             return self._spark()
 
-    def _first(self, checks: bool) -> pa.Table:
+    def _first(self, checks: bool) -> pa.Table | None:
         if checks:
             self.check()
-        return self._computed(self._frames())
+        return self._computed(self._frames()) if self._is_whole else None
 
     def require_right(self) -> None:
         """ConfigError if the query has turned out to be wrong while the job runs."""
@@ -90,7 +90,7 @@ class Reference:
     @property
     def takes_time(self) -> bool:
         """Whether Spark still computes it."""
-        return self.is_asked and not (self._begun is not None and self._begun.done())
+        return self.is_asked and not (self._is_whole and self._begun is not None and self._begun.done())
 
     def compare(self, result: Callable[[], pa.Table], outcome: RunOutcome) -> ReferenceReport:
         """Compute the reference, if there is one, and compare the rows that `result` returns with it, without what user
@@ -105,10 +105,8 @@ class Reference:
         if left_out.why_not is not None:
             return ReferenceReport(why_not=left_out.why_not)
         with self._failing_the_job():
-            if self._begun is not None and not left_out.rows:
-                expected = self._begun.result()
-            else:
-                expected = self._computed(self._frames(left_out))
+            begun = None if self._begun is None or (self._is_whole and left_out.rows) else self._begun.result()
+            expected = self._computed(self._frames(left_out)) if begun is None else begun
             own, expected = (left_out.without_keys(rows, self.step) for rows in (result(), expected))
             return replace(self._compared(own, expected), left_out=left_out.records)
 

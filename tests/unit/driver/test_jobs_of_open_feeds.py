@@ -1,6 +1,10 @@
 """Jobs whose input is open: what a job file may say of them, and what becomes of them without machines."""
 
 import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from dpa import Feed, Job, Page
 from dpa.config import parse
 from dpa.driver.backend import Backend
+from dpa.driver.reference import Reference
 from dpa.errors import ConfigError, JobFailedError
 from dpa.sources.feed import NumberedFeed, all_splits, table_of
 from dpa.sources.splits import MemorySplit, NumberedSplit
@@ -111,3 +116,36 @@ def test_files_of_a_watched_directory_are_read_as_far_as_they_are_there(tmp_path
 def test_what_spark_alone_can_do_is_refused_of_a_directory_that_is_watched(changed: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse({"input": {"format": "csv", "path": "logs", "watch": {}} | changed, "key": "n", "reducer": "count"})
+
+
+STREAMS = threading.Event()
+"""Whether the mapper has been called."""
+
+
+def noting(record: dict[str, Any]) -> list[tuple[int, int]]:
+    STREAMS.set()
+    return [(record["key"] % 2, 1)]
+
+
+def test_a_stream_does_not_wait_until_spark_has_checked_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def beside(spark: Callable[[], Any], work: Callable[[], Any], what: str) -> Iterator[Future[Any]]:
+        with ThreadPoolExecutor(1) as pool:
+            yield pool.submit(lambda: (spark(), work())[1])
+
+    def computed(reference: Reference, frames: Any) -> pa.Table:
+        steps.append("computed")
+        return pa.table({"key": [0, 1], "count": [5, 5]})
+
+    STREAMS.clear()
+    monkeypatch.setattr("dpa.driver.reference.beside", beside)
+    monkeypatch.setattr("dpa.driver.run.lazy_session", lambda *given, **named: lambda: STREAMS.wait(10))
+    monkeypatch.setattr(Reference, "_frames", lambda *given: {})
+    monkeypatch.setattr(Reference, "check", lambda self: steps.append(f"checked, streams: {self._spark()}"))
+    monkeypatch.setattr(Reference, "_computed", computed)
+    query = {"sql": "SELECT key, count(*) AS count FROM input GROUP BY key", "baseline": False}
+    counted = job(mapper={"use": f"{__name__}:noting"}, reference=query)
+    assert counted.run(backend=LocalBackend()).report.reference.matches
+    assert steps == ["checked, streams: True", "computed"]
