@@ -1,5 +1,5 @@
 """States larger than the memory that a task has for them: time and peak memory with a third of what they take, beside
-all of them in memory; and the two embedded stores that were compared for states that cannot be merged.
+all of them in memory.
 
 Each case runs in a process of its own. Its memory is compared with that after a warm-up, in which the same code has
 worked on few keys, so that what counts is what its states take.
@@ -8,9 +8,8 @@ worked on few keys, so that what counts is what its states take.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ import pyarrow as pa
 from dpa.aggregates import Sum
 from dpa.execution.block import Block, object_array
 from dpa.execution.receivers import receiver_of, store_of
-from dpa.execution.spill import bounded
 from dpa.execution.spill.bounded import BoundedStates
 from dpa.execution.spill.room import Room
 from dpa.execution.states import States
@@ -46,12 +44,9 @@ _PART = 3
 _SLOWER, _LARGER = 4.0, 1.2
 """Most times of the time in memory, and of the budget."""
 
-_MAP_BYTES = 2**36
-"""How large LMDB's file may become."""
-
 _MIB = 2**20
 
-_ROCKSDB, _LMDB = "process of dicts", "process of dicts, LMDB"
+_ROCKSDB = "process of dicts"
 
 
 def quiet(key: int, state: dict[str, int], value: int) -> tuple[dict[str, int], list[dict[str, Any]]]:
@@ -73,69 +68,11 @@ KINDS: dict[str, tuple[Any, int]] = {
     "sums of columns": (Sum("value"), 8_000_000),
     "rows of a join": (JoinOptions("inner", (("key",), ("key",)), (VALUE, VALUE)), 2_000_000),
     _ROCKSDB: (QUIET, 500_000),
-    _LMDB: (QUIET, 500_000),
 }
 """What the states are of, and how many keys there are."""
 
 _QUICK = ("sums of columns", _ROCKSDB)
 """Those of a short run."""
-
-
-class _Batch:
-    """What is to change in a store of LMDB: values by name, None for those that go."""
-
-    def __init__(self, raw_mode: bool) -> None:
-        self.changes: list[tuple[bytes, bytes | None]] = []
-
-    def put(self, name: bytes, value: bytes) -> None:
-        self.changes.append((name, value))
-
-    def delete(self, name: bytes) -> None:
-        self.changes.append((name, None))
-
-
-class _Store:
-    """LMDB, with those methods of `rocksdict.Rdict` that are used."""
-
-    def __init__(self, path: str) -> None:
-        import lmdb
-
-        self._file = lmdb.open(path, map_size=_MAP_BYTES, sync=False, metasync=False, lock=False, readahead=False)
-
-    def write(self, batch: _Batch) -> None:
-        with self._file.begin(write=True) as change:
-            for name, value in batch.changes:
-                if value is None:
-                    change.delete(name)
-                else:
-                    change.put(name, value)
-
-    def get(self, names: Sequence[bytes]) -> list[bytes | None]:
-        with self._file.begin() as look:
-            return [look.get(name) for name in names]
-
-    def items(self, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with self._file.begin() as look, look.cursor() as cursor:
-            if cursor.set_range(from_key):
-                yield from cursor
-
-    def delete_range(self, first: bytes, end: bytes) -> None:
-        gone = _Batch(raw_mode=True)
-        for name, _ in self.items(first):
-            if name >= end:
-                break
-            gone.delete(name)
-        self.write(gone)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class InLmdb(bounded.Embedded):
-    """States in LMDB rather than RocksDB."""
-
-    def _opened(self) -> tuple[Any, Any]:
-        return _Store(str(self._directory.path / "states")), _Batch
 
 
 @dataclass(frozen=True)
@@ -189,8 +126,6 @@ def measured(into: dict[str, Any], name: str) -> Iterator[None]:
 
 def run(case: Case) -> dict[str, Any]:
     """Measure a case, in this process."""
-    if case.kind == _LMDB:
-        bounded.Embedded = InLmdb  # type: ignore[misc]
     warm = replace(case, keys=min(case.keys, _WARM), budget=case.budget and 100_000)
     for of in (warm, case):
         found: dict[str, Any] = {}
@@ -217,12 +152,9 @@ def apart(case: Case) -> dict[str, Any]:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run each kind in memory, and then with a part of what it took."""
-    data, rows, targets, text = {}, [], [], []
+    data, rows, targets = {}, [], []
     for kind, (_, keys) in KINDS.items():
         if options.quick and kind not in _QUICK:
-            continue
-        if kind == _LMDB and importlib.util.find_spec("lmdb") is None:
-            text.append("LMDB is not installed here, and so not compared: `pip install lmdb`.")
             continue
         case = Case(kind, max(1, keys // (100 if options.quick else 1)), options.seed)
         whole = apart(case)
@@ -235,13 +167,12 @@ def measure(options: argparse.Namespace) -> Findings:
         slower, larger = seconds[1] / seconds[0], peaks[1] / (budget / _MIB)
         spent = (spilled["reduce, MiB"], spilled["finish, MiB"], spilled["spilled, MiB"])
         rows.append((kind, case.keys, whole["states, MiB"], peaks[0], budget / _MIB, *spent, *seconds, slower))
-        if kind != _LMDB:
-            targets.append(at_most(f"{kind}: time to that in memory", slower, _SLOWER))
-            targets.append(at_most(f"{kind}: peak memory to the budget", larger, _LARGER))
+        targets.append(at_most(f"{kind}: time to that in memory", slower, _SLOWER))
+        targets.append(at_most(f"{kind}: peak memory to the budget", larger, _LARGER))
     head = ("states", "keys", "they take", "peak", "budget", "peak", "of finish", "written", "s", "s spilled", "times")
     about = f"{_EACH} records a key, of random keys; a budget of a part of {_PART} of what the states take in memory. "
     about += "MiB, and seconds until all is finished."
-    return Findings(data, targets, "\n\n".join([about, markdown_table(head, rows), *text]))
+    return Findings(data, targets, f"{about}\n\n{markdown_table(head, rows)}")
 
 
 if __name__ == "__main__":

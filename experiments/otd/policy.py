@@ -1,5 +1,5 @@
-"""OTD: one task moves a cycle, to relieve a worker or to keep traffic inside a node (N-Storm, section 4). A job file
-names it as `experiments.otd.policy:OneTaskACycle`.
+"""OTD: one task moves a cycle, to relieve a node or to keep traffic inside one (N-Storm, section 4). Each node is one
+worker. A job file names it as `experiments.otd.policy:OneTaskACycle`.
 
 A step is arithmetic on what was measured. Constants say what the paper leaves open. Where traffic is perfectly
 even every first move is worth nothing, which a threshold would take for the end. Then a pair of moves to one node is
@@ -72,13 +72,11 @@ class OnlineTaskDeployment:
     """Decides on one migration a cycle at most. Call `step` only when none is under way.
 
     Args:
-        nodes: the node of each worker.
         smoothing: cycles whose mean is judged.
         rest: cycles that a task which moved stays where it is.
     """
 
-    def __init__(self, nodes: Sequence[int], *, smoothing: int = 3, rest: int = 3) -> None:
-        self._nodes = np.array(nodes, dtype=np.int64)
+    def __init__(self, *, smoothing: int = 3, rest: int = 3) -> None:
         self._smoothing, self._rest = smoothing, rest
         self._recent: list[tuple[Floats, Floats]] = []  # cpu and queues of the last cycles
         self._resting: dict[int, int] = {}  # task -> cycles left
@@ -107,9 +105,9 @@ class OnlineTaskDeployment:
         movable = [task for task in range(len(place)) if task not in self._resting and task not in fixed]
         if is_high:  # algorithm 1
             movable = [task for task in movable if place[task] == worst]
-            best = _Candidates(self._nodes, movable, place, measured, cpu, low).best()
+            best = _Candidates(movable, place, measured, cpu, low).best()
             return CycleStep(Case.BALANCE, loaded if best else f"{loaded}, but no task of it fits elsewhere", best)
-        candidates = _Candidates(self._nodes, movable, place, measured, cpu, low)  # algorithm 2
+        candidates = _Candidates(movable, place, measured, cpu, low)  # algorithm 2
         best = candidates.best()
         if best is None:
             return CycleStep(Case.OPTIMISE, "no task fits another node")
@@ -122,11 +120,11 @@ class OnlineTaskDeployment:
 
 
 class OneTaskACycle:
-    """OTD (N-Storm, section 4): a look is a cycle, and each node is one worker."""
+    """OTD (N-Storm, section 4): a look is a cycle."""
 
     def __init__(self, online: OnlinePlacement) -> None:
         self._cluster = online.cluster
-        self._otd = OnlineTaskDeployment(range(len(online.cluster.nodes)))
+        self._otd = OnlineTaskDeployment()
 
     def look(self, deployment: Deployment) -> Look:
         """One cycle."""
@@ -146,31 +144,22 @@ class OneTaskACycle:
 
 
 class _Candidates:
-    """Moves of some tasks, each to the least loaded worker of low load on each node, if it stays below high."""
+    """Moves of some tasks, each to every worker of low load that stays below high."""
 
     def __init__(
-        self,
-        nodes: Ints,
-        tasks: list[int],
-        place: Ints,
-        measured: Measured,
-        cpu: Floats,
-        low: npt.NDArray[np.bool_],
+        self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
     ) -> None:
         self._tasks = np.array(tasks, dtype=np.int64)
-        by_node = [np.flatnonzero(low & (nodes == node)) for node in np.unique(nodes)]
-        self._targets = np.array([workers[cpu[workers].argmin()] for workers in by_node if len(workers)])
+        self._targets = np.flatnonzero(low)
         self._both = measured.traffic + measured.traffic.T
         self._task_cpu = measured.task_cpu[self._tasks]
         self._room = _HIGH - cpu[self._targets]
-        self._homes, self._to = nodes[place[self._tasks]], nodes[self._targets]
-        homes_of_all, own = nodes[place], self._both[self._tasks]
-        inside = np.stack([own[:, homes_of_all == node].sum(axis=1) for node in self._to], axis=1)
-        # What a task keeps inside now: where the target is on its own node, the score of moving is 0.
-        now = (own * (homes_of_all[None, :] == self._homes[:, None])).sum(axis=1)
+        self._homes, own = place[self._tasks], self._both[self._tasks]
+        inside = np.stack([own[:, place == worker].sum(axis=1) for worker in self._targets], axis=1)
+        now = (own * (place[None, :] == self._homes[:, None])).sum(axis=1)
         self._gains = inside - now[:, None]  # ASC: tasks x targets
         full = cpu[self._targets][None, :] + self._task_cpu[:, None] >= _HIGH
-        self._gains[full | (place[self._tasks][:, None] == self._targets[None, :])] = -np.inf
+        self._gains[full | (self._homes[:, None] == self._targets[None, :])] = -np.inf
 
     def traffic_of(self, task: int) -> float:
         """Bytes a second, both ways."""
@@ -187,8 +176,8 @@ class _Candidates:
         """The first move of the best pair to one worker that gains enough together."""
         own = self._both.sum(axis=1)[self._tasks]
         most, best = -np.inf, None
-        for column, node in enumerate(self._to):
-            away = np.flatnonzero(np.isfinite(self._gains[:, column]) & (self._homes != node))
+        for column in range(len(self._targets)):
+            away = np.flatnonzero(np.isfinite(self._gains[:, column]))
             if len(away) < 2:
                 continue
             gains, same = self._gains[away, column], np.equal.outer(self._homes[away], self._homes[away])

@@ -26,7 +26,7 @@ from experiments.placement.graphs import GENERATORS, Case
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRAPHS, QUICK_GRAPHS = 2_000, 10
+GRAPHS, QUICK_GRAPHS = 1_000, 10
 RESAMPLED = 1_000
 """Times that graphs are drawn anew, with replacement, for a confidence interval of 95 %."""
 

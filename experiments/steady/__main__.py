@@ -1,6 +1,5 @@
 """`python -m experiments.steady`: every scenario with every method, in virtual time and on real actors. One scenario or
-method alone: `--virtual --scenario drifting --method adaptive`. One part anew, in the result of all: `--part "real,
-clicks" --update`."""
+method alone: `--virtual --scenario drifting --method adaptive`; one part: `--part "real, clicks"`."""
 
 from __future__ import annotations
 
@@ -11,9 +10,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from experiments.harness import RESULTS, Findings, main, markdown_table
-from experiments.steady.committed import Measured
 from experiments.steady.methods import METHODS
-from experiments.steady.outcome import Outcome
+from experiments.steady.outcome import Outcome, Outcomes
 from experiments.steady.picture import draw
 from experiments.steady.runs import PARTS, QUICK, Case, Sizes, all_cases, run_all
 from experiments.steady.scenarios import REAL, VIRTUAL
@@ -25,22 +23,17 @@ QUICK_METHODS = ("none", "adaptive")
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """Run what is asked for. A part of all runs does not replace their result, but with `--update` that of the part."""
-    if options.update and (options.scenario or options.method or options.quick):
-        raise SystemExit("--update measures whole parts: leave out --scenario, --method and --quick")
-    if options.results is None and _is_part(options) and not options.update:
+    """Run what is asked for. A part of all runs does not replace their result."""
+    if options.results is None and _is_part(options):
         options.results = RESULTS / "quick"
     sizes, repeats, peers = (QUICK, 1, 1) if options.quick else (Sizes(), options.repeats, options.peers)
     with ExitStack() as stack:
         cases = [case for case in all_cases(sizes, options.seed, stack) if _is_asked(case, options)]
-        measured = Measured.now(run_all(cases, options.seed, repeats, peers), vars(options))
-    if options.update:
-        measured = Measured.read((options.results or RESULTS) / "steady.json").updated(measured, PARTS)
-    found = measured.found
+        found = run_all(cases, options.seed, repeats, peers)
     return Findings(
-        data={"origins": measured.origins, "runs": found.plain()},
+        data={"runs": found.plain()},
         targets=[] if options.quick else targets(found),
-        text=_text(measured),
+        text=_text(found),
         figure=draw(found),
     )
 
@@ -60,7 +53,7 @@ def _is_asked(case: Case, options: argparse.Namespace) -> bool:
     return (not scenarios or case.scenario in scenarios) and (not methods or case.method in methods)
 
 
-def _text(measured: Measured) -> str:
+def _text(found: Outcomes) -> str:
     head = (
         "scenario",
         "method",
@@ -79,9 +72,8 @@ def _text(measured: Measured) -> str:
         "moment of the last one are the most. *To the ideal*: the time by that of a fluid that is never misplaced; not "
         "known for cheap records on real actors. *Forwarded*: records passed from one reducer to another, by all "
         "records. *Processor*: seconds of all actors while the stream ran. In virtual time messages cost nothing, and "
-        "so do forwarded records. " + measured.text
+        "so do forwarded records."
     ]
-    found = measured.found
     for part in found.parts:
         runs = found.of(part)
         rows = [
@@ -126,7 +118,6 @@ if __name__ == "__main__":
     parser.add_argument("--part", action="append", choices=PARTS, metavar="NAME", help="; ".join(PARTS))
     parser.add_argument("--scenario", action="append", choices=names, metavar="NAME", help="; ".join(names))
     parser.add_argument("--method", action="append", choices=list(METHODS), help="may be given several times")
-    parser.add_argument("--update", action="store_true", help="put the runs into the result in place of their part's")
     parser.add_argument("--repeats", type=int, default=3, help="runs of what targets look at")
     parser.add_argument("--peers", type=int, default=1, help="runs of everything else")
     main("steady", parser, measure)

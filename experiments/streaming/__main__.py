@@ -5,7 +5,7 @@ engine can bear.
 
 Files are what both engines watch by themselves. The rate of Spark leaves out its first micro-batch, which is planned
 and compiled; that of dpa is of the whole stream. Both write checkpoints, Spark with each micro-batch. Every count is
-checked. Real-Time Mode is tried on the same query.
+checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
 from experiments.streaming.inputs import MICROS, Appearance, Arrivals, EventFiles, Expected
 from experiments.streaming.ours import TASKS, OurRun, RowCount, run_ours
-from experiments.streaming.structured import CONF, SparkRun, real_time, run_spark
+from experiments.streaming.structured import CONF, SparkRun, run_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,6 @@ def measure(options: argparse.Namespace) -> Findings:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dpa-streaming-")))
         spark = stack.enter_context(spark_session("streaming", f"local[{CORES}]", CONF))
         stack.enter_context(ray_session(None, actors=2 * TASKS))
-        refused = _refused(spark, scratch)
         cases = [case for is_hot in (False, True) for case in _cases(spark, scratch, is_hot, options)]
         for repeat in range(0 if options.quick else -1, 1 if options.quick else options.repeats):
             for case in cases:
@@ -118,7 +117,6 @@ def measure(options: argparse.Namespace) -> Findings:
     return Findings(
         data={
             "keys": cases[0].files.keys,
-            "real_time_mode": refused,
             "cases": [
                 {"case": case.name, "rows": case.files.rows, "rates": case.rates, "more": case.more} for case in cases
             ],
@@ -128,7 +126,7 @@ def measure(options: argparse.Namespace) -> Findings:
             },
         },
         targets=_targets(cases, latencies),
-        text=_text(cases, latencies, refused),
+        text=_text(cases, latencies),
         figure=_figure(cases, latencies),
     )
 
@@ -179,11 +177,6 @@ def _live_ours(scratch: Path, files: EventFiles, directory: Path, ready: Ready) 
 def _live_spark(spark: SparkSession, scratch: Path, files: EventFiles, directory: Path, ready: Ready) -> SparkRun:
     with _new(scratch) as checkpoints:
         return run_spark(spark, files, directory, checkpoints, ready=ready)
-
-
-def _refused(spark: SparkSession, scratch: Path) -> str:
-    with _new(scratch) as checkpoints, _new(scratch) as empty:
-        return real_time(spark, empty, checkpoints)
 
 
 @contextmanager
@@ -249,7 +242,7 @@ def _quantile(values: list[float], part: float) -> float:
     return float(np.quantile(values, part))
 
 
-def _text(cases: list[Case], latencies: dict[str, list[float]], refused: str) -> str:
+def _text(cases: list[Case], latencies: dict[str, list[float]]) -> str:
     rows = [
         (case.name, f"{case.files.rows:,}", f"{case.rate(OURS):,.0f}", f"{case.rate(SPARK):,.0f}", case.ratio)
         for case in cases
@@ -263,14 +256,13 @@ def _text(cases: list[Case], latencies: dict[str, list[float]], refused: str) ->
         )
         for system, found in latencies.items()
     ]
-    mode = f"Spark refuses it: *{refused}*" if refused else "Spark runs it"
     stores = CONF["spark.sql.shuffle.partitions"]
     return (
         f"{cases[0].files.keys:,} keys in windows of {FILES.window_seconds:g} s of event time; dpa has {TASKS} tasks "
         f"that read and {TASKS} that count, Spark `local[{CORES}]` and {stores} partitions of states "
         "in RocksDB. *In Python*: a function of dpa's that is called for every record, beside "
         "`transformWithStateInPandas`, whose function is called for the rows of a key. Hot: one key of "
-        f"60 %. Real-Time Mode for this query over files: {mode}\n\n"
+        "60 %.\n\n"
         + markdown_table(("keys", "rows", f"{OURS}, rows/s", f"{SPARK}, rows/s", "ratio"), rows)
         + f"\n\nA file every {FILE_SECONDS:g} s at half of each engine's own rate; windows of {WINDOW_SECONDS:g} s; "
         "seconds from the file that ends a window to its rows in a function:\n\n"

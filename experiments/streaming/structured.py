@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -111,23 +110,6 @@ def run_spark(
     timed = read[1:] or read
     rate = sum(rows for rows, _ in timed) / sum(seconds for _, seconds in timed)
     return SparkRun(rate, arrivals, {"batches": len(batches), "batch_seconds": [seconds for _, seconds in read]})
-
-
-def real_time(spark: SparkSession, directory: Path, checkpoint: Path) -> str:
-    """What Spark says of the same query in Real-Time Mode: empty if it runs."""
-    rows = spark.readStream.schema(_SCHEMA).parquet(str(directory))
-    counted = _counted(rows, EventFiles(1, 1, 1.0, 1.0))
-    writer = counted.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint)).format("console")
-    try:
-        query = writer.trigger(realTime="5 seconds").start()
-        try:
-            query.awaitTermination(20)
-        finally:
-            query.stop()
-    except Exception as error:
-        found = re.search(r"\[STREAMING_REAL_TIME_MODE.*?\].*?(?= SQLSTATE|$)", str(error), re.MULTILINE)
-        return str(error) if found is None else found[0]
-    return ""
 
 
 def _counted(rows: DataFrame, files: EventFiles) -> DataFrame:

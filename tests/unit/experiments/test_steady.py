@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,34 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.steady import streams
-from experiments.steady.committed import Measured
 from experiments.steady.ideal import Capacity, Slowdown, ideal_seconds
 from experiments.steady.outcome import Outcome, Outcomes
 from experiments.steady.real import SHARED_CORES, SLOW, pieces
-from experiments.steady.runs import PARTS
 from experiments.steady.scenarios import REDUCERS, SERVICE_SECONDS, VIRTUAL, Scenario, load_of
 from experiments.steady.shared import SHARED
 from experiments.steady.targets import targets
-from experiments.steady.virtual import OPEN
 
 RUN = Outcome(SLOW, "even", "adaptive", 8.0, 7.0, 0.01, (1.0, 2.5), 0.02, 0.1, 0.4, 3.0)
 SCENARIOS = {scenario.name: scenario for scenario in VIRTUAL}
-
-
-def test_a_part_that_is_measured_anew_replaces_its_runs_in_a_result_and_names_its_own_commit(tmp_path: Path) -> None:
-    asked = {"repeats": 2, "peers": 1, "seed": 0}
-    made = {"commit": "a" * 40, "dirty": False, "configuration": asked}
-    runs = [RUN, replace(RUN, part=OPEN, reasons=("why",)), replace(RUN, part=SHARED_CORES)]
-    committed = {"stamp": made, "data": {"runs": Outcomes(tuple(runs)).plain()}}
-    (tmp_path / "steady.json").write_text(json.dumps(committed), encoding="utf-8")
-    newer = [replace(RUN, part=OPEN, seconds=seconds) for seconds in (1.0, 2.0)]
-    before = Measured.read(tmp_path / "steady.json")
-    assert before.found == Outcomes(tuple(runs))
-    after = before.updated(Measured.now(Outcomes(tuple(newer)), {**asked, "repeats": 5}), PARTS)
-    assert after.found.runs == (*newer, RUN, runs[2])
-    assert [after.origins[part]["repeats"] for part in (SLOW, OPEN, SHARED_CORES)] == [2, 5, 2]
-    assert after.origins[SLOW]["commit"] == "a" * 40 != after.origins[OPEN]["commit"]
-    assert f"commit {'a' * 12}, --repeats 2: {SLOW} and {SHARED_CORES}" in after.text
 
 
 # --- the ideal
