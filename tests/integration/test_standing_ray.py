@@ -129,7 +129,9 @@ def all_ended(processes: list[psutil.Process]) -> bool:
     return not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_jobs_of_two_directories_share_a_session_and_see_their_own_modules_and_variables(shell: Shell) -> None:
+def test_jobs_of_two_directories_share_a_session_and_a_jvm_and_see_their_own_modules_and_variables(
+    shell: Shell,
+) -> None:
     status, out, _ = shell.dpa("up", WORD="zero", LEFT="over")
     assert status == 0 and out.startswith("the session is ready after "), out
     assert "; the first job that needs Spark starts it, which takes some seconds" in out, out
@@ -156,29 +158,23 @@ def test_jobs_of_two_directories_share_a_session_and_see_their_own_modules_and_v
     status, out, _ = shell.dpa("up")
     assert status == 0 and out.startswith("there is a session already: ")
     assert shell.keepers() == [keeper]
-    processes += keeper.children(recursive=True)
+
+    (shell.place / "words.csv").write_text("word\na\nb\na\n")
+    (shell.place / "uses_spark.py").write_text(SPARK)
+    jvms = []
+    for _ in range(2):
+        assert shell.run("uses_spark.py") == (0, "2\n", USING)
+        jvms.append(int(shell.dpa("status")[1].rpartition(", Spark in process ")[2]))
+    jvm = psutil.Process(jvms[0])
+    assert jvms == [jvm.pid] * 2 and jvm.ppid() == keeper.pid
+
+    processes += [jvm, *keeper.children(recursive=True)]
     assert shell.dpa("down") == (0, "the session has ended\n", "")
     wait_until(lambda: all_ended(processes))
     assert [*shell.sessions.iterdir()] == []
     assert not logs.exists()
     assert shell.dpa("down") == (0, "there is no session\n", "")
     assert shell.dpa("status") == (1, "there is no session; to start one: dpa up\n", "")
-
-
-def test_jobs_of_two_processes_have_spark_in_one_jvm_which_ends_with_the_session(shell: Shell) -> None:
-    assert shell.dpa("up")[0] == 0
-    [keeper] = shell.keepers()
-    (shell.place / "words.csv").write_text("word\na\nb\na\n")
-    (shell.place / "uses_spark.py").write_text(SPARK)
-    found = []
-    for _ in range(2):
-        assert shell.run("uses_spark.py") == (0, "2\n", USING)
-        found.append(int(shell.dpa("status")[1].rpartition(", Spark in process ")[2]))
-    jvm = psutil.Process(found[0])
-    assert found == [jvm.pid] * 2 and jvm.ppid() == keeper.pid
-    assert shell.dpa("down") == (0, "the session has ended\n", "")
-    wait_until(lambda: all_ended([jvm, keeper]))
-    assert [*shell.sessions.iterdir()] == []
 
 
 def test_a_session_that_is_not_used_ends(shell: Shell) -> None:
