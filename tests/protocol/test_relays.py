@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
-from dpa.protocol.wire.relays import RELAYED_TASKS, Bundling, Relay, relay_of, relays_for
+from dpa.protocol.wire.relays import RELAYED_TASKS, Relay, relay_of, relays_for
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_windows import run_random_windows
 from experiments.simulation.violation import InvariantViolationError
@@ -32,10 +32,12 @@ def test_a_job_of_few_tasks_has_no_relays_and_one_of_many_has_as_many_tasks_at_e
 
 @given(st.lists(st.floats(0, 10, allow_nan=False), min_size=1, max_size=200).map(sorted))
 def test_what_comes_is_soon_on_its_way_in_few_bundles(times: list[float]) -> None:
-    bundling, passed = Bundling(), []
+    relay, passed = Relay[float](), list[float]()
     for at in times:
-        if not passed or passed[-1] < at:
-            passed.append(bundling.due(at))
+        if passed and passed[-1] < at:
+            relay.take()
+        due = relay.gather(at, at)
+        passed += [] if due is None else [due]
         assert at <= passed[-1] <= at + 0.0401, "no message waits for longer than from one bundle to the next"
     assert all(after - before >= 0.0399 for before, after in pairwise(passed))
     assert passed[0] <= times[0] + 0.0051, "what comes after a while of silence goes soon"

@@ -34,23 +34,11 @@ def relay_of(task: Address, relays: int) -> int | None:
     return task.index % relays if relays and task.stage not in RESERVED else None
 
 
-class Bundling:
-    """When a relay passes on to the coordinator what it has gathered. Moments are in seconds, of any clock."""
-
-    def __init__(self) -> None:
-        self._last = -math.inf
-
-    def due(self, at: float) -> float:
-        """When a bundle whose first message comes now is passed on; it is the next one then."""
-        self._last = max(at + _GATHER_SECONDS, self._last + _BUNDLE_SECONDS)
-        return self._last
-
-
 class Relay(Generic[M]):
     """One relay of one generation. Moments are in seconds, of any clock."""
 
     def __init__(self) -> None:
-        self._bundling = Bundling()
+        self._due = -math.inf  # of the last bundle
         self._gathered: list[M] = []
         self._tasks: set[Address] = set()
 
@@ -63,7 +51,10 @@ class Relay(Generic[M]):
     def gather(self, message: M, at: float) -> float | None:
         """Take in a message to the coordinator. Returns when to pass its bundle on; None: that is known already."""
         self._gathered.append(message)
-        return self._bundling.due(at) if len(self._gathered) == 1 else None
+        if len(self._gathered) > 1:
+            return None
+        self._due = max(at + _GATHER_SECONDS, self._due + _BUNDLE_SECONDS)
+        return self._due
 
     def take(self) -> list[M]:
         """The bundle that is due, in the order in which its messages came."""
