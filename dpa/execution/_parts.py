@@ -1,6 +1,9 @@
-"""Joins parts of states, divides them by the hashes of their keys, and handles keys whose last part is a window."""
+"""Joins parts of states, divides them by the hashes of their keys, and handles keys whose last part is a window; the
+stores that keep their states in such parts."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +11,7 @@ import pyarrow as pa
 
 from dpa.errors import ExecutorError
 from dpa.execution.keys import cast
-from dpa.execution.states import P, StatePart
+from dpa.execution.states import K, P, StatePart, States
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import one_type
 from dpa.routing.table import Owners, Owning, RoutingTable
@@ -21,6 +24,7 @@ CHANGED = (
     "a function between the window and the step by key has changed them: have it keep `window_start` and `window_end`"
 )
 
+_FOLD_FROM = 131_072  # the fewest new states that are folded while records come
 _COLUMN_PIECES = 16  # most pieces of states in columns: taking one out scans all
 
 
@@ -105,3 +109,60 @@ def owners_within(table: Owning, hashes: Hashes, keep: int, interval: Interval) 
     """The owner of each key by a table, shape (keys,); outside of the interval it is task `keep`."""
     owners = table.owners_of(hashes)
     return owners if interval == ALL_HASHES else np.where(within(hashes, interval), owners, np.int32(keep))
+
+
+class FoldedStates(States[K]):
+    """A store with parts of states. When the new ones are twice as many as the folded ones, all are folded into one
+    part: so every state is folded a logarithmic number of times, and memory stays within a small multiple of the states
+    of distinct keys."""
+
+    def __init__(self) -> None:
+        self._parts: list[K] = []
+        self._new = self._known = 0
+
+    @abstractmethod
+    def _folded(self, parts: Sequence[K]) -> K: ...
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts)
+
+    def merge(self, part: K) -> None:
+        """Keep a part for the next folding."""
+        if not len(part.keys):
+            return
+        self._parts.append(part)
+        self._new += len(part.keys)
+        if self._new > max(2 * self._known, _FOLD_FROM):
+            self.snapshot()
+
+    def snapshot(self) -> K | None:
+        if not self._parts:
+            return None
+        if self._new or len(self._parts) > 1:
+            self._parts = [self._folded(self._parts)]
+        self._new, self._known = 0, len(self._parts[0].keys)
+        return self._parts[0]
+
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        whole = self._hashed(table.seed)
+        return [ALL_HASHES] if whole is None else of_columns(whole.hashed(table.seed), whole.records, table, keep, most)
+
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, K]:
+        whole = self._hashed(table.seed)
+        if whole is None:
+            return {}
+        owners = owners_within(table, whole.hashed(table.seed), keep, interval)
+        if np.all(owners == keep):
+            return {}
+        parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
+        kept = parts.pop(keep, None)
+        self._parts, self._known = ([], 0) if kept is None else ([kept], len(kept.keys))
+        return parts
+
+    def _hashed(self, seed: int) -> K | None:
+        """All parts folded, with the hashes of their keys, which are kept."""
+        whole = self.snapshot()
+        if whole is not None and whole.hashes is None:
+            [whole] = self._parts = [replace(whole, hashes=whole.hashed(seed))]
+        return whole

@@ -1,8 +1,7 @@
 """Sessions: states that are merged when records between them come.
 
-Each record alone is a session, so senders' blocks already have sessions, each with a state once reduced. Like a batch
-reducer's states, they are joined when they outnumber those joined before. The key alone decides the task, so a key's
-sessions move together.
+Each record alone is a session, so senders' blocks already have sessions, each with a state once reduced. The key alone
+decides the task, so a key's sessions move together.
 """
 
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.execution._parts import combined, ends_of, of_columns, owners_within, without_window
+from dpa.execution._parts import FoldedStates, combined, ends_of, without_window
 from dpa.execution._tolerant_calls import copies
 from dpa.execution.block import Block, object_array
 from dpa.execution.keys import encode
@@ -20,29 +19,21 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.windows import ClosableStates
 from dpa.execution.states import KeyedPart, Reduced
 from dpa.execution.windowing import joined_block, joined_sessions, note_late
-from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
+from dpa.routing.hashing import Hashes, hash_column
 from dpa.routing.keys import KeyName
-from dpa.routing.table import Owning, RoutingTable
-
-_JOIN_FROM = 65_536  # the least number of new sessions that are joined while records come
 
 
-class SessionStates(ClosableStates[KeyedPart]):
+class SessionStates(FoldedStates[KeyedPart], ClosableStates[KeyedPart]):
     """For receivers whose states can be merged. A part has sessions, and the hashes of their keys."""
 
     def __init__(self, receiver: Receiver) -> None:
-        super().__init__(receiver)
-        self._parts: list[KeyedPart] = []
-        self._new = self._known = 0
+        FoldedStates.__init__(self)
+        ClosableStates.__init__(self, receiver)
 
     @property
     def size(self) -> int:
         """In sessions; sessions not joined yet count one by one."""
         return sum(len(part.keys) for part in self._parts)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
 
     @property
     def first_open(self) -> int | None:
@@ -74,12 +65,7 @@ class SessionStates(ClosableStates[KeyedPart]):
             self.merge(part)
 
     def merge(self, part: KeyedPart) -> None:
-        if not len(part.keys):
-            return
-        self._parts.append(self._hashed(part))
-        self._new += len(part.keys)
-        if self._new > max(self._known, _JOIN_FROM):
-            self.snapshot()
+        super().merge(self._with_hashes(part))
 
     def close(self, until: int, key: KeyName) -> Reduced | None:
         """Joins sessions only of keys that may have ended ones. A session that ends at `until` stays open: rows of that
@@ -90,34 +76,11 @@ class SessionStates(ClosableStates[KeyedPart]):
         if not len(hashes):
             return None
         found, rest = _divided(self._parts, [np.isin(_hashes(part), hashes) for part in self._parts])
-        whole = self._joined(found)
+        whole = self._folded(found)
         [ended_parts, open_parts] = _divided([whole], [ends_of(whole.keys) < until])
         self._parts = [*rest, *open_parts]
         self._known = min(self._known, self.size)
         return self._finished(ended_parts[0], key) if ended_parts else None
-
-    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        whole = self.snapshot()
-        return [ALL_HASHES] if whole is None else of_columns(_hashes(whole), whole.records, table, keep, most)
-
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, KeyedPart]:
-        whole = self.snapshot()
-        if whole is None:
-            return {}
-        owners = owners_within(table, _hashes(whole), keep, interval)
-        parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
-        kept = parts.pop(keep, None)
-        self._parts = [] if kept is None else [kept]
-        self._known = self.size
-        return parts
-
-    def snapshot(self) -> KeyedPart | None:
-        if not self._parts:
-            return None
-        if self._new or len(self._parts) > 1:
-            self._parts, self._new = [self._joined(self._parts)], 0
-            self._known = self.size
-        return self._parts[0]
 
     def preview(self, key: KeyName) -> Reduced:
         return self._finished(self.snapshot(), key, preview=True)
@@ -138,7 +101,7 @@ class SessionStates(ClosableStates[KeyedPart]):
         )
         return Reduced(share.table, keys, records, mapped)
 
-    def _joined(self, parts: Sequence[KeyedPart]) -> KeyedPart:
+    def _folded(self, parts: Sequence[KeyedPart]) -> KeyedPart:
         whole = combined(parts)
         sessions, found = joined_sessions(whole.keys)
         several = np.bincount(found.of)[found.of] > 1
@@ -149,9 +112,9 @@ class SessionStates(ClosableStates[KeyedPart]):
         store.merge(replace(whole.take(rows), keys=sessions.take(pa.array(found.of[rows]))))
         merged = store.snapshot()
         assert merged is not None
-        return combined([whole.take(np.flatnonzero(~several)), self._hashed(merged)])
+        return combined([whole.take(np.flatnonzero(~several)), self._with_hashes(merged)])
 
-    def _hashed(self, part: KeyedPart) -> KeyedPart:
+    def _with_hashes(self, part: KeyedPart) -> KeyedPart:
         if part.hashes is not None:
             return part
         return replace(part, hashes=hash_column(without_window(part.keys), self._windowing.seed))

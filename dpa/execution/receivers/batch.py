@@ -1,14 +1,9 @@
-"""Batch reducers, whose states are columns.
-
-Each reduced block leaves a small table of partial states. When the partial ones are twice as many as the folded ones,
-the reducer's `merge` folds all: every state is folded a logarithmic number of times, and memory stays within a small
-multiple of the number of distinct keys.
-"""
+"""Batch reducers, whose states are columns: each reduced block leaves a small table of them, and the reducer's `merge`
+folds these tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +11,7 @@ import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
-from dpa.execution._parts import hashes_of, of_columns, owners_within
+from dpa.execution._parts import FoldedStates, hashes_of
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS, UserCodeError, bisected, shown, tolerated
@@ -25,15 +20,12 @@ from dpa.execution.receivers.base import Extent, Known, Receiver, as_declared
 from dpa.execution.rows import one_batch
 from dpa.execution.states import ColumnPart, Reduced, States, Sweep, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
-from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, in_words, names_of, one_type
-from dpa.routing.table import Owning, RoutingTable
 
 if TYPE_CHECKING:
     import polars as pl
 
 _KERNEL_SECONDS = 1e-6  # a record of a ready-made batch reducer takes about this long at most
-_FOLD_FROM = 131_072  # the fewest partial states that are folded while records come
 
 
 class BatchReceiver(Receiver):
@@ -126,27 +118,21 @@ class RowsReceiver(BatchReceiver):
         return found, keys.take(pa.array(places))
 
 
-class BatchStates(States[ColumnPart]):
+class BatchStates(FoldedStates[ColumnPart]):
     """The store. Parts are aligned arrays: key, states, records, mapped."""
 
     def __init__(self, receiver: BatchReceiver) -> None:
+        super().__init__()
         self._receiver = receiver
         self._reducer = receiver.executor
-        self._parts: list[ColumnPart] = []
-        self._partial = 0
-        self._folded = 0
         self._unswept: Iterator[ColumnPart] = iter(())
         self._keep: Callable[[ColumnPart], None] | None = None
 
     @property
     def size(self) -> int:
         """Keys, once the partial states are folded."""
-        whole = self._fold()
+        whole = self.snapshot()
         return 0 if whole is None else len(whole.keys)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
 
     def reduce(self, block: Block) -> None:
         tolerance = self._receiver.tolerance
@@ -167,41 +153,10 @@ class BatchStates(States[ColumnPart]):
 
     def _part(self, block: Block) -> ColumnPart:
         states = block.columns if block.combined else self._receiver.combined(block)
-        mapped = block.mapped()  # the same array as `records` without a combiner: `_fold` sums these once
+        mapped = block.mapped()  # the same array as `records` without a combiner: `_folded` sums these once
         records = mapped if block.weights is None else block.counts()
         # copies: views would keep the whole block in memory, as long as they live
         return ColumnPart(copied(block.keys), copied(states), records, mapped, block.hashes.copy())
-
-    def merge(self, part: ColumnPart) -> None:
-        """Keep a part for the next folding."""
-        if len(part.keys) == 0:
-            return
-        self._parts.append(part)
-        self._partial += len(part.keys)
-        if self._partial > max(2 * self._folded, _FOLD_FROM):
-            self._fold()
-
-    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        whole = self._hashed(table.seed)
-        if whole is None:
-            return [ALL_HASHES]
-        return of_columns(whole.hashed(table.seed), whole.records, table, keep, most)
-
-    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, ColumnPart]:
-        whole = self._hashed(table.seed)
-        if whole is None:
-            return {}
-        owners = owners_within(table, whole.hashed(table.seed), keep, interval)
-        if np.all(owners == keep):
-            return {}
-        parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
-        kept = parts.pop(keep, None)
-        self._parts = [] if kept is None else [kept]
-        self._folded = 0 if kept is None else len(kept.keys)
-        return parts
-
-    def snapshot(self) -> ColumnPart | None:
-        return self._fold()
 
     def begin_sweep(self, sweep: Sweep, *, only_changed: bool = False) -> bool:
         """Parts are never changed, and to fold them is left to who begins with them."""
@@ -223,7 +178,7 @@ class BatchStates(States[ColumnPart]):
         return self.finish(key)
 
     def finish(self, key: KeyName) -> Reduced:
-        whole = self._fold()
+        whole = self.snapshot()
         if whole is None:
             return Reduced.of_nobody(pa.table(key_columns(pa.nulls(0), key)))
         found, keys = self._receiver.finished(whole.states, whole.keys)
@@ -231,32 +186,19 @@ class BatchStates(States[ColumnPart]):
         table = result_table(self._reducer, key, keys, results, self._receiver.declared)
         return Reduced(table, whole.keys, whole.records, whole.mapped)
 
-    def _hashed(self, seed: int) -> ColumnPart | None:
-        """All parts folded, with the hashes of their keys, which are kept."""
-        whole = self._fold()
-        if whole is not None and whole.hashes is None:
-            [whole] = self._parts = [replace(whole, hashes=whole.hashed(seed))]
-        return whole
-
-    def _fold(self) -> ColumnPart | None:
-        """Fold all parts into one, in which every key comes once."""
-        if not self._parts:
-            return None
-        if self._partial:
-            kind = one_type(part.keys.type for part in self._parts)
-            hashes = hashes_of(self._parts)
-            keys, codes = encode_hashed(pa.chunked_array([cast(part.keys, kind) for part in self._parts]), hashes)
-            groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in self._parts]))
-            states = columns(self._reducer, "merge", groups, len(groups))
-            counts = [[part.records for part in self._parts], [part.mapped for part in self._parts]]
-            if all(part.records is part.mapped for part in self._parts):
-                counts.pop()
-            sums = [np.bincount(codes, np.concatenate(each), len(keys)).astype(np.int64) for each in counts]
-            own = None if hashes is None else hashes_by(codes, hashes, len(keys))
-            self._parts = [ColumnPart(keys, states, sums[0], sums[-1], own)]
-        whole = self._parts[0]
-        self._partial, self._folded = 0, len(whole.keys)
-        return whole
+    def _folded(self, parts: Sequence[ColumnPart]) -> ColumnPart:
+        """In which every key comes once."""
+        kind = one_type(part.keys.type for part in parts)
+        hashes = hashes_of(parts)
+        keys, codes = encode_hashed(pa.chunked_array([cast(part.keys, kind) for part in parts]), hashes)
+        groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in parts]))
+        states = columns(self._reducer, "merge", groups, len(groups))
+        counts = [[part.records for part in parts], [part.mapped for part in parts]]
+        if all(part.records is part.mapped for part in parts):
+            counts.pop()
+        sums = [np.bincount(codes, np.concatenate(each), len(keys)).astype(np.int64) for each in counts]
+        own = None if hashes is None else hashes_by(codes, hashes, len(keys))
+        return ColumnPart(keys, states, sums[0], sums[-1], own)
 
 
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:

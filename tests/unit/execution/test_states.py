@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import READY_MADE, Count, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution import _parts
 from dpa.execution import keys as keys_of
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.keys import key_columns
-from dpa.execution.receivers import batch, receiver_of, store_of
+from dpa.execution.receivers import receiver_of, store_of
 from dpa.execution.states import States
 from dpa.executors import AnyReducer, Groups, Reducer
 from dpa.routing.keys import Key, to_python
@@ -68,7 +69,7 @@ def fold_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("dpa.execution.block._RARE", math.inf)
         monkeypatch.setattr("dpa.execution.block._MOST_ROWS", math.inf)
     if request.param is not None:
-        monkeypatch.setattr(batch, "_FOLD_FROM", request.param)
+        monkeypatch.setattr(_parts, "_FOLD_FROM", request.param)
 
 
 @both_stores
@@ -210,7 +211,7 @@ def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_
             folded.append(len(groups.ids))
             return super().merge(groups)
 
-    monkeypatch.setattr(batch, "_FOLD_FROM", 10)
+    monkeypatch.setattr(_parts, "_FOLD_FROM", 10)
     folded: list[int] = []
     store = store_of(receiver_of(Watched()))
     for _ in range(200):
