@@ -244,6 +244,16 @@ def test_waiting_records_are_queued_as_far_as_their_sender_has_marked_each_task_
     assert wire.task.queue.length == 1
 
 
+def test_a_record_by_an_older_table_is_forwarded_at_once_though_user_code_is_at_work() -> None:
+    """Else its sender's marker would be passed on before it."""
+    tables = [table_giving({"a": 0, "b": 0, "c": 1}), table_giving({"a": 0, "b": 1, "c": 0}, version=1, reducers=2)]
+    wire = MigratingWire(tables=tables)
+    wire.update(1)
+    wire.extracted(r1="b")
+    assert processing(wire.push("a")) == ["a"]
+    assert pushed(wire.push("b")) == [(1, "b")]
+
+
 def test_records_wait_for_their_own_piece_alone() -> None:
     tables = [table_giving({"a": 0, "b": 1, "c": 1}), table_giving({"a": 0, "b": 0, "c": 0}, version=1, reducers=2)]
     wire = MigratingWire(tables=tables)
