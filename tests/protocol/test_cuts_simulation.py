@@ -17,10 +17,8 @@ from dpa.balance._tokens import TokenOptions
 from dpa.balance.options import DoublingOptions, HalvingOptions, NoBalancingOptions
 from dpa.balance.policy import BalancedStage
 from dpa.measure.skew import skew
-from dpa.protocol.coordinator._ledger import Ledger
 from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes
-from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks
@@ -193,34 +191,11 @@ class PausesEarly(SourceMachine):
         self._pause_now()
 
 
-class GivesNothingBack(SplitQueue):
-    """Forgets what a task that pauses has not read."""
-
-    def pauses(self, task: int, read: int) -> None:
-        self._read.pop(task)
-
-
 class GivesAllBack(SplitQueue):
     """Lets the whole split be read again."""
 
     def pauses(self, task: int, read: int) -> None:
         super().pauses(task, 0)
-
-
-class CountsPushedAlone(Emitter):
-    """Reports records as emitted when credit lets them go, and not when they are made."""
-
-    @property
-    def made(self) -> int:
-        return self.emitted
-
-
-class NeverWaits(Ledger):
-    """Takes a stage for settled whatever was emitted to it."""
-
-    @property
-    def is_settled(self) -> bool:
-        return True
 
 
 def restored_twice(stage: Any, snapshots: Any, index: int, before: Any) -> Any:
@@ -232,10 +207,7 @@ def restored_twice(stage: Any, snapshots: Any, index: int, before: Any) -> Any:
     ("target", "broken"),
     [
         ("dpa.protocol.machines.SourceMachine", PausesEarly),
-        ("dpa.protocol.coordinator.stage_progress.SplitQueue", GivesNothingBack),
         ("dpa.protocol.coordinator.stage_progress.SplitQueue", GivesAllBack),
-        ("dpa.protocol.machines.Emitter", CountsPushedAlone),
-        ("dpa.protocol.coordinator.stage_progress.Ledger", NeverWaits),
         ("experiments.simulation._saving.begins_with", restored_twice),
     ],
     ids=lambda given: getattr(given, "__name__", "") if not isinstance(given, str) else given.rpartition(".")[2],

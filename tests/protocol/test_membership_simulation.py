@@ -5,28 +5,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import pytest
 
 from dpa.errors import JobFailedError
-from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.events import CancelChange, FailureKind, MoveTasks, RangesExtracted, Rescale, TaskDied
-from dpa.protocol.wire.messages import Message
+from dpa.protocol.wire.events import CancelChange, FailureKind, MoveTasks, Rescale, TaskDied
 from dpa.protocol.wire.messages.end import Progress
-from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChanged
-from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.members import Left
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.routing.table import RoutingTable
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
@@ -176,54 +171,8 @@ class WaitsForNoMarker(Giving):
         super().begin(receivers, ())
 
 
-class WaitsForSendersAlone(Giving):
-    """Forgets that the tasks of its own stage forward to it."""
-
-    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
-        super().begin(receivers, [sender for sender in senders if sender.stage != REDUCER])
-
-
-class KeepsItsStates(Giving):
-    """Leaves without handing over its states."""
-
-    def _extracted(self, sender: Address, event: RangesExtracted) -> Any:
-        return super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
-
-
-class BeginsWithoutTables(LoadBalancerMachine):
-    """Lets a new source task begin by the first tables."""
-
-    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
-        if not self._graph.is_source(message.stage):
-            super()._change_members(sender, message)
-            return
-        for index in message.change.coming:
-            self.send(Address(message.stage, index), Begin())
-        self.send(COORDINATOR, MembersChanged(message.stage))
-
-
-class TellsOldMembersOnly(StageBalance):
-    """Publishes no table to tasks that have just come."""
-
-    def _publish(self, before: RoutingTable) -> State | None:
-        sent, self._balancer.send = self._balancer.send, self._unless_new(before)
-        following = super()._publish(before)
-        self._balancer.send = sent
-        return following
-
-    def _unless_new(self, before: RoutingTable) -> Callable[[Address, Message], None]:
-        send = self._balancer.send
-
-        def sends(task: Address, message: Message) -> None:
-            if task.stage != self._stage or task.index < before.reducers:
-                send(task, message)
-
-        return sends
-
-
 PROGRESS = "dpa.protocol.coordinator.machine.StageProgress"
 GIVING = "dpa.protocol.task.hand_over.Giving"
-BALANCER = "dpa.protocol.balancer.machine.LoadBalancerMachine"
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "ends while tasks change": (
         PROGRESS,
@@ -242,18 +191,6 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     ),
     "forgets what left": (PROGRESS, ForgetsWhatLeft, "did not end|were lost|were emitted"),
     "waits for no marker": (GIVING, WaitsForNoMarker, "was stopped before|cannot take a|still wait at"),
-    "waits for senders alone": (GIVING, WaitsForSendersAlone, "was stopped before|cannot take a"),
-    "keeps its states": (GIVING, KeepsItsStates, "wrong result|whose state is"),
-    "begins without tables": (
-        BALANCER,
-        BeginsWithoutTables,
-        "while it is not up|was stopped before|acted on table|out of order|did not end|does not fit|whose state is",
-    ),
-    "tells old members only": (
-        "dpa.protocol.balancer.machine.StageBalance",
-        TellsOldMembersOnly,
-        "did not end|does not fit",
-    ),
 }
 """What a machine does wrong: the name that it replaces; its class; the finding."""
 

@@ -28,7 +28,7 @@ from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.channel import Inbox
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, ProcessDone
+from dpa.protocol.wire.events import Event
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import CreditTransfer
@@ -192,14 +192,6 @@ class KeepsWhatItGets(RecordQueue):
         return [queued], []
 
 
-class LosesForwarded(RecordQueue):
-    """Drops what it should forward."""
-
-    def _owned(self, queued: Queued) -> tuple[list[Queued], Forwards]:
-        kept, _ = super()._owned(queued)
-        return kept, []
-
-
 class ForgetsDuplicates(Inbox):
     """Restores the order, and delivers duplicates."""
 
@@ -255,15 +247,6 @@ class ForwardsInSilence(OperatorMachine):
             super().send(receiver, message)
 
 
-class CountsTwice(OperatorMachine):
-    """Reports twice what it has processed."""
-
-    def _process_done(self, sender: Address, event: ProcessDone) -> None:
-        rows = self.working_on.block.rows if self.working_on else 0
-        super()._process_done(sender, event)
-        self.processed += rows
-
-
 class NeverWaits(SourceMachine):
     """Is done as soon as its last split is read, whatever it has still to push."""
 
@@ -295,14 +278,8 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
         KeepsWhatItGets,
         "acted on table . when it had table|a key of another",
     ),
-    "loses what it forwards": (
-        "dpa.protocol.task.operator.RecordQueue",
-        LosesForwarded,
-        "records emitted to reducer, but",
-    ),
     "takes duplicates": ("operator", TakesDuplicates, "records emitted to reducer, but"),
     "goes back to older tables": ("operator", GoesBack, "went back to table|acted on table"),
-    "counts twice": ("operator", CountsTwice, "records emitted to reducer, but"),
     "ignores credit": ("dpa.protocol.task.emitter.Credit", IgnoresCredit, "records in flight towards"),
     "ignores windows": (
         "dpa.protocol.task.emitter.Credit",
