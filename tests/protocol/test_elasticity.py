@@ -78,8 +78,7 @@ def counts(found: SimulatedRun, first: int) -> list[int]:
     return numbers
 
 
-@pytest.mark.parametrize("queue_seconds", [0.5, None], ids=["the source is held back", "queues hold all"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "queue_seconds"), [("merge", 0.5), ("migrate", None)])
 def test_a_step_is_answered_by_one_change_to_the_number_that_it_asks_for(
     mode: str, queue_seconds: float | None
 ) -> None:
@@ -90,11 +89,6 @@ def test_a_step_is_answered_by_one_change_to_the_number_that_it_asks_for(
     (step,) = found.snapshot.steps
     assert 10 < step.at < 12 and "records/s offered" in step.reason
     assert "at a bound" not in found.snapshot[REDUCER].scaling_counts
-
-
-def test_a_square_wave_of_six_seconds_is_not_chased() -> None:
-    due = due_of(lambda at: 4.5 if at % 6 < 3 else 0.5, 45)
-    assert len(counts(run(due, 1, ElasticOptions(max_tasks=16), queue_seconds=0.5), 1)) == 2
 
 
 def test_an_idle_stage_gets_fewer_tasks_in_one_change() -> None:
@@ -122,12 +116,6 @@ def test_shares_of_tasks_that_come_are_of_the_time_that_each_took_part(mode: str
     throughout = [task.even_share for task in report.tasks if task.lived_seconds == found.snapshot.at]
     others = [task.even_share for task in report.tasks if task.lived_seconds < found.snapshot.at]
     assert min(throughout) > max(others)
-
-
-def test_nothing_is_started_for_the_last_moments() -> None:
-    found = run(due_of(lambda at: 2.0, 2.5), 1, ElasticOptions(max_tasks=4))
-    assert counts(found, 1) == [1]
-    assert "not worth it" in found.snapshot[REDUCER].scaling_counts
 
 
 def test_a_source_gets_the_tasks_whose_rows_the_stage_that_it_feeds_can_take() -> None:

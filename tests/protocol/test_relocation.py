@@ -55,8 +55,10 @@ def run(
     return made
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("policy", ["improve", METHODS[OTD].policy, "replan"])
+@pytest.mark.parametrize(
+    ("policy", "mode"),
+    [("improve", "merge"), ("improve", "migrate"), (METHODS[OTD].policy, "merge"), ("replan", "migrate")],
+)
 def test_tasks_of_a_crowded_node_move_to_the_other_and_the_job_ends_earlier(policy: Any, mode: str) -> None:
     still = run(None, **MODES[mode])
     moved = run(OnlineOptions(policy=policy, seconds=1.0), **MODES[mode])

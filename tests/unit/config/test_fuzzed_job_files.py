@@ -25,7 +25,7 @@ DOCUMENTS = [yaml.safe_load(text) for text in TEXTS]
 LONGEST = 20_000
 """Characters of an error."""
 
-several = settings(max_examples=max(150, settings().max_examples))
+several = settings(max_examples=max(80, settings().max_examples))
 
 
 def a_job_or_an_error(path: Path) -> None:
