@@ -130,7 +130,7 @@ def test_a_job_whose_coordinator_was_up_before_it_is_found_by_its_name(tmp_path:
     go = tmp_path / "go"
     job = Job(
         input=[{"key": "k", "value": 1}] * 10,
-        reducer=executors.SlowSum(0.05, str(go)),
+        reducer=executors.Waiting(str(go)),
         parallelism=FEW,
         name="found",
     )
