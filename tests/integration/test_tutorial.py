@@ -52,7 +52,7 @@ class Terminals:
                 return said
             waits = self.stream is not None and self.stream.poll() is None and time.monotonic() < give_up
             assert waits, f"{command} has status {started.returncode} and printed\n{said}"
-            time.sleep(0.5)
+            time.sleep(2)  # each look is a new process
 
     def _begin(self, command: str) -> subprocess.Popen[str]:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
