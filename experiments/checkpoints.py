@@ -37,11 +37,10 @@ from experiments.harness import Findings, at_most, main, markdown_table, progres
 TASKS = 2
 """Tasks that count, and have the states; one reads."""
 
-KEYS, FEW_KEYS = 1_000_000, 1_000
-"""Of all jobs, and of the one whose cuts alone are measured."""
+KEYS = 1_000_000
 
-EVERY, SELDOM = 10.0, 30.0
-"""Seconds of a stretch: of checkpoints, and of plain cuts."""
+EVERY = 10.0
+"""Seconds of a stretch."""
 
 SEEN = 0.5
 """Seconds after a checkpoint, and after its stretch, until the coordinator knows what tasks had processed by then."""
@@ -219,7 +218,6 @@ def cases(keys: int) -> list[Case]:
         Case("Python states, a tenth changes", 0.05, keys, 0.1),
         Case("Python states, all change", 0.1, keys),
         Case("column states", 0.02, keys, reducer="count"),
-        Case("cuts alone", 0.05, min(keys, FEW_KEYS), every=SELDOM),
     ]
 
 

@@ -2,8 +2,8 @@
 profile that is wrong, as of other data: it says that the lines of one go to the counts of the next. One policy moves
 their tasks while records flow.
 
-What goes between nodes is counted by tasks, each what it sends (`experiments.placement.real`), and is known for every
-look at the placement. The same job without a policy says what it would be.
+What goes between nodes is counted by tasks, each what it sends, and is known for every look at the placement. The same
+job without a policy says what it would be.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from dpa.testing import LocalCluster
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, below, holds, markdown_table, progress
 from experiments.otd.methods import METHODS, OTD, OURS
-from experiments.placement.real import BRANCHES, NODES, job_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+NODES: Mapping[str, int] = {"a": 2, "b": 2, "c": 2}
+BRANCHES = 3
+TASKS = 3
+"""Of every stage of a branch: more than fit beside another branch's."""
 
 ROWS, QUICK_ROWS = 700_000, 100_000
 """Lines of a branch; one of the three reads twice as many."""
@@ -107,7 +111,7 @@ def measure(options: argparse.Namespace) -> Findings:
     still: list[float] = []
     with TemporaryDirectory(prefix="dpa-otd-") as directory, LocalCluster(NODES) as cluster:
         file = Path(directory, "counts.yaml")
-        file.write_text(json.dumps(job_file(rows, _PACE)), encoding="utf-8")
+        file.write_text(json.dumps(job_file(rows)), encoding="utf-8")
 
         def run(**placement: Any) -> Report:
             section = json.dumps({**wrong_profile(), **placement})
@@ -143,6 +147,26 @@ def measure(options: argparse.Namespace) -> Findings:
         text=_text(middle, still),
         figure=_figure(middle),
     )
+
+
+def job_file(rows: int) -> dict[str, Any]:
+    """The job; the first branch reads `rows` lines, the last one twice as many."""
+    stages: dict[str, Any] = {}
+    for branch in range(BRANCHES):
+        read = {"format": "generated", "use": "jobs.lines:Lines", "rows": round(rows * (1 + branch / (BRANCHES - 1)))}
+        paced = {"use": "jobs.paced:PacedSource", "args": {"rate": _PACE}}
+        stages[f"lines_{branch}"] = {"read": read, "parallelism": TASKS}
+        stages[f"paced_{branch}"] = {"from": f"lines_{branch}", "map": paced}
+        stages[f"words_{branch}"] = {"from": f"paced_{branch}", "flat_map": "jobs.wordcount:words"}
+        stages[f"counts_{branch}"] = {
+            "from": f"words_{branch}",
+            "key_by": "word",
+            "reduce": "count",
+            "combiner": False,
+            "parallelism": TASKS,
+            "balance": "none",
+        }
+    return {"name": "counts", "python_path": [str(Path(__file__).parents[2])], "stages": stages}
 
 
 def wrong_profile() -> dict[str, Any]:

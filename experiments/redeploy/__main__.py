@@ -15,7 +15,6 @@ from experiments.redeploy.losses import Storm
 from experiments.redeploy.page import page
 from experiments.redeploy.picture import draw
 from experiments.redeploy.plans import Layout
-from experiments.redeploy.sweep import by_window
 from experiments.redeploy.targets import targets
 from experiments.redeploy.virtual import Setup
 
@@ -30,17 +29,15 @@ def measure(options: argparse.Namespace) -> Findings:
     cases = list(all_cases((4,), ()) if options.quick else all_cases())
     seeds = range(options.seed, options.seed + (2 if options.quick else SEEDS))
     found = run_all(cases, setup, storm, seeds, 1 if options.quick else options.processes)
-    windows = {} if options.quick else by_window(storm, setup, seeds)
     return Findings(
         data={
             "usual": found.usual,
             "look": asdict(look),
             "runs": [run.plain(found.usual) for run in found.runs],
             "modelled": [runs.plain() for runs in found.modelled.values()],
-            "windows": windows,
         },
         targets=[] if options.quick else list(targets(found)),
-        text=page(found, setup, storm, look, windows),
+        text=page(found, setup, storm, look),
         figure=draw(found, setup),
     )
 

@@ -6,8 +6,8 @@ after a timeout (3.3). So its client sends nothing meanwhile: a short loss can c
 timeout.
 
 Senders see that a process has gone, as its connections close; they hold what is for it, and before long the whole job
-stands. That nothing is lost then is an assumption; `Storm.holds` has the other one. What is queued in a task that is
-killed is not counted as lost: queues are short.
+stands. That nothing is lost then is an assumption. What is queued in a task that is killed is not counted as lost:
+queues are short.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiments.harness import interval
 from experiments.redeploy.course import Floats
 from experiments.redeploy.outcome import LEVELS, Case
 from experiments.redeploy.plans import Layout, Redeployment, redeployments
-from experiments.redeploy.schemes import FREE, LAZY, RESTART, SCHEMES, SINGLE, STOP, Known, Polling
+from experiments.redeploy.schemes import FREE, RESTART, SCHEMES, STOP, Known, Polling
 
 STEP = 0.1
 """Seconds of a step."""
@@ -41,7 +41,6 @@ class Storm:
         timeout: seconds until a lost sentence is sent again: `topology.message.timeout.secs`, by default 30 (Storm's
             documentation, "Guaranteeing message processing"); the paper does not change it.
         load: busy part of the tasks at that rate.
-        holds: whether senders hold what is for a process that restarts; else they lose it.
         polling: what looking for plans costs.
     """
 
@@ -50,7 +49,6 @@ class Storm:
     window: float = 7.0
     timeout: float = 30.0
     load: float = 0.7
-    holds: bool = True
     polling: Polling = FREE
 
 
@@ -93,7 +91,7 @@ def run(storm: Storm, layout: Layout, case: Case, moments: Sequence[float], seco
         for task, (since, until) in SCHEMES[case.scheme](plan, known, layout, case.durations).items()
         if task in plan.moved
     ]
-    if case.scheme == STOP or (case.scheme == RESTART and storm.holds):
+    if case.scheme in (STOP, RESTART):
         rates = np.stack([_standing(layout, case, plans, seconds) for plans in away])
     else:
         lost = np.stack([lost_parts(storm, layout, case, plans, seconds) for plans in away])
@@ -105,7 +103,7 @@ def run(storm: Storm, layout: Layout, case: Case, moments: Sequence[float], seco
 def lost_parts(
     storm: Storm, layout: Layout, case: Case, plans: Iterable[tuple[Redeployment, Known]], seconds: int
 ) -> Floats:
-    """The part of all sentences that is lost in each step.
+    """The part of all sentences that is lost in each step, where single tasks move.
 
     A sender's worker learns of a move when it looks itself, as the workers do that stop and start the task (3.2): what
     it sends is lost if it still believes in the old place when the task has gone, or already in the new one before the
@@ -115,12 +113,9 @@ def lost_parts(
     missing = np.zeros((len(at), layout.all_workers))
     for plan, known in plans:
         for since, until in SCHEMES[case.scheme](plan, known, layout, case.durations).values():
-            if case.scheme in (SINGLE, LAZY):
-                learns = np.array(known.in_worker)[None, :]
-                gone = (at[:, None] >= since) & (at[:, None] < learns)
-                missing += gone | ((at[:, None] >= learns) & (at[:, None] < until))
-            else:
-                missing += ((at >= since) & (at < until))[:, None]
+            learns = np.array(known.in_worker)[None, :]
+            gone = (at[:, None] >= since) & (at[:, None] < learns)
+            missing += gone | ((at[:, None] >= learns) & (at[:, None] < until))
     here: Floats = np.clip(1 - missing / layout.tasks, 0.0, 1.0)
     return 1 - (here**storm.words).mean(axis=1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from experiments.harness import interval, markdown_table
 from experiments.redeploy.cases import CYCLES, MOVED, TUNED, Outcomes, case_of, of_cycles
@@ -11,7 +11,6 @@ from experiments.redeploy.looks import Look
 from experiments.redeploy.losses import Storm
 from experiments.redeploy.outcome import NONE, Case
 from experiments.redeploy.schemes import LAZY, OURS, RESTART, SINGLE, STOP
-from experiments.redeploy.sweep import shown as shown_windows
 from experiments.redeploy.targets import SECONDS
 from experiments.redeploy.virtual import Setup
 
@@ -24,7 +23,7 @@ SHOWN = {
 }
 
 
-def page(found: Outcomes, setup: Setup, storm: Storm, look: Look, windows: Mapping[str, Sequence[float]]) -> str:
+def page(found: Outcomes, setup: Setup, storm: Storm, look: Look) -> str:
     """The text, with all tables."""
     layout = setup.layout
     return "\n\n".join(
@@ -50,8 +49,6 @@ def page(found: Outcomes, setup: Setup, storm: Storm, look: Look, windows: Mappi
             _by_moved(found),
             f"## Published values\n\nMeans of {_runs(found)} runs of the model, and where 95 % of them are.",
             _published(found),
-            "What the fitted figure does, and what would be if senders lost what they send to a process that restarts:",
-            shown_windows(windows),
             "## Cycles",
             _by_cycles(found),
             "Agents of nodes look for a plan every `T_S`, workers every `T_W`. Measured here, a look of an agent takes "

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from experiments.harness import RESULTS, Findings, main, markdown_table
 from experiments.steady.methods import METHODS
 from experiments.steady.outcome import Outcome, Outcomes
-from experiments.steady.picture import draw
 from experiments.steady.runs import PARTS, QUICK, Case, Sizes, all_cases, run_all
 from experiments.steady.scenarios import REAL, VIRTUAL
 from experiments.steady.shared import SHARED
@@ -34,7 +33,6 @@ def measure(options: argparse.Namespace) -> Findings:
         data={"runs": found.plain()},
         targets=[] if options.quick else targets(found),
         text=_text(found),
-        figure=draw(found),
     )
 
 

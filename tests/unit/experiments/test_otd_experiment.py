@@ -9,10 +9,9 @@ import pytest
 
 from dpa import Job
 from experiments.otd.methods import METHODS, OTD, OURS
-from experiments.otd.real import Followed, wrong_profile
+from experiments.otd.real import Followed, job_file, wrong_profile
 from experiments.otd.virtual import KINDS, Course, course
 from experiments.otd.virtual_page import PAPERS, delay, papers_courses, published_effects, settled
-from experiments.placement.real import job_file
 
 
 def run(kind: str, name: str, *, cycles: int = 25) -> Course:
