@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -99,6 +100,10 @@ class Groups:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """The number of rows of each group, shape (groups,)."""
+        return self._sizes.copy()
+
+    @cached_property
+    def _sizes(self) -> npt.NDArray[np.int64]:
         return np.bincount(self.ids, minlength=len(self.keys))
 
     def _column(self, name: str) -> pa.Array:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dpa.execution._held import objects_of, value_of
 from dpa.execution.arrivals import Input
 from dpa.execution.keys import encode, encode_hashed, hashes_by, renumbered, rows_a_key
+from dpa.executors import Groups
 from dpa.measure.load import KeySample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
@@ -95,6 +96,11 @@ class Block:
         return pa.record_batch({}) if self.values is None else self.values
 
     @cached_property
+    def groups(self) -> Groups:
+        """As a batch reducer sees them. Raises as `columns`."""
+        return Groups(self.keys, self.codes, self.columns)
+
+    @cached_property
     def size(self) -> int:
         """Bytes, exact for columns, estimated from a sample for Python objects."""
         values = self.values
@@ -117,7 +123,8 @@ class Block:
 
     def counts(self) -> npt.NDArray[np.int64]:
         """Records of each key, shape (keys,)."""
-        return np.bincount(self.codes, minlength=len(self.keys))
+        is_object = isinstance(self.values, np.ndarray)
+        return np.bincount(self.codes, minlength=len(self.keys)) if is_object else self.groups.sizes()
 
     def mapped(self) -> npt.NDArray[np.int64]:
         """Mapped records of each key, shape (keys,); after a combiner not the same as `counts`."""

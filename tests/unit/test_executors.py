@@ -258,6 +258,7 @@ def test_groups_aggregate_as_plain_python_does(
     plain = {"sum": sum, "min": min, "max": max}[function]
     expected = naive(rows, lambda values: plain(v) if (v := [value for value in values if value is not None]) else None)
     assert getattr(groups, function)("v").to_pylist() == [expected[code] for code in range(len(groups))]
+    groups.sizes()[:] = 0  # what a reducer does with its sizes is its own affair
     assert groups.sizes().tolist() == [sum(code == row for row, _ in rows) for code in range(len(groups))]
     encoded = pa.record_batch({"v": groups.values.column("v").dictionary_encode()})
     assert getattr(replace(groups, values=encoded), function)("v").equals(getattr(groups, function)("v"))

@@ -55,7 +55,7 @@ class BatchReceiver(Receiver):
     def columns(self, key: KeyName, blocks: Sequence[Block], extent: Extent) -> Known:
         block = blocks[0]  # rows of one union have the same columns
         try:
-            states = columns(self.executor, "reduce", Groups(block.keys, block.codes, block.columns), 0)
+            states = columns(self.executor, "reduce", block.groups, 0)
             states = columns(self.executor, "merge", Groups(block.keys, block.codes, states), 0)  # as any state is
             found, _ = self.finished(states, block.keys)
         except (DpaError, *USER_ERRORS):
@@ -90,8 +90,7 @@ class BatchReceiver(Receiver):
         return columns(self.executor, "merge", groups, len(groups))
 
     def combined(self, block: Block) -> Values:
-        groups = Groups(block.keys, block.codes, block.columns)
-        return columns(self.executor, "reduce", groups, len(groups))
+        return columns(self.executor, "reduce", block.groups, len(block.keys))
 
     def finished(self, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
         """The result of states, and the key of each of its rows; `keys` are those of the states. Raises ExecutorError
