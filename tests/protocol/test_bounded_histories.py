@@ -14,7 +14,7 @@ from dpa.protocol.wire.metrics import StageSnapshot
 from experiments.simulation.cluster import SimulatedCluster
 
 KEPT = 8
-"""Changes that are kept, in place of a thousand."""
+"""Changes that are kept, in place of some hundreds."""
 
 
 def totals(stage: StageSnapshot) -> tuple[Any, ...]:
@@ -38,12 +38,11 @@ def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(
     history: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = SimulatedCluster(endless(24), 1).run().snapshot
-    monkeypatch.setattr("dpa.protocol.coordinator.membership._STEPS_KEPT", 2 * KEPT)
-    monkeypatch.setattr("dpa.protocol.coordinator.membership._RECENT", KEPT)
+    monkeypatch.setattr("dpa.protocol.coordinator.membership._STEPS_KEPT", KEPT)
     cluster = SimulatedCluster(endless(24), 1)
     cluster.run()
     found = cluster.coordinator.snapshot(history=history)
-    assert found.steps == whole.steps[-2 * KEPT if history else -KEPT :]
+    assert found.steps == whole.steps[-KEPT:]
     for name in (MAPPER, REDUCER):
         stage, before = found[name], whole[name]
         forgotten = stage.forgotten
@@ -60,13 +59,12 @@ def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(
 
 BOUNDS = {
     "dpa.protocol.coordinator.membership._STEPS_KEPT": KEPT,
-    "dpa.protocol.coordinator.membership._RECENT": KEPT // 2,
     "dpa.protocol.coordinator._ledger._REFUSALS_KEPT": 8,
     "dpa.protocol.coordinator._ledger._APPLIED_KEPT": 8,
     "dpa.protocol.coordinator._ledger._MAX_SAMPLES": 8,
     "dpa.balance.adaptive._arrivals._MOST_FRESH": 8,
 }
-"""What is kept of the past in place of a thousand or more, so that a short job gets there."""
+"""What is kept of the past in place of hundreds or more, so that a short job gets there."""
 
 SLACK = 1.25
 """Sizes go up and down with what is under way, and numbers get more digits."""

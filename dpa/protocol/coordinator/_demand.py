@@ -75,7 +75,7 @@ class TrueRates:
 
     def _totals(self, name: str) -> _Totals:
         stage = self._stages[name]
-        reads, tasks = self._reads(name), stage.roster.long.every_task
+        reads, tasks = self._reads(name), stage.roster.every_task
         return _Totals(
             sum(task.mapped if reads else task.processed for task in tasks),
             sum(task.ready_seconds for task in tasks),

@@ -9,21 +9,33 @@ from dpa.protocol.wire.events import MoveTasks, TaskRequest
 from dpa.protocol.wire.metrics import Forgotten, TaskStats
 from dpa.routing.members import MemberChange
 
+_Moment: TypeAlias = tuple[float, int]
+"""Seconds since the stream began, and records that the stage had processed by then."""
 
-class TaskHistory:
-    """By number, ascending. No number is used twice.
+
+class Roster:
+    """Tasks by their numbers. No number is used twice.
 
     Attributes:
-        tasks: the newest statistics of each task that is not forgotten.
+        members: those that there are, ascending, without those that leave.
+        leaving: those that leave: they know it, and are there still.
+        ended: members that have nothing to read or to process any more.
+        tasks: the newest statistics of each task that is not forgotten, by ascending number.
         forgotten: the sums over those that are; None: there are none.
+        next: the number of the next task.
     """
 
     def __init__(self, stage: str, tasks: int) -> None:
+        self.members = list(range(tasks))
+        self.leaving: frozenset[int] = frozenset()
+        self.ended: set[int] = set()
+        self.change: MemberChange | None = None
         self.tasks = {index: TaskStats(stage, index) for index in range(tasks)}
         self.next = tasks
         self.forgotten: Forgotten | None = None
         self._stage = stage
         self._lives = dict.fromkeys(self.tasks, Life())
+        self._heard_at: dict[int, float] = {}
 
     @property
     def every_task(self) -> list[TaskStats]:
@@ -33,64 +45,6 @@ class TaskHistory:
     @property
     def lives(self) -> tuple[Life, ...]:
         return tuple(self._lives.values())
-
-    def expect(self, numbers: Iterable[int], at: float, processed: int) -> None:
-        """Tasks are to come. Here and below `at` is in seconds since the stream began; `processed` counts the stage's
-        records by then."""
-        for index in numbers:
-            self.tasks[index] = TaskStats(self._stage, index)
-            self._lives[index] = Life(at, at, processed, processed)  # not yet
-            self.next = index + 1
-
-    def abandon(self, numbers: Iterable[int]) -> None:
-        """Tasks that were to come could not be started; others get their numbers."""
-        for index in numbers:
-            del self.tasks[index], self._lives[index]
-            self.next = min(self.next, index)
-
-    def change(self, coming: Iterable[int], going: Iterable[int], at: float, processed: int) -> None:
-        for index in coming:
-            self._lives[index] = Life(at, processed_before=processed)
-        for index in going:
-            self._lives[index] = replace(self._lives[index], went=at, processed_until=processed)
-
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Keep no more than the sums of tasks that went before all others that are kept."""
-        found = self.forgotten or Forgotten(0, TaskStats(self._stage, 0))
-        for index in numbers:
-            life = self._lives[index]
-            self._lives = dict(zip(self._lives, settled(self.lives, life.processed_until or 0), strict=True))
-            del self._lives[index]
-            seconds = found.seconds + life.seconds(life.went or 0.0)
-            found = Forgotten(found.tasks + 1, found.stats.plus(self.tasks.pop(index)), seconds)
-        self.forgotten = found
-
-
-_Moment: TypeAlias = tuple[float, int]
-"""Seconds since the stream began, and records that the stage had processed by then."""
-
-
-class Roster:
-    """Tasks by their numbers.
-
-    Attributes:
-        members: those that there are, ascending, without those that leave.
-        leaving: those that leave: they know it, and are there still.
-        ended: members that have nothing to read or to process any more.
-        long, short: the tasks of all changes that the coordinator keeps, and of the last of them.
-    """
-
-    def __init__(self, stage: str, tasks: int) -> None:
-        self.members = list(range(tasks))
-        self.leaving: frozenset[int] = frozenset()
-        self.ended: set[int] = set()
-        self.change: MemberChange | None = None
-        self._heard_at: dict[int, float] = {}
-        self.long, self.short = TaskHistory(stage, tasks), TaskHistory(stage, tasks)
-
-    @property
-    def tasks(self) -> dict[int, TaskStats]:
-        return self.long.tasks
 
     @property
     def up(self) -> list[int]:
@@ -106,41 +60,59 @@ class Roster:
         return min(self._heard_at.get(index, 0.0) for index in self.up)
 
     def note(self, stats: TaskStats, now: float) -> None:
-        self.long.tasks[stats.index] = self.short.tasks[stats.index] = stats
+        self.tasks[stats.index] = stats
         self._heard_at[stats.index] = now
 
     def change_for(self, request: TaskRequest) -> MemberChange:
         """Who comes and goes. Tasks that have nothing to do any more go first, then the newest."""
         if isinstance(request, MoveTasks):
-            return MemberChange(replaces=tuple((old, self.long.next + turn) for turn, old in enumerate(request.tasks)))
+            return MemberChange(replaces=tuple((old, self.next + turn) for turn, old in enumerate(request.tasks)))
         more = request.tasks - len(self.members)
         if more > 0:
-            return MemberChange(joins=tuple(range(self.long.next, self.long.next + more)))
+            return MemberChange(joins=tuple(range(self.next, self.next + more)))
         by_use = sorted(self.members, key=lambda index: (index in self.ended, index))
         return MemberChange(leaves=tuple(sorted(by_use[more:])))
 
     def begin(self, change: MemberChange, moment: _Moment) -> None:
         self.change = change
-        for history in (self.long, self.short):
-            history.expect(change.coming, *moment)
+        at, processed = moment
+        for index in change.coming:
+            self.tasks[index] = TaskStats(self._stage, index)
+            self._lives[index] = Life(at, at, processed, processed)  # not yet
+            self.next = index + 1
 
     def all_up(self, moment: _Moment) -> MemberChange:
-        change = self._current
-        for history in (self.long, self.short):
-            history.change(change.coming, change.going, *moment)
+        change, (at, processed) = self._current, moment
+        for index in change.coming:
+            self._lives[index] = Life(at, processed_before=processed)
+        for index in change.going:
+            self._lives[index] = replace(self._lives[index], went=at, processed_until=processed)
         self.members = sorted({*self.members, *change.coming} - change.going)
         self.leaving = change.going
         return change
 
     def abandon(self) -> None:
-        for history in (self.long, self.short):
-            history.abandon(self._current.coming)
+        """Tasks that were to come could not be started; others get their numbers."""
+        for index in self._current.coming:
+            del self.tasks[index], self._lives[index]
+            self.next = min(self.next, index)
         self.end()
 
     def end(self) -> None:
         self.change, self.leaving = None, frozenset()
         self.ended.intersection_update(self.members)
         self._heard_at = {index: at for index, at in self._heard_at.items() if index in self.members}
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Keep no more than the sums of tasks that went before all others that are kept."""
+        found = self.forgotten or Forgotten(0, TaskStats(self._stage, 0))
+        for index in numbers:
+            life = self._lives[index]
+            self._lives = dict(zip(self._lives, settled(self.lives, life.processed_until or 0), strict=True))
+            del self._lives[index]
+            seconds = found.seconds + life.seconds(life.went or 0.0)
+            found = Forgotten(found.tasks + 1, found.stats.plus(self.tasks.pop(index)), seconds)
+        self.forgotten = found
 
     @property
     def _current(self) -> MemberChange:

@@ -167,7 +167,7 @@ class CoordinatorMachine(Machine):
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else self._use_without_traffic,
-            steps=tuple(replace(step, at=step.at - started_at) for step in self.membership.recent(history=history)),
+            steps=tuple(replace(step, at=step.at - started_at) for step in self.membership.steps),
             placement_looks=self._planners.placement_looks(started_at) if history else (),
             placement_counts=self._planners.placement_counts,
             generation=self.generation,

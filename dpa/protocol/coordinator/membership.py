@@ -38,10 +38,9 @@ class MembershipState(State):
     ENDING = "ending tasks"
 
 
-_STEPS_KEPT = 1_000
+_STEPS_KEPT = 256
 """Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
 
-_RECENT = 100  # the same in snapshots without history
 
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
@@ -94,9 +93,6 @@ class Membership(RuledMachine):
         self._is_published = False
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
-
-    def recent(self, *, history: bool) -> list[TaskChange]:
-        return [*self.steps] if history else [*self.steps][-_RECENT:]
 
     def ask(self, request: TaskRequest) -> None:
         """Carry out a request after those before it. One that changes nothing is answered at once, unless another of
@@ -270,7 +266,7 @@ class Membership(RuledMachine):
             return None
         change, self._change = self._current, None
         if change.going:
-            present = Present(change.stage.name, tuple(change.stage.roster.members), change.stage.roster.long.next)
+            present = Present(change.stage.name, tuple(change.stage.roster.members), change.stage.roster.next)
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
@@ -285,12 +281,9 @@ class Membership(RuledMachine):
             reason=change.request.reason,
         )
         self.steps.append(step)
-        if len(self.steps) > _RECENT:
-            last = self.steps[-_RECENT - 1]
-            self._stages[last.stage].roster.short.forget(last.stopped)
         if len(self.steps) > _STEPS_KEPT:
             oldest = self.steps.popleft()
-            self._stages[oldest.stage].roster.long.forget(oldest.stopped)
+            self._stages[oldest.stage].roster.forget(oldest.stopped)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.roster.members)))
         self._changed(step)

@@ -196,26 +196,26 @@ class StageProgress(RuledMachine):
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
         """What is known now; without `history` little enough to send several times a second."""
-        tasks, end = self.roster.long if history else self.roster.short, self.end
+        roster, end = self.roster, self.end
         began, ended = self.ledger.span
         return StageSnapshot(
             name=self.name,
             phase=str(self.state.value),
-            tasks=tuple(tasks.tasks.values()),
+            tasks=tuple(roster.tasks.values()),
             version=self._decisions.version,
             decisions=self._decisions.recent(history=history),
             decision_counts=dict(self._decisions.counts),
             hottest=self._hottest,
             lag={} if self.splits.position is None else self._lags.found,
-            samples=self._loads.samples(self.roster.tasks) if history else (),
+            samples=self._loads.samples(roster.tasks) if history else (),
             latency=LatencySketch.union([end.latency]) if history else None,
             stage_latency=LatencySketch.union([end.stage_latency]) if history else None,
             recent_latency=self._latency.report(self._coordinator.now),
-            initial_load=end.initial_load(self.roster.members),
+            initial_load=end.initial_load(roster.members),
             aggregation=self.results.stats,
-            members=tuple(self.roster.members),
-            lives=tasks.lives,
-            forgotten=tasks.forgotten,
+            members=tuple(roster.members),
+            lives=roster.lives,
+            forgotten=roster.forgotten,
             began=began,
             ended=ended,
         )
