@@ -16,7 +16,7 @@ from dpa.errors import ClaimLostError, DpaError, JobFailedError
 from dpa.local.machines import LocalMachines
 from dpa.protocol.checkpointing import Checkpointing
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.history.recording import describe
+from dpa.protocol.history.recording import in_words
 from dpa.protocol.machines import task_of
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
@@ -193,7 +193,7 @@ class SimulatedCluster(LocalMachines):
 
     def history(self) -> list[str]:
         """All events so far, a line each."""
-        return [describe(*entry) for entry in self._log]
+        return [f"{at:10.6f}  {receiver!s:<12} {in_words(event)}" for at, receiver, event in self._log]
 
     @property
     def pending(self) -> list[Event | _Own]:

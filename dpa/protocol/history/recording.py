@@ -269,10 +269,6 @@ class _Reader(pickle.Unpickler):
         return self.shared[number]
 
 
-def describe(at: float, receiver: Address, event: Event) -> str:
-    return f"{at:10.6f}  {receiver!s:<12} {in_words(event)}"
-
-
 def in_words(thing: Event | Instruction) -> str:
     """A message with its number and its sender or receiver; anything else by name and fields."""
     match thing:
