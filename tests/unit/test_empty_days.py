@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 
 import dpa
-from dpa import Flow, Process, Reducer
-from dpa.aggregates import Count, Distinct, Max, Mean, Min, Sum, TopK
+from dpa import Flow, Process
+from dpa.aggregates import Count, Distinct, Max, Min, Sum, TopK
 from dpa.driver.backend import Backend
 from dpa.flow import Stream
-from dpa.operators import JOINS
 from dpa.testing import LocalBackend, run_local
 from experiments.simulation.backend import SimulatedBackend
 
@@ -171,37 +170,6 @@ class Seen(Process[int, Any]):
         return state + 1, [{"word": key[0], "n": key[1], "seen": state + 1}]
 
 
-class Longest(Reducer[int, Any]):
-    """The length of the longest word of each key."""
-
-    schema: ClassVar = {"longest": pa.int16(), "half": pa.float32()}
-
-    def zero(self) -> int:
-        return 0
-
-    def reduce(self, state: int, value: Any) -> int:
-        return max(state, len(value or ""))
-
-    def merge(self, left: int, right: int) -> int:
-        return max(left, right)
-
-    def finish(self, state: int) -> dict[str, Any]:
-        return {"longest": state, "half": state / 2}
-
-
-def _joined(how: str) -> Callable[[Stream, Stream], Any]:
-    def build(words: Stream, users: Stream) -> None:
-        found = (
-            words.flat_map(letters, schema=TEXT)
-            .key_by("letter")
-            .join(users.flat_map(letters, schema=TEXT).key_by("letter"), how)
-        )
-        found.key_by("times").reduce(Sum("share") if how in ("semi", "anti") else Sum("share_right"), name="sums")
-        found.top_k(3, by="times", name="top")
-
-    return build
-
-
 def _ready_made(words: Stream, users: Stream) -> None:
     pairs = words.key_by("word").join(users.key_by("word", value="since"), "left")
     pairs.key_by("since", value="n").reduce(Distinct(), name="distinct")
@@ -222,13 +190,6 @@ def renamed_of_users(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 BY_KEY = {"key": "int64", "rank": "int64", "word": "string", "n": "int32"}
 FLOWS: dict[str, Callable[[Stream, Stream], Any]] = {
-    **{f"{how} join of declared rows": _joined(how) for how in JOINS},
-    "union of declared rows": lambda words, users: (
-        words.flat_map(letters, schema=TEXT)
-        .union(users.flat_map(letters, schema=TEXT))
-        .key_by("letter")
-        .reduce(Mean("share"))
-    ),
     "union of columns in two orders": _in_two_orders,
     "ready-made reducer of objects before a batch function": lambda words, users: (
         words.key_by("word", value="n")
@@ -248,9 +209,6 @@ FLOWS: dict[str, Callable[[Stream, Stream], Any]] = {
         .join(users.key_by("word"), "right")
         .key_by("key")
         .reduce(Count(), schema={"key": "int64", "count": "uint8"})
-    ),
-    "reducers of records": lambda words, users: (
-        users.key_by("word", value="name").reduce(Longest()).key_by("word").join(words.key_by("word"), "left")
     ),
     "function of two values": lambda words, users: (
         words.key_by("word", value="n")
