@@ -99,22 +99,25 @@ def test_spark_reads_partitions_by_odd_values(spark: SparkSession, tmp_path: Pat
     assert [tuple(row) for row in found] == [tuple(row.values()) for row in rows.to_pylist()]
 
 
-def test_jobs_on_ray_write_files_that_spark_has_checked(ray: None, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_on_ray_writes_files_that_spark_has_checked(ray: None, spark: SparkSession, tmp_path: Path) -> None:
     words = [{"word": f"w{at % 7}", "at": at} for at in range(700)]
     layouts = {
         "lines.jsonl.zst": {},
         "one.csv.gz": {"single_file": True},
         "parts": {"partition_by": "word"},
     }
+    flow = dpa.Flow("words")
+    rows = flow.read(words, name="words")
     for name, options in layouts.items():
-        flow = dpa.Flow("words")
-        counted = flow.read(words, name="words").key_by("word").reduce("count", name="counted")
+        counted = rows.key_by("word").reduce("count", name=name.partition(".")[0], parallelism=2)
         counted.write(tmp_path / name, **options)
         counted.reference("SELECT word, count(*) AS count FROM words GROUP BY word")
-        result = flow.run().check()
-        assert result.report.reference.matches
-        assert result.table().schema.names == ["word", "count"]
-        assert {row["word"]: row["count"] for row in result.table().to_pylist()} == {f"w{at}": 100 for at in range(7)}
+    result = flow.run().check()
+    for stage in ("lines", "one", "parts"):
+        table = result.table(stage)
+        assert result.report[stage].reference.matches
+        assert table.schema.names == ["word", "count"]
+        assert {row["word"]: row["count"] for row in table.to_pylist()} == {f"w{at}": 100 for at in range(7)}
     assert len(pl.read_csv(tmp_path / "one.csv.gz" / "part-00000.csv.gz")) == 7
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == [
         "_job.yaml",
