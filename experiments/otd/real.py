@@ -111,7 +111,7 @@ def measure(options: argparse.Namespace) -> Findings:
     still: list[float] = []
     with TemporaryDirectory(prefix="dpa-otd-") as directory, LocalCluster(NODES) as cluster:
         file = Path(directory, "counts.yaml")
-        file.write_text(json.dumps(job_file(rows)), encoding="utf-8")
+        file.write_text(json.dumps(job_file(rows, _PACE)), encoding="utf-8")
 
         def run(**placement: Any) -> Report:
             section = json.dumps({**wrong_profile(), **placement})
@@ -149,15 +149,18 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def job_file(rows: int) -> dict[str, Any]:
-    """The job; the first branch reads `rows` lines, the last one twice as many."""
+def job_file(rows: int, pace: float | None = None) -> dict[str, Any]:
+    """The job; the first branch reads `rows` lines, the last one twice as many; a task at most `pace` a second."""
     stages: dict[str, Any] = {}
     for branch in range(BRANCHES):
         read = {"format": "generated", "use": "jobs.lines:Lines", "rows": round(rows * (1 + branch / (BRANCHES - 1)))}
-        paced = {"use": "jobs.paced:PacedSource", "args": {"rate": _PACE}}
         stages[f"lines_{branch}"] = {"read": read, "parallelism": TASKS}
-        stages[f"paced_{branch}"] = {"from": f"lines_{branch}", "map": paced}
-        stages[f"words_{branch}"] = {"from": f"paced_{branch}", "flat_map": "jobs.wordcount:words"}
+        lines = f"lines_{branch}"
+        if pace is not None:
+            paced = {"use": "jobs.paced:PacedSource", "args": {"rate": pace}}
+            stages[f"paced_{branch}"] = {"from": lines, "map": paced}
+            lines = f"paced_{branch}"
+        stages[f"words_{branch}"] = {"from": lines, "flat_map": "jobs.wordcount:words"}
         stages[f"counts_{branch}"] = {
             "from": f"words_{branch}",
             "key_by": "word",
