@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import numpy as np
 from annotated_types import Ge, Le
 
 from dpa.balance.adaptive.rebalance import FirstTable
@@ -16,7 +17,7 @@ from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import KeySample
 from dpa.routing.hashing import Hashes
 from dpa.routing.keys import Key
-from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_positions
+from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_position
 from dpa.routing.table import RoutingTable
 
 
@@ -72,7 +73,9 @@ class BalanceOptions(ABC):
 
     def positions(self, reducer: int) -> Hashes:
         """Of a reducer's first tokens, shape (initial_tokens,)."""
-        return token_positions(self.token_format, reducer, self.initial_tokens, self.hash_seed)
+        tokens = range(self.initial_tokens)
+        found = [token_position(self.token_format, reducer, token, self.hash_seed) for token in tokens]
+        return np.array(found, dtype=np.uint32)
 
     @property
     def plans_first_table(self) -> bool:

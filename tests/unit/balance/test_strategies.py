@@ -32,8 +32,7 @@ def relieved(ring: TokenRing, proposal: Proposal) -> TokenRing:
 
 def moves(before: TokenRing, after: TokenRing) -> set[tuple[int, int]]:
     """Between which reducers keys have moved."""
-    old_table, new_table = before.snapshot(0), after.snapshot(0)
-    owners = ((old_table.key_lookup(key), new_table.key_lookup(key)) for key in MANY)
+    owners = ((before.key_lookup(key), after.key_lookup(key)) for key in MANY)
     return {(old, new) for old, new in owners if old != new}
 
 

@@ -210,7 +210,7 @@ def test_load_that_follows_the_ring_comes_to_rest_without_ping_pong(strategy: Ba
     balancer = balancer_of(strategy, tokens=4, rounds=6)
     versions = []
     for _ in range(60):
-        owners = [balancer.table.key_lookup(key) for key in range(keys)]
+        owners = [balancer.ring.key_lookup(key) for key in range(keys)]
         for reducer in range(4):
             report(balancer, reducer, owners.count(reducer), now=0.0)
         versions.append(balancer.table.version)
