@@ -1,5 +1,6 @@
 """`dpa init`: a small job to start from, which runs and checks itself; or the files for Prometheus and Grafana."""
 
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +32,8 @@ def init(
     except OSError as error:
         raise TableError(f"{directory}: cannot write the job: {error.strerror}") from None
     with printing("what was written"):
-        then = "" if monitoring else f"; to run the job: cd {directory} && dpa run job.yaml"
+        there = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
+        then = "" if monitoring else f"; to run the job: {there}dpa run job.yaml"
         print(f"wrote {', '.join(made)}{then}")
 
 

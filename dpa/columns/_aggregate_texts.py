@@ -24,6 +24,9 @@ _TWO: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "max_by": lambda values, by: values.max_by(by),
     "min_by": lambda values, by: values.min_by(by),
 }
+_MEANT = {"avg": "mean average", "stddev": "std", "count": "len size", "quantile_cont": "quantile percentile"}
+_MEANT |= {"count(distinct ...)": "n_unique nunique count_distinct countdistinct"}
+_MEANT |= {"array_agg": "collect_list list", "array_agg(distinct ...)": "collect_set"}
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
 
 
@@ -35,7 +38,10 @@ def aggregate_of(text: str) -> pl.Expr:
     try:
         expression = pl.sql_expr(found)
     except (pl.exceptions.PolarsError, ValueError) as error:
-        raise ConfigError(marked(text, str(error).partition("\n")[0])) from None
+        why = str(error).partition("\n")[0]
+        unknown = why.removeprefix("unsupported function ").strip("'")
+        meant = (f"; did you mean `{right}`?" for right, words in _MEANT.items() if unknown in words.split())
+        raise ConfigError(marked(text, why + next(meant, ""))) from None
     return with_columns_replaced(expression, made) if made else expression
 
 

@@ -142,7 +142,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
         hint = "".join(f"; did you mean {near[name]}?" for name in get_close_matches(path.stem, near, n=1))
         raise ConfigError(f"{path}: cannot read the job file: it is not in {path.parent.absolute()}{hint}") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot read the job file: {error}") from None
+        known = {IsADirectoryError: "it is a directory: name a file in it", UnicodeDecodeError: "it is not UTF-8 text"}
+        raise ConfigError(f"{path}: cannot read the job file: {known.get(type(error), error)}") from None
     if len(content) > _MOST_BYTES:
         raise ConfigError(f"{path}: a job file has at most {_MOST_BYTES // 2**20} MiB; put records in a file of data")
     document, lines = parsed(text, str(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +35,8 @@ class FoundLetters:
     def read(path: str, *, trusted: bool = False) -> FoundLetters:
         """Raises TableError if there are none. With `trusted` the caller unpickles the records, so it also raises
         TableError if another user could have written the files."""
+        if Path(path).is_file():
+            raise TableError(f"{path} is a file: name the directory of dead letters that it is in")
         digest, letters = hashlib.sha256(), []
         try:
             files, found = result_at(path, Purpose("dead letters", TableError, TableError, is_private=trusted))

@@ -196,4 +196,5 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | N
         return found(**executor.args)
     except USER_ERRORS as error:
         given = without_secrets(executor.args)
-        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {given}: {error!r}") from None
+        key = section if section == "placement.allocator" else f"{section}.args"  # which it does not have
+        raise file.error(key, f"{executor.use} cannot be made of {given}: {error!r}") from None

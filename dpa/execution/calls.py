@@ -48,7 +48,11 @@ def fold(
                 states[code] = function(states[code], value)
     except USER_ERRORS as error:
         row = len(values) - length_hint(taken) - 1
-        raise executor_error(reducer, method, f"key {in_words(keys[codes[row]])}", error, row) from None
+        on, value, said = f"key {in_words(keys[codes[row]])}", value_of(values[row]), str(error)
+        is_taken_for_dict = f"'{type(value).__name__}' object" in said or "string indices" in said
+        if method == "reduce" and is_taken_for_dict and not isinstance(value, dict):
+            on += f", whose value {shown(value)} is no dict (a single column is one only if `reads` names it)"
+        raise executor_error(reducer, method, on, error, row) from None
 
 
 @described(lambda local: at(local["reducer"], "zero", f"key {in_words(local['key'])}"))
@@ -97,9 +101,7 @@ def emitted(
     try:
         for code, value in zip(codes, held_of(values, taken), strict=True):
             states[code], made = process.process(keys[code], states[code], value)
-            for record in made:
-                require_record(record)
-                records.append(record)
+            records.extend(map(require_record, made))
     except USER_ERRORS as error:
         row = len(values) - length_hint(taken) - 1
         on = f"key {in_words(keys[codes[row]])} and value {shown(value_of(values[row]))}"
@@ -122,9 +124,7 @@ def timer(process: Process[Any, Any], key: Any, state: Any) -> datetime | None:
 def emitted_on_time(process: Process[Any, Any], key: Any, state: Any, time: datetime) -> tuple[Any, list[Record]]:
     try:
         state, made = process.on_time(key, state, time)
-        records = list(made)
-        for record in records:
-            require_record(record)
+        records = list(map(require_record, made))
     except USER_ERRORS as error:
         raise executor_error(process, "on_time", f"key {in_words(key)} at {time}", error) from None
     return state, records
@@ -133,9 +133,7 @@ def emitted_on_time(process: Process[Any, Any], key: Any, state: Any, time: date
 @described(lambda local: at(local["process"], "finish", f"key {in_words(local['key'])}"))
 def emitted_last(process: Process[Any, Any], key: Any, state: Any) -> list[Record]:
     try:
-        records = list(process.finish(key, state))
-        for record in records:
-            require_record(record)
+        records = list(map(require_record, process.finish(key, state)))
     except USER_ERRORS as error:
         raise executor_error(process, "finish", f"key {in_words(key)}", error) from None
     return records

@@ -360,14 +360,10 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
                     yield record
         elif kind is RowKind.MAP:
             for record in records:
-                found = function(record)
-                require_record(found)
-                yield found
+                yield require_record(function(record))
         else:
             for record in records:
-                for found in function(record):
-                    require_record(found)
-                    yield found
+                yield from map(require_record, function(record))
     except DpaError:
         raise
     except USER_ERRORS as error:
@@ -378,28 +374,19 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
 def _call_tolerating(operator: RowOperator, records: Iterator[Record], source: _Source) -> Iterator[Record]:
     """The same, without the records on which the function raises."""
     function, kind = operator.function, operator.kind
-    filters, maps = kind is RowKind.FILTER, kind is RowKind.MAP
     for record in records:
         try:
-            if filters:
-                if not function(record):
-                    continue
-                found = record
-            elif maps:
-                found = function(record)
-                require_record(found)
+            if kind is RowKind.FILTER:
+                made = [record] if function(record) else []
+            elif kind is RowKind.MAP:
+                made = [require_record(function(record))]
             else:
-                made = list(function(record))
-                for found in made:
-                    require_record(found)
+                made = list(map(require_record, function(record)))
         except USER_ERRORS as error:
             on = f"record {shown(record)}"
             tolerated(operator.tolerance, operator, kind.value, on, error, record, origin=source.origin)
             continue
-        if filters or maps:
-            yield found
-        else:
-            yield from made
+        yield from made
 
 
 def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:

@@ -202,12 +202,13 @@ def records_of(batch: pa.RecordBatch) -> Iterator[Record | Unheld]:
     return chain.from_iterable(map(list.__iter__, parts))
 
 
-def require_record(made: object) -> None:
-    """Raises TypeError for no dict, and for a dict without columns: rows without columns could not be counted."""
+def require_record(made: Record) -> Record:
+    """The same; TypeError for no dict, and for a dict without columns: rows without columns could not be counted."""
     if not isinstance(made, Mapping):
         raise TypeError(f"a record is a dict by column name, not {made!r}")
     if not made:
         raise TypeError("a record needs a column at least, and {} has none")
+    return made
 
 
 def batch_of(records: Sequence[Mapping[str, Any]], declared: Declared | None = None, giver: str = "") -> pa.RecordBatch:

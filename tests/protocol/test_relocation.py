@@ -10,8 +10,9 @@ import pytest
 from builders import map_task
 
 from dpa.balance.options import NoBalancingOptions
+from dpa.errors import ExecutorError
 from dpa.placement.model import Cluster, OnlineOptions
-from dpa.placement.online import OnlinePlacement
+from dpa.placement.online import Look, OnlinePlacement
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.events import Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
@@ -21,6 +22,7 @@ from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, CollectAlone
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedRun
+from experiments.simulation.violation import InvariantViolationError
 
 MODES: dict[str, dict[str, Any]] = {"merge": {"consistency": "merge"}, "migrate": {"consistency": "migrate"}}
 CROWDED = {MAPPER: ["a", "a"], REDUCER: ["a", "a", "a", "a"]}
@@ -66,6 +68,21 @@ def test_tasks_of_a_crowded_node_move_to_the_other_and_the_job_ends_earlier(poli
     assert all(step.moved and step.reason for step in moved.snapshot.steps)
     assert len({use.node for use in moved.snapshot.use.values()}) == 2
     assert moved.seconds < 0.75 * still.seconds
+
+
+class Raising:
+    def __init__(self, online: OnlinePlacement) -> None:
+        pass
+
+    def look(self, deployment: object) -> Look:
+        raise OSError("no licence")
+
+
+def test_a_policy_of_the_users_that_raises_is_named_with_its_key() -> None:
+    said = r"Raising.look failed on .*`placement.online.policy`: OSError: no licence"
+    with pytest.raises(InvariantViolationError, match=said) as error:
+        run(OnlineOptions(policy=f"{__name__}:Raising", seconds=1.0))
+    assert isinstance(error.value.__cause__, ExecutorError)
 
 
 def test_improved_once_it_stays_and_says_so() -> None:

@@ -30,6 +30,20 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
+class Longest(Reducer[int, Any]):
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: Any) -> int:
+        return max(state, value["value"])
+
+
+@pytest.mark.parametrize("value", [3, "three"])
+def test_a_reducer_that_takes_a_plain_value_for_a_dict_reads_how_to_get_one(value: Any) -> None:
+    with pytest.raises(ExecutorError, match=f"on key 'a', whose value {value!r} is no dict .*`reads`.*: TypeError: "):
+        run_local(None, Longest(), [{"key": "a", "value": value}])
+
+
 @batch_mapper
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     values = pa.array([2 * value for value in batch.column("value").to_pylist()], pa.int64())

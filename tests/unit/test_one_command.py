@@ -57,6 +57,11 @@ def test_the_help_fits_a_screen_and_has_a_line_for_each_command(script: Path) ->
     assert (bare.returncode, (bare.stdout + bare.stderr).splitlines()) == (2, lines)
 
 
+def test_a_job_is_written_into_the_working_directory(script: Path, tmp_path: Path) -> None:
+    assert run(script, "init", ".", cwd=tmp_path).stdout.endswith("; to run the job: dpa run job.yaml\n")
+    assert run(script, "init", "a b", cwd=tmp_path).stdout.endswith("; to run the job: cd 'a b' && dpa run job.yaml\n")
+
+
 def test_versions_are_printed(script: Path) -> None:
     assert run(script, "--version").stdout == f"dpa {VERSION}\n"
     lines = run(script, "version").stdout.splitlines()

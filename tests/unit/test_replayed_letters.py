@@ -65,6 +65,8 @@ def test_the_command_replays_letters_into_a_keyed_result(
     assert "letter 1 of 2" in shown and "offset 0" in shown and "raise ValueError" in shown
     [file] = (tmp_path / "dead").glob("*.parquet")
     assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(TableError, match=f"{file.name} is a file: name the directory"):
+        invoked(str(file), "replay", "job.yaml")
     said = invoked("dead", "replay", "job.yaml", "--set", "mapper=mended_pairs:pairs")
     assert "2 records replayed" in said and "1 dead letter left" in said and "failed again (KeyError)" in said
     assert published(Path("out")).to_pylist() == [{"key": "key", "value": 2 + 3 + 100}]

@@ -112,7 +112,7 @@ function stageNames() {
 function cards(facts, isWhole = false) {
   const shown = facts.filter(([, value, remark]) => value || (isWhole && remark));
   return el("dl", { class: "cards" }, shown.map(([name, value, remark]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, value || "–", remark && el("small", {}, remark)))));
+    el("div", {}, el("dt", {}, name), el("dd", {}, value, remark && el("small", {}, remark)))));
 }
 
 const bar = (...parts) => el("svg", { class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpa.execution.failures import USER_ERRORS, executor_error
 from dpa.placement.online import Deployment, Look, OnlinePlacement, policy_of
 from dpa.placement.scores import Floats
 from dpa.protocol.coordinator.stage_progress import StageProgress
@@ -111,7 +112,10 @@ class Relocation:
         return waited >= seconds and (reported or waited >= 2 * seconds)
 
     def _looked(self, deployment: Deployment, now: float) -> Look:
-        look = self._policy.look(deployment)
+        try:
+            look = self._policy.look(deployment)
+        except USER_ERRORS as error:
+            raise executor_error(self._policy, "look", "the tasks, as `placement.online.policy`", error) from None
         if not look.moves:
             self.counts[look.kind] += 1
         busiest = float(deployment.busy(self._online.cluster, deployment.node_of_task).max())

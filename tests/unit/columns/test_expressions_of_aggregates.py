@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from random import Random
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.columns import _parts as parts
-from dpa.columns._aggregate_texts import aggregate_of
+from dpa.columns._aggregate_texts import _MEANT, aggregate_of
 from dpa.columns.aggregation import Aggregation, aggregation_of
 from dpa.columns.arrow import to_batch
 from dpa.errors import ConfigError
@@ -200,6 +201,15 @@ def test_a_text_means_what_it_does_in_sql(text: str, rows: list[dict[str, Any]],
         f=pl.when(F.is_nan()).then(None).otherwise(F), t=pl.int_range(pl.len())
     )
     require_alike(aggregation_of((), {"x": text}), {"x": TEXTS[text]}, frame, random)
+
+
+@pytest.mark.parametrize(
+    ("right", "word"), [(right, word) for right, words in _MEANT.items() for word in words.split()]
+)
+def test_a_usual_word_of_others_is_refused_with_the_one_that_there_is(right: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"unsupported function '{word}'; did you mean `{right}`?\n")):
+        aggregate_of(f"1 + {word}(i)")
+    aggregate_of(right.replace("...", "i") if "(" in right else f"{right}(i{', 0.5' * right.startswith('quantile')})")
 
 
 def test_arguments_of_aggregates_that_polars_lacks_may_have_quotes_commas_and_parentheses() -> None:

@@ -365,8 +365,8 @@ def test_every_problem_has_a_line_of_its_own(job_file) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     missing, binary = tmp_path / "none.yaml", tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    for path in (missing, binary, tmp_path):
-        with pytest.raises(ConfigError, match=f"{path.name}: cannot read the job file"):
+    for path, why in ((missing, "it is not in"), (binary, "it is not UTF-8"), (tmp_path, "it is a directory")):
+        with pytest.raises(ConfigError, match=f"{path.name}: cannot read the job file: {why}"):
             load(path)
 
 

@@ -215,6 +215,11 @@ class TakesNothing:
 made = TakesNothing()
 
 
+class TakesOne(TakesNothing):
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+
+
 def test_an_allocator_of_the_users_that_fails_is_named() -> None:
     with pytest.raises(ConfigError, match=r"placement.allocator: .*:made' failed: OSError\('no licence'\)"):
         placing(nodes=NODES, allocator=f"{__name__}:made").forecast(None)
@@ -228,6 +233,7 @@ def test_an_allocator_of_the_users_that_fails_is_named() -> None:
         ({"allocator": "topdown"}, "'even', .* or `package.module:Name` of your own, .*; did you mean 'top_down'?"),
         ({"allocator": "no.such:Thing"}, r"placement\.allocator: there is no module 'no'"),
         ({"allocator": "collections:Counter"}, "is Counter, which has no `allocate"),
+        ({"allocator": f"{__name__}:TakesOne"}, r"placement\.allocator: .*:TakesOne cannot be made of {}: TypeError"),
         (
             {"online": {"policy": "replane"}},
             "'improve', 'replan' or `package.module:Name` .*; did you .*'replan'",
