@@ -62,17 +62,11 @@ class Layout:
     labels: tuple[Point, ...]
 
 
-def layers_of(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each stage; each of `stages` comes after those that feed it."""
+def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes) -> Layout:
+    """The drawing of a graph; each of `stages` comes after those that feed it."""
     layers: dict[str, int] = {}
     for stage in stages:
         layers[stage] = max((layers[source] + 1 for source, target in edges if target == stage), default=0)
-    return layers
-
-
-def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes) -> Layout:
-    """The drawing of a graph; each of `stages` comes after those that feed it."""
-    layers = layers_of(stages, edges)
     columns: list[list[str | Pass]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
     for stage in stages:
         columns[layers[stage]].append(stage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Gt
 
@@ -27,8 +27,6 @@ from dpa.sinks.sink import EpochLogOptions, Sink
 from dpa.sources.feed import Feed, never
 from dpa.sources.splits import Split
 from dpa.tolerance import Letter
-
-T = TypeVar("T")
 
 STUCK_SECONDS = 60.0
 
@@ -190,16 +188,8 @@ def _ignore(what: object) -> None:
     """Ignore what a run says."""
 
 
-class Bear(Protocol):
-    """Does something that may be done twice, and again while a place does not answer."""
-
-    def __call__(self, action: Callable[[], T], /) -> T:
-        """What `action` returns."""
-        ...
-
-
-def _at_once(action: Callable[[], T], /) -> T:
-    return action()
+Bear: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Does something that may be done twice, and again while a place does not answer; returns what it gives."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +210,7 @@ class RunHooks:
     restart: Callable[[Death], None] = _ignore
     closes: Callable[[], bool] = never
     commit: Callable[[Commit], None] = _ignore
-    bear: Bear = _at_once
+    bear: Bear = lambda action: action()
 
 
 @dataclass(frozen=True)
