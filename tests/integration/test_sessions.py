@@ -296,31 +296,36 @@ def test_spark_stays_for_a_job_that_would_start_the_same(tmp_path: Path) -> None
 
 
 ELSEWHERE = """
-import json, sys, time
+import atexit, sys, time
 import ray
 import dpa
 from executors_for_tests import children
 
-if sys.argv[1] == "caller's":
-    ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-with dpa.session():
+atexit.register(lambda: print(children()))
+
+def run_jobs():
     for line in sys.stdin:
         dpa.Job(input=[{"key": "k", "value": 1}], reducer="count", parallelism={"mappers": 1, "reducers": 1}).run()
         print("done", flush=True)
-if sys.argv[1] == "caller's":
+
+if sys.argv[1] == "its own":
+    dpa.session().open()
+    run_jobs()
+else:
+    ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    with dpa.session():
+        run_jobs()
     from ray._private.state import actors
     until = time.monotonic() + 60
     while [actor for actor in actors().values() if actor["State"] != "DEAD"]:
         assert time.monotonic() < until, "no actor is left"
         time.sleep(0.05)
     ray.shutdown()
-print(children())
 """
 
 
-def test_two_sessions_of_two_processes_know_nothing_of_each_other_and_one_leaves_its_callers_ray(
-    tmp_path: Path,
-) -> None:
+def test_two_sessions_of_two_processes_know_nothing_of_each_other(tmp_path: Path) -> None:
+    """One leaves its caller's Ray; the other, which is never closed, ends with its process."""
     programs = [_started(ELSEWHERE, tmp_path, whose) for whose in ("caller's", "its own")]
     for _ in range(2):
         for program in programs:
@@ -334,35 +339,25 @@ def test_two_sessions_of_two_processes_know_nothing_of_each_other_and_one_leaves
 
 
 INTERRUPTED = """
-import atexit, sys, time
+import atexit, time
 import dpa
 from executors_for_tests import children
 
 atexit.register(lambda: print("children", children()))
-opened = dpa.session()
-with opened if sys.argv[1] == "block" else dpa.session():
-    if sys.argv[1] == "open":
-        opened.open()
+with dpa.session():
     dpa.Job(input=[{"key": "k", "value": 1}], reducer="count", parallelism={"mappers": 1, "reducers": 1}).run()
-    if sys.argv[1] == "block":
-        print("ready", flush=True)
-        time.sleep(600)
+    print("ready", flush=True)
+    time.sleep(600)
 """
 
 
 def test_ctrl_c_in_the_block_leaves_nothing(tmp_path: Path) -> None:
-    program = _started(INTERRUPTED, tmp_path, "block")
+    program = _started(INTERRUPTED, tmp_path)
     assert program.stdout is not None and program.stdout.readline() == "ready\n"
     program.send_signal(signal.SIGINT)
     output, errors = program.communicate(timeout=120)
     assert output == "children []\n", errors
     assert "KeyboardInterrupt" in errors
-
-
-def test_a_session_that_is_never_closed_ends_with_its_process(tmp_path: Path) -> None:
-    program = _started(INTERRUPTED, tmp_path, "open")
-    output, errors = program.communicate(timeout=120)
-    assert (output, errors) == ("children []\n", "")
 
 
 def _started(program: str, directory: Path, *words: str) -> subprocess.Popen[str]:
