@@ -20,7 +20,6 @@ from dpa.sources.generated import GeneratedTable, Generator
 from dpa.sources.splits import MemorySplit, Split
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import run_random_job
-from experiments.simulation.violation import InvariantViolationError
 
 SPLITS = tuple(MemorySplit(pa.table({"n": range(rows)})) for rows in (3, 2, 1, 4))
 
@@ -159,37 +158,6 @@ def test_a_cut_may_end_after_a_task_has_heard_that_it_leaves() -> None:
 def test_random_jobs_with_open_inputs_give_what_closed_ones_do_also_behind_their_cuts(seed: int) -> None:
     run_random_job(seed, feeds=True, cuts=True, changes=True)
     run_random_graph(seed, feeds=True, cuts=True)
-
-
-# --- queues that are broken on purpose
-
-
-class ForgetsWhereItIs(SplitQueue):
-    """Polls from its first position again."""
-
-    def polled(self, splits, position, now) -> None:
-        before = self.position
-        super().polled(splits, position, now)
-        self.position = self.position and before
-
-
-class EndsTooSoon(SplitQueue):
-    """Takes an input for read when nothing waits."""
-
-    def grants(self, members, leaving):
-        position, self.position = self.position, None
-        try:
-            return super().grants(members, leaving)
-        finally:
-            self.position = position
-
-
-@pytest.mark.parametrize("broken", [ForgetsWhereItIs, EndsTooSoon])
-def test_a_broken_queue_is_caught(broken: type[SplitQueue], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.protocol.coordinator.stage_progress.SplitQueue", broken)
-    with pytest.raises(InvariantViolationError):
-        for seed in range(10):
-            run_random_job(seed, max_steps=20_000, feeds=True)
 
 
 def test_splits_that_go_on_where_others_end_are_kept_as_one() -> None:
