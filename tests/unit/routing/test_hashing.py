@@ -135,15 +135,6 @@ def test_a_key_of_another_type_is_refused_by_name(key: object) -> None:
 @pytest.mark.parametrize(
     ("found", "kept"),
     [
-        (pa.string(), pa.string()),
-        (pa.large_string(), pa.string()),
-        (pa.string_view(), pa.string()),
-        (pa.int8(), pa.int64()),
-        (pa.uint32(), pa.int64()),
-        (pa.int64(), pa.int64()),
-        (pa.binary(), pa.binary()),
-        (pa.large_binary(), pa.binary()),
-        (pa.binary(4), pa.binary()),
         (pa.null(), pa.null()),
         (pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
         (pa.dictionary(pa.int32(), pa.int16()), pa.int64()),
