@@ -28,7 +28,7 @@ from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.row_operators import Chunk, Limits, apply
 from dpa.execution.rows import one_batch
 from dpa.logical.columns import Columns
-from dpa.logical.step import Step, StepInput
+from dpa.logical.step import Step, StepInput, with_feeding
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.result import JoinReport
 from dpa.routing.groupings.options import ShuffleOptions
@@ -105,7 +105,7 @@ def chosen(spec: JobSpec, opened: Mapping[str, OpenedInput], saved: Sides | None
     if not sides:
         return Chosen(spec, opened, tuple(reports))
     made = copy(spec)
-    made.steps = tuple(_needed(steps))
+    made.steps = tuple(with_feeding(steps.values(), *(step.name for step in steps.values() if step.is_result)))
     read = {step.name for step in made.steps}
     left = {name: found for name, found in opened.items() if name in read}
     return Chosen(made, left, tuple(reports), sides)
@@ -113,13 +113,6 @@ def chosen(spec: JobSpec, opened: Mapping[str, OpenedInput], saved: Sides | None
 
 def _other(spec: JobSpec, join: Step, why: str) -> ConfigError:
     return spec.file.error(join.at("join"), f"{why}; a job is resumed with the rows that it had")
-
-
-def _needed(steps: Mapping[str, Step]) -> Iterator[Step]:
-    names = [step.name for step in steps.values() if step.is_result]
-    for name in names:
-        names += [feed.step for feed in steps[name].feeds if feed.step not in names]
-    return (step for step in steps.values() if step.name in names)
 
 
 def _megabytes(join: Step) -> str:

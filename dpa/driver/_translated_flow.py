@@ -18,7 +18,7 @@ from dpa.errors import TableError
 from dpa.execution.windowing import Assign
 from dpa.executors import name_of
 from dpa.logical.columns import Columns
-from dpa.logical.step import Keying, Step, StepInput
+from dpa.logical.step import Keying, Step, StepInput, with_feeding
 from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.keys import names_of
 from dpa.spark import quoted
@@ -45,7 +45,9 @@ class TranslatedFlow:
         """Spark's query for the rows of a step, over views of the inputs. TableError names the step, and the part of it
         that has no counterpart in Spark."""
         tables = []
-        for step in self._before(name):
+        for step in with_feeding(self._steps.values(), name):
+            if not step.feeds:
+                continue
             try:
                 tables.append(f"{quoted(step.name)} AS (\n  {self._of(step)}\n)")
             except TableError as error:
@@ -57,13 +59,6 @@ class TranslatedFlow:
         columns = self._columns.empty(name)
         floats = {field.name: _FLOATS for field in columns if _has_floats(field.type)}
         return floats | {column: off for column, off in self._estimated.items() if column in columns.names}
-
-    def _before(self, name: str) -> list[Step]:
-        """A step and all before it that do not read, in order."""
-        needed = [name]
-        for each in needed:
-            needed += [feed.step for feed in self._steps[each].feeds if feed.step not in needed]
-        return [step for step in self._steps.values() if step.name in needed and step.feeds]
 
     def _of(self, step: Step) -> str:
         rows = self._united(step.feeds, side=0, fills=step.fills)

@@ -23,7 +23,7 @@ from dpa.errors import ConfigError
 from dpa.execution.publishing import CHANGE, EPOCH, Publishes
 from dpa.executors import name_of
 from dpa.logical.compilation import Compilation
-from dpa.logical.step import Step
+from dpa.logical.step import Step, with_feeding
 from dpa.protocol.graph import Stage, StageInput, Tolerated, why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
@@ -183,16 +183,12 @@ class JobSpec:
 
     def check_references(self) -> None:
         """ConfigError if a reference would depend on when its rows were read."""
-        by_name = {step.name: step for step in self.steps}
         for step in self.steps:
-            asked, before = step.config.reference, [step.name]
-            if asked is None or not asked.has_query:
-                continue
-            for name in before:
-                if by_name[name].processing_time is not None:
-                    why = f"{name} has processing time, and when its rows were read is not recorded"
+            asked = step.config.reference
+            for each in with_feeding(self.steps, step.name) if asked is not None and asked.has_query else ():
+                if each.processing_time is not None:
+                    why = f"{each.name} has processing time, and when its rows were read is not recorded"
                     raise self.file.error(step.at("reference"), f"{why}: leave it out, or give them event time")
-                before += [feed.step for feed in by_name[name].feeds if feed.step not in before]
 
     def _faults_of_log(self) -> Faults:
         path, checkpoint = self.config.epoch_log, self.config.checkpoint

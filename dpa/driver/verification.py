@@ -27,7 +27,7 @@ from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
 from dpa.errors import TableError
 from dpa.execution.publishing import EPOCH
-from dpa.logical.step import Step
+from dpa.logical.step import Step, with_feeding
 from dpa.protocol.checkpoint_format import read
 from dpa.result import ReferenceReport
 from dpa.sinks.epoch_log import epochs
@@ -239,14 +239,8 @@ class _Result:
 
     def _back(self) -> int | None:
         """By how many microseconds rows may be earlier than the end of their windows; None: by any."""
-        by_name, total = {step.name: step for step in self.spec.steps}, 0
-        names, seen = [self.step.name], set[str]()
-        while names:
-            step = by_name[names.pop()]
-            if step.name in seen:
-                continue
-            seen.add(step.name)
-            names += [feed.step for feed in step.feeds]
+        total = 0
+        for step in with_feeding(self.spec.steps, self.step.name):
             windowing = step.receiver.windowing if step.feeds else None
             if windowing is not None and step.receiver.has_sessions:
                 return None

@@ -3,7 +3,7 @@
 A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -174,6 +174,14 @@ class Step:
 
 def _short(executor: object) -> str:
     return name_of(executor).rpartition(".")[2]
+
+
+def with_feeding(steps: Collection[Step], *names: str) -> list[Step]:
+    """The steps of these names, and all from which rows come to them, in the order of `steps`."""
+    feeds, found = {step.name: step.feeds for step in steps}, [*names]
+    for name in found:
+        found += [feed.step for feed in feeds[name] if feed.step not in found]
+    return [step for step in steps if step.name in found]
 
 
 def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
