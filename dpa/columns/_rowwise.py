@@ -6,13 +6,12 @@ any other node must be one of those listed here.
 
 import json
 import re
-import warnings
-from collections.abc import Callable, Iterator
-from io import StringIO
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 
+from dpa.columns.query import of_tree, tree_of
 from dpa.errors import ConfigError
 
 _MOST_BYTES = 2**20  # of an expression with its literals, which is sent to every task
@@ -52,7 +51,7 @@ _UNTYPED = bytes([*b"PLPYFN", 0x94, 0xC0])  # how polars writes a Python functio
 
 def check_rowwise(expression: pl.Expr) -> None:
     """Raises ConfigError, with what is wrong, where a row's value depends on other rows, or may do so."""
-    size = len(_quietly(expression.meta.serialize))
+    size = len(expression.meta.serialize())
     if size > _MOST_BYTES:
         large = f"it holds literals of {size / 2**20:.1f} MB, and at most 1 MB of them is sent to every task"
         raise ConfigError(f"{large}: make a table of them, and join it")
@@ -84,10 +83,11 @@ def _check(node: Any, *, is_member: bool = False) -> None:
     _check_steady(word, node)
     if word in _STEPS:
         raise ConfigError(f"{_shown(word, node)} makes another number of rows: use the step `{_STEPS[word]}`")
-    if kind not in _INPUTS or (kind == "Eval" and inside["variant"] not in _OF_A_ROW and not _is_array(inside)):
+    is_of_a_row = kind != "Eval" or inside["variant"] in _OF_A_ROW or "Array" in inside["variant"]
+    if kind not in _INPUTS or not is_of_a_row:
         mend = "; aggregate by key" if kind in ("Agg", "Len") else ""
         raise ConfigError(f"{_shown(word, node)} looks at other rows, and a step on rows sees each by itself{mend}")
-    if kind in ("Function", "AnonymousFunction") and not _is_separable(node):
+    if kind in ("Function", "AnonymousFunction") and not is_separable(node):
         raise ConfigError(f"{_shown(word, node)} looks at other rows, and a step on rows sees each by itself")
     if kind == "Eval":
         _check_inside(inside["evaluation"])
@@ -111,10 +111,6 @@ def _check_inside(tree: Any) -> None:
         _check_inside(part)
 
 
-def _is_array(inside: Any) -> bool:
-    return isinstance(inside["variant"], dict) and "Array" in inside["variant"]
-
-
 def _parts(node: Any) -> tuple[str, Any]:
     return (node, {}) if isinstance(node, str) else next(iter(node.items()))
 
@@ -128,7 +124,7 @@ def _inputs(kind: str, inside: Any) -> Iterator[Any]:
         yield from inside[key] if isinstance(inside[key], list) else [inside[key]]
 
 
-def _is_separable(node: Any) -> bool:
+def is_separable(node: Any) -> bool:
     """Whether polars computes a function in parts, whatever its inputs are."""
     kind, inside = _parts(node)
     bare = [each if _parts(each)[0] == "Literal" else {"Column": "x"} for each in inside["input"]]
@@ -160,24 +156,6 @@ def _shown(word: str, node: Any) -> str:
     return f"`{word}` in {of_tree(node)}"
 
 
-def tree_of(expression: pl.Expr, hook: Callable[[dict[str, Any]], Any]) -> Any:
-    """An expression as the structure that polars sends; `hook` is called with each mapping in it, inner ones first."""
-    return json.loads(_quietly(expression.meta.serialize, format="json"), object_hook=hook)
-
-
-def of_tree(node: Any) -> pl.Expr:
-    made = _quietly(pl.Expr.deserialize, StringIO(json.dumps(node)), format="json")
-    assert isinstance(made, pl.Expr)
-    return made
-
-
 def _finite(node: dict[str, Any]) -> dict[str, Any]:
     """JSON has neither infinity nor NaN; which number a literal is makes no difference here."""
     return {key: 0.0 if value is None and key in FLOATS else value for key, value in node.items()}
-
-
-def _quietly(function: Any, *args: Any, **options: Any) -> Any:
-    """Without what polars says of JSON, which may change with its version: tests hold what is used here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return function(*args, **options)

@@ -11,7 +11,8 @@ import polars as pl
 
 from dpa.columns import _parts as parts
 from dpa.columns._parts import Aggregate
-from dpa.columns._rowwise import FLOATS, check_rowwise, of_tree, tree_of
+from dpa.columns._rowwise import FLOATS, check_rowwise, is_separable
+from dpa.columns.query import of_tree, tree_of
 from dpa.errors import ConfigError
 
 Node: TypeAlias = Any
@@ -95,7 +96,7 @@ def _replaced(node: Node, known: dict[str, Aggregate]) -> Node:
     if "Column" in node:
         raise ConfigError(f"names the column {node['Column']!r} outside of an aggregate: {_MEND}")
     [kind], [inside] = node.keys(), node.values()
-    if kind not in _AROUND or _looks_around(node):
+    if kind not in _AROUND or (kind == "Function" and not is_separable(node)):
         raise ConfigError(f"{_shown(node)} is no aggregate that can be merged; there are {THERE_ARE}")
     if kind == "Alias":
         return {kind: [_replaced(inside[0], known), inside[1]]}
@@ -121,17 +122,6 @@ def _without_check(node: Node) -> Node:
 _ZERO = {"Literal": {"Dyn": {"Int": 0}}}
 _NULL = {"Literal": {"Scalar": {"Null": "Null"}}}
 _MEND = "say what becomes of its values, as by `sum`, or group by it too"
-
-
-def _looks_around(node: Node) -> bool:
-    """Whether a function, of which polars is asked with literals, depends on more than one row of its inputs."""
-    if "Function" not in node:
-        return False
-    bare = {**node["Function"], "input": [_ZERO] * len(node["Function"]["input"])}
-    try:
-        return not of_tree({"Function": bare}).meta.is_row_separable()
-    except pl.exceptions.PolarsError:
-        return False
 
 
 def _shown(node: Node) -> str:

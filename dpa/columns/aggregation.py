@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from dpa._util.inference import no_rows, require_name
 from dpa._util.words import suggestion
-from dpa.columns._aggregate_texts import aggregate_of
 from dpa.columns._parts import MOST_VALUES, Aggregate
 from dpa.columns._taking_apart import taken_apart
-from dpa.columns._text import marked_name
+from dpa.columns._text import aggregate_of, marked_name
 from dpa.columns.arrow import panics_as_errors, to_batch, to_frame
 from dpa.errors import ConfigError, TableError
 from dpa.executors import BatchReducer, Groups, SelfNamed

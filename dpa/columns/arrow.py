@@ -49,7 +49,7 @@ def to_frame(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
                 f"the column {field.name!r} is {field.type}, which contains a type that polars does not have: {_MEND}"
             ) from None
         if carrier is None:
-            opaque.append(pl.col(field.name).ext.to(_opaque(field.type)))
+            opaque.append(pl.col(field.name).ext.to(pl.Extension(_OPAQUE, pl.Binary, str(field.type))))
             chunks = [_bytes_of(chunk) for chunk in table.column(position).chunks]
             table = table.set_column(position, field.name, pa.chunked_array(chunks, _width(field.type)))
         elif carrier != field.type or "fixed_size_list" in str(carrier):
@@ -98,10 +98,6 @@ def _part(kind: pa.DataType) -> pa.DataType:
     return carrier
 
 
-def _opaque(kind: pa.DataType) -> pl.Extension:
-    return pl.Extension(_OPAQUE, pl.Binary, str(kind))
-
-
 def _width(kind: pa.DataType) -> pa.DataType:
     return pa.binary(kind.bit_width // 8)
 
@@ -128,15 +124,12 @@ def _returned(column: pl.Series, kind: pa.DataType | None) -> pa.Array:
         found = found.cast(_width(kind))
         return pa.Array.from_buffers(kind, len(found), found.buffers(), offset=found.offset)
     if pat.is_dictionary(kind):
-        encoded = as_type(_decoded(found), kind.value_type).dictionary_encode()
+        found = found.dictionary_decode() if pat.is_dictionary(found.type) else found
+        encoded = as_type(found, kind.value_type).dictionary_encode()
         return pa.DictionaryArray.from_arrays(
             encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered
         )
     return as_type(found, kind)
-
-
-def _decoded(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pat.is_dictionary(column.type) else column
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

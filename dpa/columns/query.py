@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import StringIO
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -22,6 +26,23 @@ class Sql:
 
     text: str
     name: str = ""
+
+
+def tree_of(expression: pl.Expr, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """An expression as the structure that polars sends; `hook` is called with each mapping in it, inner ones first."""
+    return json.loads(_quietly(expression.meta.serialize), object_hook=hook)
+
+
+def of_tree(node: Any) -> pl.Expr:
+    made: pl.Expr = _quietly(pl.Expr.deserialize, StringIO(json.dumps(node)))
+    return made
+
+
+def _quietly(function: Callable[..., Any], *args: Any) -> Any:
+    """Without what polars says of JSON, which may change with its version: tests hold what is used here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*args, format="json")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,16 +7,14 @@ that overflow are an error in Spark, and wrap around in polars.
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from io import StringIO
 from typing import Any, TypeAlias
 
 import polars as pl
 
-from dpa.columns.query import Sql
+from dpa.columns.query import Sql, of_tree, tree_of
 from dpa.errors import TableError
 from dpa.spark._errors import quoted
 from dpa.spark._literals import literal, name_of_type
@@ -74,7 +72,7 @@ class Translation:
     def kind(self, node: Node) -> pl.DataType:
         text = json.dumps(node)
         if text not in self._kinds:
-            self._kinds[text] = self._rows.select(expression_of(node).alias("of")).collect_schema()["of"]
+            self._kinds[text] = self._rows.select(of_tree(node).alias("of")).collect_schema()["of"]
         return self._kinds[text]
 
     def common(self, *nodes: Node) -> pl.DataType:
@@ -103,13 +101,13 @@ class Translation:
     @staticmethod
     def constants(node: Node) -> pl.Series:
         """The values of a constant: of a list those in it."""
-        found = pl.select(expression_of(node)).to_series()
+        found = pl.select(of_tree(node)).to_series()
         return found.explode() if isinstance(found.dtype, pl.List) else found
 
     def _expanded(self, tree: Any, times: int) -> list[Any]:
         """The tree with each of the columns that its selectors stand for."""
         if isinstance(tree, dict) and "Selector" in tree:
-            chosen = self._rows.select(expression_of(tree)).collect_schema().names()
+            chosen = self._rows.select(of_tree(tree)).collect_schema().names()
             return [{"Column": name} for name in chosen]
         if isinstance(tree, dict):
             parts = {key: self._expanded(value, times) for key, value in tree.items()}
@@ -118,11 +116,6 @@ class Translation:
             rows = [self._expanded(value, times) for value in tree]
             return [[values[each] for values in rows] for each in range(times)]
         return [tree] * times
-
-
-def tree_of(expression: pl.Expr) -> Node:
-    tree: Node = json.loads(_quietly(expression.meta.serialize))
-    return tree
 
 
 _TRUNCATED = re.compile(r"\bdate_trunc\s*\(\s*'(\w+)'\s*,", re.IGNORECASE)
@@ -150,18 +143,6 @@ def _with_times_truncated(node: Any) -> Any:
     return [_with_times_truncated(each) for each in node] if isinstance(node, list) else node
 
 
-def expression_of(node: Node) -> pl.Expr:
-    made: pl.Expr = _quietly(pl.Expr.deserialize, StringIO(json.dumps(node)))
-    return made
-
-
-def _quietly(function: Callable[..., Any], *args: Any) -> Any:
-    """Without what polars says of JSON, which may change with its version: tests hold what is used here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return function(*args, format="json")
-
-
 def _named(node: Node) -> Node:
     """The expression without the names that it gets."""
     while isinstance(node, dict) and ({"Alias", "RenameAlias"} & {*node}):
@@ -171,7 +152,7 @@ def _named(node: Node) -> Node:
 
 def shown(node: Node) -> str:
     try:
-        return f"`{expression_of(node)}`"
+        return f"`{of_tree(node)}`"
     except pl.exceptions.PolarsError:
         return f"`{node}`"
 

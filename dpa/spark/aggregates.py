@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from dpa.columns.aggregation import Aggregation
-from dpa.spark._translation import Node, Translation, expression_of, refusal, tree_of
+from dpa.columns.query import of_tree, tree_of
+from dpa.spark._translation import Node, Translation, refusal
 from dpa.spark.expressions import translation
 
 _ESTIMATED = 0.04  # five times the standard error of a sketch that estimates how many values are different
@@ -47,9 +48,9 @@ class _Parts:
         """What stands around the aggregates, as SQL with these in it."""
         if isinstance(node, dict) and "Column" in node:
             return self.texts[node["Column"]]
-        whole = Aggregation({name: expression_of(each) for name, each in self._nodes.items()})
+        whole = Aggregation({name: of_tree(each) for name, each in self._nodes.items()})
         made = translation(whole.result_of(self._values), self.texts)
-        return made.conditions([expression_of(node)])[0]
+        return made.conditions([of_tree(node)])[0]
 
     def replaced(self, node: Any) -> Any:
         rule = _rule(node)

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from dpa.columns.query import of_tree
 from dpa.spark._literals import literal, name_of_type, text
 from dpa.spark._translation import (
     FLOOR,
@@ -15,7 +16,6 @@ from dpa.spark._translation import (
     Function,
     Node,
     Translation,
-    expression_of,
     is_literal,
     operation,
     refusal,
@@ -154,7 +154,7 @@ def _list_get(of: Call) -> str:
 
 
 def _struct(of: Call) -> str:
-    names = (text(expression_of(each).meta.output_name()) for each in of.given)
+    names = (text(of_tree(each).meta.output_name()) for each in of.given)
     return f"named_struct({', '.join(f'{name}, {value}' for name, value in zip(names, of.all_sql(), strict=True))})"
 
 

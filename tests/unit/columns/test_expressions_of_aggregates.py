@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.columns import _parts as parts
-from dpa.columns._aggregate_texts import _MEANT, aggregate_of
+from dpa.columns._text import _MEANT, aggregate_of
 from dpa.columns.aggregation import Aggregation, aggregation_of
 from dpa.columns.arrow import to_batch
 from dpa.errors import ConfigError
