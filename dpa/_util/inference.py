@@ -38,7 +38,8 @@ def array_of(values: Sequence[Any], kinds: Set[type] | None = None) -> pa.Array:
         return _of_one_kind(values)
     rows_of: dict[Any, list[int]] = {}
     for row, value in enumerate(values):
-        rows_of.setdefault(_kind(value), []).append(row)
+        kind = (type(value), value.tzinfo) if isinstance(value, datetime) else type(value)
+        rows_of.setdefault(kind, []).append(row)
     arrays = [_of_one_kind([values[row] for row in rows]) for rows in rows_of.values()]
     if len(arrays) < 2:
         return arrays[0] if arrays else pa.nulls(0)
@@ -112,7 +113,7 @@ def _require_the_same(column: pa.Array, kind: pa.DataType) -> None:
     if pat.is_map(found) and pat.is_map(kind):
         _require_the_same(column.keys, kind.key_type)
         return _require_the_same(column.items, kind.item_type)
-    if not _may_hold(kind, found):
+    if not any(all(any(fits(each) for fits in row) for each in (kind, found)) for row in _KINDS):
         raise pa.ArrowInvalid("these are values of two kinds")
     if not exactly_cast(column, kind)[1]:
         raise pa.ArrowInvalid("a value would change")
@@ -142,10 +143,6 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (  # types in on
 )
 
 
-def _may_hold(left: pa.DataType, right: pa.DataType) -> bool:
-    return any(all(any(fits(kind) for fits in row) for kind in (left, right)) for row in _KINDS)
-
-
 def _is_list(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in (pat.is_list, pat.is_large_list, pat.is_fixed_size_list))
 
@@ -162,10 +159,6 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if both is None:
         raise pa.ArrowInvalid(f"values are of types {left} and {right}")
     return both
-
-
-def _kind(value: Any) -> Any:
-    return (type(value), value.tzinfo) if isinstance(value, datetime) else type(value)
 
 
 def _of_one_kind(values: Sequence[Any]) -> pa.Array:

@@ -66,7 +66,7 @@ class ExecutorConfig(Section):
             is_same = (
                 (has_none or is_dataclass(kind))
                 and getattr(made, "__dict__", args) == args
-                and all(map(_is_plain, args.values()))
+                and all(type(value) in (type(None), bool, int, float, str) for value in args.values())
             )
             made, args = (kind, args) if is_same else (made, {})
         module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "")
@@ -102,10 +102,6 @@ class ReducerConfig(Section):
 
 def _as_reducer(value: Any) -> Any:
     return {"use": value.use, "args": value.args} if isinstance(value, ExecutorConfig) else value
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or type(value) in (bool, int, float, str)
 
 
 def _found(module: str, name: str) -> object:

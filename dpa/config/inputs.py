@@ -21,7 +21,7 @@ from dpa.sources.columns import of_json
 from dpa.sources.feed import Feed
 from dpa.sources.formats import format_found, format_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
-from dpa.sources.paths import resolved
+from dpa.sources.paths import one_or_more, resolved
 from dpa.sources.scans import ScanFormat
 from dpa.sources.watched import WatchedFiles, line_format
 from dpa.windows.options import TimeOptions
@@ -285,8 +285,8 @@ class InputConfig(Section):
         TableError if they do not show one, or a key is none of its."""
         if self.format is not None:
             return self
-        paths = [self.path] if isinstance(self.path, str) else self.path or []
-        found = format_found([resolved(path, directory) for path in paths], self.glob, self.recursive, self.exclude)
+        paths = [resolved(path, directory) for path in one_or_more(self.path)]
+        found = format_found(paths, self.glob, self.recursive, self.exclude)
         given = {**self.model_dump(exclude_unset=True), **_of_format(found, self.options)}
         try:
             return InputConfig(**given)

@@ -88,7 +88,8 @@ def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
             left.append(letter)
             again[letter.step, letter.error] += 1
         else:
-            groups.setdefault((letter.step, _is_row(sent, step)), []).append(sent)
+            is_row = sent.method in _ON_ROWS or step.is_source or not step.receiver.keeps_states
+            groups.setdefault((letter.step, is_row), []).append(sent)
     behind = {group: _steps_behind(spec, by_name[group[0]], is_row=group[1]) for group in groups}
     wanted = {step.name: step for steps in behind.values() for step in steps if step.is_result}
     results = [_Result.of(spec, by_name[name], letters.digest) for name in wanted]
@@ -137,10 +138,6 @@ def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:
             _require_replayable(spec, step)
             made.append(replace(step, feeds=tuple(feeds)))
     return made
-
-
-def _is_row(letter: Letter, step: Step) -> bool:
-    return letter.method in _ON_ROWS or step.is_source or not step.receiver.keeps_states
 
 
 def _name(step: Step, *, is_row: bool) -> str:

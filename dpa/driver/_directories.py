@@ -9,7 +9,7 @@ from tempfile import gettempdir
 from dpa._util.disk import is_there, without_links
 from dpa.config import JobFile
 from dpa.config.inputs import InputConfig
-from dpa.sources.paths import local_directories, local_path, prefix_of
+from dpa.sources.paths import local_directories, local_path, one_or_more, prefix_of
 
 
 def check_place(file: JobFile, key: str, path: Path, ending: str = ".parquet") -> None:
@@ -22,7 +22,7 @@ def check_place(file: JobFile, key: str, path: Path, ending: str = ".parquet") -
     for given in _inputs(file):
         if not given.recursive or not (given.glob is None or fnmatchcase(f"part-00000{ending}", given.glob)):
             continue
-        for root in _directories(file, given.path):
+        for root in (root for each in one_or_more(given.path) for root in local_directories(each, str(file.directory))):
             if holds(root, path):
                 why = "which is read with all its sub-directories: the next run would read what this one writes"
                 raise file.error(key, f"{path} lies in the input {root}, {why}; name a directory outside of it")
@@ -30,12 +30,10 @@ def check_place(file: JobFile, key: str, path: Path, ending: str = ".parquet") -
 
 def check_prefix(file: JobFile, key: str, uri: str) -> None:
     """ConfigError if a prefix of object storage which a job will fill and one that it reads overlap."""
-    for given in _inputs(file):
-        for paths in (given.path, *(view.path for view in given.views.values())):
-            for path in [paths] if isinstance(paths, str) else paths or []:
-                if "://" in path and in_common(uri, path):
-                    read = f"{prefix_of(uri)} and the input {prefix_of(path)} lie one in the other"
-                    raise file.error(key, f"{read}; name a prefix for the result alone")
+    for path in _paths(file):
+        if "://" in path and in_common(uri, path):
+            read = f"{prefix_of(uri)} and the input {prefix_of(path)} lie one in the other"
+            raise file.error(key, f"{read}; name a prefix for the result alone")
 
 
 def in_common(one: str, other: str) -> bool:
@@ -69,8 +67,8 @@ def _needed(file: JobFile) -> Iterator[tuple[str, Path]]:
     yield "the job file's directory", file.directory
     for extra in config.python_path:
         yield "a directory of python_path", file.directory / extra
-    for given in _inputs(file):
-        for directory in _input_directories(file, given):
+    for path in _paths(file):
+        for directory in local_directories(path, str(file.directory)):
             yield "a directory of the input", directory
     stage_dir = local_path(config.spark.stage_dir or gettempdir(), ".")
     if stage_dir is not None:
@@ -81,12 +79,7 @@ def _inputs(file: JobFile) -> list[InputConfig]:
     return [step.read for step in file.stages.values() if step.read is not None]
 
 
-def _input_directories(file: JobFile, given: InputConfig) -> Iterator[Path]:
-    yield from _directories(file, given.path)
-    for view in given.views.values():
-        yield from _directories(file, view.path)
-
-
-def _directories(file: JobFile, paths: str | list[str] | None) -> Iterator[Path]:
-    for path in [paths] if isinstance(paths, str) else paths or []:
-        yield from local_directories(path, str(file.directory))
+def _paths(file: JobFile) -> list[str]:
+    """Those that inputs and their views name."""
+    named = ((given.path, *(view.path for view in given.views.values())) for given in _inputs(file))
+    return [path for several in named for paths in several for path in one_or_more(paths)]

@@ -165,7 +165,8 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return repr(bytes(value))
     if isinstance(value, Mapping):
-        return {_name(name): jsonable(item) for name, item in value.items()}
+        named = ((str(jsonable(of)) if isinstance(of, str) else key_text(of), item) for of, item in value.items())
+        return {name: jsonable(item) for name, item in named}
     if isinstance(value, Set):
         return sorted((jsonable(item) for item in value), key=repr)
     if isinstance(value, (list, tuple)):
@@ -173,7 +174,3 @@ def jsonable(value: Any) -> Any:
     if hasattr(value, "item"):  # a numpy scalar
         return jsonable(value.item())
     return str(value)  # a path, a date, a decimal
-
-
-def _name(name: Any) -> str:
-    return str(jsonable(name)) if isinstance(name, str) else key_text(name)

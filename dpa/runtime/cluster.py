@@ -193,15 +193,13 @@ def alive_nodes(without: Collection[str] = ()) -> list[BackendNode]:
     started_here = {node["NodeID"] for node in alive} if is_private() else set()
     found = []
     for node in alive:
-        name = node["NodeName"] if names.count(node["NodeName"]) == 1 else f"{node['NodeName']}@{_address(node)}"
+        name = node["NodeName"]
+        if names.count(name) > 1:
+            name += f"@{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
         # An embedded Ray knows of no more processors than it starts workers for.
         cores = os.cpu_count() if node["NodeID"] in started_here else node["Resources"].get("CPU", 0.0)
         found.append(BackendNode(node["NodeID"], name, float(cores or 0.0)))
     return sorted(found, key=lambda node: node.name)
-
-
-def _address(node: dict[str, Any]) -> str:
-    return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
 
 
 def is_of_this_process() -> bool:
@@ -222,7 +220,8 @@ def require_alive() -> None:
     for name, process in node_processes():
         status = process.poll()
         if name in _NEEDED and status is not None:
-            raise JobFailedError(f"Ray's {name} has ended, {_how(status)}; without it no job can go on")
+            how = f"killed by signal {-status}" if status < 0 else f"with status {status}"
+            raise JobFailedError(f"Ray's {name} has ended, {how}; without it no job can go on")
 
 
 @contextmanager
@@ -357,10 +356,6 @@ def _descendants(pid: int) -> list[Any]:
     except psutil.NoSuchProcess:
         return []
     return found
-
-
-def _how(status: int) -> str:
-    return f"killed by signal {-status}" if status < 0 else f"with status {status}"
 
 
 def _require_listener(address: str) -> None:

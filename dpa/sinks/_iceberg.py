@@ -142,7 +142,7 @@ class Iceberg(TableSink):
         self, catalog: Catalog, table: Table | None, rows: pa.Table, epoch: int, seconds: float, is_last: bool
     ) -> None:
         committed = {_COMMITTED: f"{self.job}/0" if is_last else f"{self._life}/{epoch}"}
-        has_begun = table is not None and self._has_begun(table)
+        has_begun = table is not None and self.publishes is not None and table.properties.get(LIFE) == self._life
         if self.publishes is not None:
             committed |= {_JOB: self.job, LIFE: self._life, EPOCH: str(epoch), SECONDS: str(seconds)}
             committed |= self._about(epoch, is_last=is_last) | {LAST: str(is_last)}
@@ -219,9 +219,6 @@ class Iceberg(TableSink):
             if known.get(_COMMITTED, "").rpartition("/")[0] in (self._life, self.job):
                 yield known
 
-    def _has_begun(self, table: Table) -> bool:
-        return self.publishes is not None and table.properties.get(LIFE) == self._life
-
     def newest_epoch(self, table: Table) -> Mapping[str, Any] | None:
         return dict(table.properties) if EPOCH in table.properties else None
 
@@ -242,9 +239,4 @@ def _commits(table: Table) -> Iterator[tuple[int, Mapping[str, str], bool]]:
         snapshot = None if parent is None else table.snapshot_by_id(parent)
 
 
-FORMAT = Format(
-    "iceberg",
-    Iceberg,
-    is_directory=False,
-    epochs=lambda to: TableEpochs(Iceberg(to)),
-)
+FORMAT = Format("iceberg", Iceberg, is_directory=False, epochs=lambda to: TableEpochs(Iceberg(to)))

@@ -198,10 +198,4 @@ def _plain(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-FORMAT = Format(
-    "kafka",
-    KafkaTopic,
-    modes=("append",),
-    noun="a topic of Kafka",
-    is_directory=False,
-)
+FORMAT = Format("kafka", KafkaTopic, modes=("append",), noun="a topic of Kafka", is_directory=False)

@@ -362,13 +362,9 @@ class Delta(TableSink):
         return self._all_of(table)
 
 
-def _is_at(path: str) -> bool:
-    return bool(files_at(path, RESULTS).names(_LOG))
-
-
 FORMAT = Format(
     "delta",
     Delta,
     epochs=lambda to: TableEpochs(Delta(to)),
-    is_at=_is_at,
+    is_at=lambda path: bool(files_at(path, RESULTS).names(_LOG)),
 )

@@ -22,6 +22,8 @@ _SAMPLED_GROUPS = 64  # most groups of rows that a sample is drawn from
 
 _ROWS_AT_A_TIME = 1_000_000
 
+_TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
 _FILES_AT_A_TIME = 16  # on object storage each costs a round trip or two
 
 
@@ -115,7 +117,7 @@ class FileTable(Feed):
         """
         require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self.files[0].path}")
         read = self.united.read(self.columns)
-        encoded = tuple(name for name in self.dictionary if name in read.names and _is_bytes(read.field(name).type))
+        encoded = tuple(name for name in self.dictionary if name in read.names and read.field(name).type in _TEXTS)
         encoded = tuple(name for name in encoded if name not in self.united.widened)
         return [
             split
@@ -197,7 +199,3 @@ def _packed(groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...
         else:
             packs.append(((index,), rows))
     return packs
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

@@ -32,6 +32,11 @@ def resolved(path: str, base: str) -> str:
     return path if _URI.match(path) else os.path.normpath(Path(base, path).absolute())
 
 
+def one_or_more(paths: str | Sequence[str] | None) -> list[str]:
+    """One path, several or none, as a list."""
+    return [paths] if isinstance(paths, str) else [*(paths or ())]
+
+
 def is_literal(path: str) -> bool:
     """Whether something on this machine has just this absolute path as its name. Then it is no glob, whatever
     characters it has."""

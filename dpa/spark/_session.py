@@ -305,12 +305,7 @@ def _removed(place: Place) -> bool:
     return True
 
 
-def _forget() -> None:
-    """Forget the parent's directories in a forked process, which may end at any time."""
-    _PLACES.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_PLACES.clear)  # of the parent: a forked process may end at any time
 
 
 @atexit.register

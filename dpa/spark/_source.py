@@ -23,6 +23,7 @@ from dpa.sources.paths import (
     is_partitioned,
     is_readable_by_arrow,
     is_surely_local,
+    one_or_more,
     pruned,
     resolved,
     without_file_scheme,
@@ -77,8 +78,7 @@ class Source:
     @property
     def paths(self) -> list[str]:
         """The paths, absolute or URIs."""
-        paths = [self.path] if isinstance(self.path, str) else list(self.path or ())
-        return [resolved(each, self.base) for each in paths]
+        return [resolved(each, self.base) for each in one_or_more(self.path)]
 
     @property
     def name(self) -> str:

@@ -24,8 +24,6 @@ from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.sink import Target
 
 OPERATIONS = {"open", "os.link", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "fcntl.flock"}
-
-
 SHARES = [pa.table({"value": pa.array([value], pa.int64())}) for value in range(3)]
 
 

@@ -118,9 +118,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     layout = FileLayout(partition_by=("key",)) if request.param.endswith("partitions") else FileLayout()
     if request.param == "csv":
         layout = FileLayout(ENCODINGS[1], "zstd")
-    return Place(
-        lambda mode, publishes: publishing(ResultFiles(Target(path, mode), layout), publishes), lambda: results(path)
-    )
+    return Place(lambda mode, kind: publishing(ResultFiles(Target(path, mode), layout), kind), lambda: results(path))
 
 
 def test_each_epoch_adds_its_rows_and_the_last_one_the_rest(place: Place) -> None:

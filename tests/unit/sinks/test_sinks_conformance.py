@@ -121,15 +121,9 @@ _, CSV, JSON = ENCODINGS
 
 SINKS: dict[str, tuple[Make, Find | None]] = {
     "memory": (lambda place: Memory(), None),
-    "parquet": (lambda place: ResultDirectory(Target(str(place), "overwrite", mark=lambda: "key: word\n")), files),
-    "table": (
-        lambda place: publishing(ResultFiles(Target(str(place), "overwrite")), "table"),
-        lambda place: results(place).table,
-    ),
-    "final": (
-        lambda place: publishing(ResultFiles(Target(str(place), "overwrite")), "final"),
-        lambda place: results(place).table,
-    ),
+    "parquet": (in_directory(PLAIN), files),
+    "table": (by_epoch("table", PLAIN), lambda place: results(place).table),
+    "final": (by_epoch("final", PLAIN), lambda place: results(place).table),
     "csv": (in_directory(FileLayout(CSV)), published),
     "json lines, compressed": (in_directory(FileLayout(JSON, "zstd")), published),
     "partitions": (in_directory(FileLayout(partition_by=("key",))), published),

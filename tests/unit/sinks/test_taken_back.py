@@ -79,6 +79,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{path}"}
 
     def made(mode: str = "error") -> Job:
+        where, layout = path, FileLayout()
         match request.param:
             case "iceberg":
                 name = "here.some.table"
@@ -87,14 +88,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Job]:
             case "delta":
                 return Job(lambda: publishing(Delta(Target(path, mode)), "final"), lambda: results(path).table)
             case "objects":
-                uri = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
-                return Job(lambda: publishing(ResultFiles(Target(uri, mode)), "final"), lambda: results(uri).table)
+                where = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
             case "json lines":
-                lines = FileLayout(ENCODINGS[-1], "gzip")
-                return Job(
-                    lambda: publishing(ResultFiles(Target(path, mode), lines), "final"), lambda: results(path).table
-                )
-        return Job(lambda: publishing(ResultFiles(Target(path, mode)), "final"), lambda: results(path).table)
+                layout = FileLayout(ENCODINGS[-1], "gzip")
+        return Job(lambda: publishing(ResultFiles(Target(where, mode), layout), "final"), lambda: results(where).table)
 
     return made
 
