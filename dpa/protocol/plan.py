@@ -148,6 +148,10 @@ class RunPlan:
         """Whether another generation follows a death; `has_progressed`: this one has added a checkpoint."""
         return (self.recovery.attempts if has_progressed else self.attempts_left) > 0
 
+    def slow_factor(self, task: Address) -> float:
+        slow = self.testing.get(task.stage, SlowTasks())
+        return dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
+
     def user_code(
         self,
         address: Address,

@@ -1,20 +1,16 @@
-"""A task's process on its machine: the processors that it waits for, the memory that it may keep, and how experiments
-and tests slow it down."""
+"""A task's process on its machine: the processors that it waits for, and the memory that it may keep."""
 
 import ctypes
 import math
 import os
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import ray
 from ray import cloudpickle
 
 from dpa.execution.spill.room import Room
-from dpa.protocol.plan import RunPlan, SlowTasks
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.plan import RunPlan
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of parameters of glibc's `mallopt`
 
@@ -63,17 +59,3 @@ def _auto_mb(plan: RunPlan) -> int:
     memory = next(node["Resources"].get("memory", 0.0) for node in nodes if node["NodeID"] == here)
     with_states = sum(stage.tasks for stage in plan.graph.queue_fed())
     return max(_LEAST_MB, int(_STATES_SHARE * memory / math.ceil(with_states / len(nodes))) // 2**20)
-
-
-class Slowness:
-    """What makes one reducer slow; nothing, unless the plan says so."""
-
-    def __init__(self, plan: RunPlan, task: Address, sleep: Callable[[float], None] = time.sleep) -> None:
-        slow = plan.testing.get(task.stage, SlowTasks())
-        self._factor = dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
-        self._sleep = sleep
-
-    def prolong(self, seconds: float) -> None:
-        """Wait for the extra time that user code which took `seconds` takes in a slow task."""
-        if self._factor > 1:
-            self._sleep((self._factor - 1) * seconds)

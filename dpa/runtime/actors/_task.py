@@ -41,7 +41,7 @@ from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.relays import RELAYED_BYTES, relay_of
 from dpa.protocol.wire.use import TaskUse, forget_receivers
 from dpa.runtime.actors._pickled import PickledEnvelope
-from dpa.runtime.actors._process import CoreWait, Slowness, room_in
+from dpa.runtime.actors._process import CoreWait, room_in
 from dpa.runtime.actors._shell import Shell
 from dpa.runtime.actors._trials import Trials
 from dpa.runtime.packed_plan import PackedPlan
@@ -165,7 +165,7 @@ class StageTask(Task):
             archive = replace(beginning.archive, guard=threading.Lock()).start_saving
             self._user_code = plan.user_code(address, time.perf_counter, archive, trial, room)
             beginning.restore(self._user_code)
-        self._slowness = Slowness(plan, address)
+        self._slow_factor = plan.slow_factor(address)
         self._core_wait: CoreWait | None = None
 
     def _warn_of_outage(self, words: str) -> None:
@@ -203,8 +203,8 @@ class StageTask(Task):
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
         awaited = HERE.awaited
         event = self._user_code.carry_out(instruction)
-        if isinstance(instruction, ProcessBlock):
-            self._slowness.prolong(time.perf_counter() - began - self._tried)
+        if isinstance(instruction, ProcessBlock) and self._slow_factor > 1:
+            time.sleep((self._slow_factor - 1) * (time.perf_counter() - began - self._tried))
         if isinstance(event, SnapshotMarked):
             self.shell.aside(self._user_code.write_snapshot)
         if isinstance(event, StepDone | ProcessDone | ExtractDone | PublishDone):
