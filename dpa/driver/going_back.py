@@ -6,14 +6,13 @@ back. Where that is cut short the job is not resumed, as a place has too much, u
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from dpa._secrets import HIDDEN
 from dpa.checkpoints import Chain, Manifest
 from dpa.config import JobFile, OutputConfig, parse_written
-from dpa.driver.outputs import Publication, written
-from dpa.errors import CheckpointError, DpaError
+from dpa.driver.outputs import Publication, as_error, written
+from dpa.errors import CheckpointError
 from dpa.protocol.checkpoint_format import below_head
 from dpa.protocol.published import is_ahead
 from dpa.sinks.formats import FORMATS
@@ -33,12 +32,12 @@ def back_to(chain: Chain, number: int, given: JobFile | None = None) -> Iterator
     outputs = _outputs(chain, checkpoint, given)
     ahead = [output for output in outputs if _is_ahead(output, checkpoint)]
     for output in ahead:
-        with _naming(output):
+        with as_error(CheckpointError, str(output.place)):
             output.sink.take_back(checkpoint.epoch, is_trial=True)
     chain.claim(back_to=checkpoint)  # before anything goes: a driver that still runs can commit nothing after this
     for output in outputs:
         if output in ahead:
-            with _naming(output):
+            with as_error(CheckpointError, str(output.place)):
                 output.sink.take_back(checkpoint.epoch, is_trial=False)
             yield f"{output.place}: what was published after epoch {checkpoint.epoch} is taken back"
         else:
@@ -71,16 +70,6 @@ def _below(working: str, output: OutputConfig) -> OutputConfig:
 
 
 def _is_ahead(output: Publication, checkpoint: Manifest) -> bool:
-    with _naming(output):
+    with as_error(CheckpointError, str(output.place)):
         newest = output.sink.newest()
     return is_ahead(newest, output.place, checkpoint) or (newest is not None and newest.is_last)
-
-
-@contextmanager
-def _naming(output: Publication) -> Iterator[None]:
-    """A block of a sink's code. Anything that it raises becomes a CheckpointError."""
-    try:
-        yield
-    except Exception as error:
-        why = str(error) if isinstance(error, DpaError) else f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"{output.place}: {why}") from error

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -167,24 +168,17 @@ class Publication:
     def stage(self, rows: pa.Table, number: int) -> Any:
         """Stage rows from this process, in place of the task of that number; JobFailedError if they cannot be
         written."""
-        try:
+        with as_error(JobFailedError, self._key):
             return self.outages.bear(lambda: self.sink.stage(rows, number, 1), full=False)
-        except Exception as error:
-            raise JobFailedError(f"{self._key}: {_words(error)}") from error
 
     def commit(
         self, staged: Sequence[Any], seconds: float = 0.0, epoch: int = 1, *, is_last: bool = True
     ) -> tuple[str, ...]:
         """Publish the complete result, or that of an epoch, and return the names of its files. JobFailedError if it
         cannot be published: then readers see what they saw before."""
-        try:
-            files = self.outages.bear(
-                lambda: self.sink.commit(staged, epoch, seconds, is_last=is_last), full=not is_last
-            )
-        except JobFailedError:
-            raise
-        except Exception as error:
-            raise JobFailedError(f"{self._key}: {_words(error)}") from error
+        with as_error(JobFailedError, self._key):
+            commit = partial(self.sink.commit, staged, epoch, seconds, is_last=is_last)
+            files = self.outages.bear(commit, full=not is_last)
         try:  # the rows are published: what is wrong from here on fails no job
             self.place = self._located()
         except ConfigError as error:
@@ -218,6 +212,15 @@ class Publication:
 
     def _error(self, message: str) -> ConfigError:
         return self._file.error(self._key, message)
+
+
+@contextmanager
+def as_error(kind: type[DpaError], name: str) -> Iterator[None]:
+    """A block of a sink's code. Anything that it raises becomes an error of this kind, which begins with the name."""
+    try:
+        yield
+    except Exception as error:
+        raise kind(f"{name}: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

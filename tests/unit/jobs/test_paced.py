@@ -40,7 +40,7 @@ def test_work_that_is_slowed_down_takes_so_many_times_as_long(
     for _ in range(100):
         before = clock.now
         work.spend(block_seconds)
-        clock.now += (factor - 1) * (clock.now - before)  # as `dpa.runtime.actors._process` does
+        clock.now += (factor - 1) * (clock.now - before)  # as `dpa.runtime.actors._task` does
     assert clock.now - began == pytest.approx(100 * block_seconds * factor)
 
 
