@@ -18,7 +18,7 @@ from dpa.execution._held import Unheld, objects_of
 from dpa.execution.failures import described
 from dpa.executors import Record
 from dpa.sources.event_time import SourceTime
-from dpa.sources.splits import FirstRows, Scan, Scannable, Split
+from dpa.sources.splits import FirstRows, Scan, Split, scan_of
 from dpa.tolerance import Origin
 
 if TYPE_CHECKING:
@@ -133,16 +133,15 @@ class Portions:
             wanted: of `at_once` and the number of rows that are left, returns how many a query is to read next; 0:
                 some are to be read by batches.
         """
-        if self._time is not None or not isinstance(self._rows, Scannable):
-            return None
         try:
+            if self._time is not None or not isinstance(self._rows, Split) or (scan := scan_of(self._rows)) is None:
+                return None
             from dpa.columns.arrow import held
 
-            scan = self._rows.scan()
-            is_same = scan is not None and scan.frame.collect_schema() == held(scan.schema)
+            is_same = scan.frame.collect_schema() == held(scan.schema)
         except Exception:  # what is wrong is named where the rows are read by batches
             return None
-        return self._scanned(self._rows, scan, wanted) if scan is not None and is_same else None
+        return self._scanned(self._rows, scan, wanted) if is_same else None
 
     def _scanned(self, split: Split, scan: Scan, wanted: Callable[[int, int], int]) -> Iterator[ScannedRows]:
         start = scan.first

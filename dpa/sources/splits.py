@@ -87,26 +87,22 @@ class Scan:
         return rows, replace(self, first=self.first + rows, parts=tuple(parts))
 
 
-@runtime_checkable
-class Scannable(Split, Protocol):
-    """A split whose rows polars can read."""
-
-    def scan(self) -> Scan | None:
-        """None if it cannot read these. Raises TableError as `batches` does."""
-
-
-@runtime_checkable
-class Joinable(Protocol):
-    """A split that may continue another."""
-
-    def joined(self, following: object) -> Split | None:
-        """One split of the rows of both; None unless `following` starts where this ends."""
-
-
 @cache
 def is_split(kind: type) -> bool:
     """Whether a type has a split's methods."""
     return all(hasattr(kind, method) for method in ("after", "batches"))
+
+
+def scan_of(split: object) -> Scan | None:
+    """The rows of a split as a query; None if polars cannot read these. Raises TableError as `batches` does."""
+    scan: Scan | None = getattr(split, "scan", lambda: None)()
+    return scan
+
+
+def joined(split: Split, following: Split) -> Split | None:
+    """One split of the rows of both; None unless `following` starts where the other ends."""
+    both: Split | None = getattr(split, "joined", lambda _: None)(following)
+    return both
 
 
 def on_demand(split: Split, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -379,7 +375,7 @@ class NumberedSplit:
         return self.split.batches(batch_rows)
 
     def scan(self) -> Scan | None:
-        return self.split.scan() if isinstance(self.split, Scannable) else None
+        return scan_of(self.split)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow.types as pat
 from dpa._util.inference import known, known_schema, lossless, no_rows, promoted
 from dpa.errors import TableError
 from dpa.sources.columns import only
-from dpa.sources.splits import Scan, Scannable, on_demand
+from dpa.sources.splits import Scan, on_demand, scan_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -159,7 +159,7 @@ class UnitedSplit:
         """None where polars might change a value in a wider type."""
         import polars as pl
 
-        found = self.split.scan() if isinstance(self.split, Scannable) else None
+        found = scan_of(self.split)
         if found is None:
             return None
         wanted = only(self.schema, self.split.columns)

@@ -11,7 +11,7 @@ from dpa.protocol.coordinator._event_times import EventTimes, WatermarkHolder
 from dpa.protocol.graph import StageInput
 from dpa.protocol.wire.snapshots import ChannelTime
 from dpa.sources.feed import Position
-from dpa.sources.splits import FirstRows, Joinable, Split, channel_of
+from dpa.sources.splits import FirstRows, Split, channel_of, joined
 from dpa.windows.options import micros
 
 _Numbered: TypeAlias = tuple[int, Split]  # a split, or the rest of one, with its place in the input
@@ -218,8 +218,7 @@ class SplitQueue:
 
 def _add(splits: list[Split], split: Split) -> None:
     """Add a split; join it with the last one if it continues that."""
-    before = splits[-1] if splits else None
-    both = before.joined(split) if isinstance(before, Joinable) else None
+    both = joined(splits[-1], split) if splits else None
     if both is not None:
         splits.pop()
     splits.append(split if both is None else both)
