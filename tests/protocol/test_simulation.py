@@ -8,37 +8,30 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from builders import map_task
 from wires import check_waits
 
 from dpa.balance._tokens import TokenPolicy
 from dpa.balance.decision import Decision
 from dpa.measure.load import Load
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.coordinator.stage_progress import StagePhase, StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import State
 from dpa.protocol.task._credit import Credit
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.record_queue import Forwards, Queued, RecordQueue
 from dpa.protocol.task.source import SourceMachine
-from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.channel import Inbox
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import CreditTransfer
-from dpa.protocol.wire.messages.end import Deliver, Freeze
+from dpa.protocol.wire.messages.end import Deliver
 from dpa.protocol.wire.messages.tables import TableUpdate
-from dpa.sources.splits import memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
-from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 from experiments.simulation.cluster import SimulatedCluster
-from experiments.simulation.job import Network
 from experiments.simulation.violation import InvariantViolationError
 
 SEEDS, CHUNK = 90, 30
@@ -157,25 +150,6 @@ def test_what_an_older_generation_has_left_on_the_way_changes_nothing(seed: int)
 
 
 # --- machines that are broken on purpose
-
-
-class EmptyQueues(StageProgress):
-    """Ends a stage when every task reports that its queue is empty, as the published prototype does."""
-
-    def _freeze_if_drained(self) -> State | None:
-        if any(stats.queue for stats in self.roster.tasks.values()):
-            return None
-        self._coordinator.send(BALANCER, Freeze(self.name))
-        return StagePhase.FREEZING
-
-
-class EndsByEmptyQueues(CoordinatorMachine):
-    """Sees stages as `EmptyQueues` does."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        for stage in self.stages.values():
-            stage.__class__ = EmptyQueues
 
 
 class NeverEnds(CoordinatorMachine):
@@ -328,26 +302,6 @@ def violation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("violation", BROKEN, indirect=True)
 def test_a_broken_machine_is_caught(violation: InvariantViolationError) -> None:
     assert violation.history
-
-
-def test_ending_by_empty_queues_forgets_a_reducer_that_has_not_reported_its_queue_yet() -> None:
-    records = pa.table({"key": ["hot"] * 8, "number": range(8)})
-    job = map_reduce_job(
-        memory_splits(records, 2),
-        map_task(None, Collect(), batch_records=1),
-        reducers=3,
-        service_seconds=lambda reducer: 2.0,
-        network=Network(0.0001, 0.2),
-    )
-    SimulatedCluster(job, seed=0).run()
-    caught = 0
-    for seed in range(20):
-        try:
-            SimulatedCluster(job, seed, coordinator=EndsByEmptyQueues).run()
-        except InvariantViolationError as error:
-            assert re.search("reducer . is to finish with . records in its queue", str(error)), error
-            caught += 1
-    assert caught > 5
 
 
 @pytest.mark.parametrize("violation", ["takes duplicates"], indirect=True)
