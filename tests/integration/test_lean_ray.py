@@ -13,12 +13,9 @@ from dpa.runtime.ray_internals._forked_worker import SCRIPT, WORKER_PORTS
 
 PROGRAM = """
 import json, sys
-from dpa._util.streams import log_to_stderr
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.ray_internals.private import node_processes
 
-if sys.argv[1:]:
-    log_to_stderr(sys.argv[1], "driver")
 with ray_session(None, object_store_mb=100):
     import ray
     assert "aiohttp" not in sys.modules, "the dashboard needs it"
@@ -34,19 +31,20 @@ with ray_session(None, object_store_mb=100):
 """
 
 
-@pytest.mark.parametrize(("level", "also"), [([], []), (["warning"], ["log_monitor"])], ids=["quiet", "with logs"])
-def test_ray_starts_no_process_that_a_job_of_its_own_has_no_use_for(level: list[str], also: list[str]) -> None:
+def test_ray_starts_no_process_that_a_job_of_its_own_has_no_use_for() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", PROGRAM, *level]
+    command = [sys.executable, "-c", PROGRAM]
     output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     small, names = json.loads(output.splitlines()[-1])
-    assert names == sorted(["gcs_server", "raylet", *also])
+    assert names == ["gcs_server", "raylet"]
     assert small == [True, False], "what is as large as most blocks does not go through the object store"
 
 
 FORKS = """
 import json, os, sys
+from dpa._util.streams import log_to_stderr
 from dpa.runtime.cluster import ray_session
+from dpa.runtime.ray_internals.private import node_processes
 
 class Place:
     def which(self):
@@ -60,8 +58,10 @@ class Place:
             "ports": [each.laddr.port for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"],
         }
 
+log_to_stderr("warning", "driver")
 with ray_session(None, object_store_mb=100):
     import ray
+    names = sorted(name for name, _ in node_processes())
     actors = [ray.remote(Place).options(num_cpus=0).remote() for _ in range(2)]
     found = ray.get([actor.which.remote() for actor in actors])
     [server] = {place["parent"] for place in found}
@@ -69,7 +69,7 @@ with ray_session(None, object_store_mb=100):
     for runtime_env in ({}, {"env_vars": {"WORD": "another"}}):
         actor = ray.remote(Place).options(num_cpus=0, runtime_env=runtime_env).remote()
         found.append(ray.get(actor.which.remote()))
-    print(json.dumps([server, os.getpid(), found]))
+    print(json.dumps([names, server, os.getpid(), found]))
 """
 
 
@@ -81,7 +81,8 @@ def test_workers_are_forked_as_if_they_were_started_and_start_themselves_without
     output = subprocess.run(
         command, env=environment, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-    server, driver, [*places, elsewhere] = json.loads(output.splitlines()[-1])
+    names, server, driver, [*places, elsewhere] = json.loads(output.splitlines()[-1])
+    assert names == ["gcs_server", "log_monitor", "raylet"], "logs of actors are wanted here"
     assert elsewhere["word"] == "another", "the agent of runtime environments has come"
     raylet = places[-1]["parent"]
     assert len({server, driver, raylet, *(place["pid"] for place in places)}) == 6, "the last is the raylet's own child"
