@@ -38,7 +38,7 @@ _NAME_COLUMNS = 24
 _INDENT = 4  # columns that rich indents each level by
 _MIN_WIDTH = 40  # columns that a stage needs at least
 _FIRST_DIFFERENCES, _MAX_DIFFERENCES = 5, 20
-_MAX_LINES = 12
+_MAX_LINES = 10
 """Lines of a summary, at 80 columns, unless paths are long; a small result that is written nowhere is shown whole."""
 _NAMES = 9  # columns for the names of facts: `reference` is the longest of a summary
 _MAX_ROWS, _MAX_COLUMNS = 10, 8  # rows and columns of a result that are shown
@@ -85,11 +85,12 @@ def _summary(
         went.append(_report_files(files))
     after = [*(() if report.status == "unverified" else _verdict(report, verbose=verbose)), facts(went, ascii_only)]
     limit = one_line(report.bottleneck.reason)
-    if not verbose and report.bottleneck.kind == "none":
-        limit = limit.partition(";")[0]  # that every task is idle says it
+    if not verbose:
+        limit = limit.partition(", the average ")[0].partition(";")[0]
     after += [Text(limit)] * bool(report.records.processed and not known)
-    more = "" if verbose or known else f"  {unbroken('(details: --verbose)')}"
-    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), style), (more, FAINT))
+    title = Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), style))
+    more = "" if verbose or known else "  (details: --verbose)"
+    yield title.append(more if title.cell_len + len(more) <= console.width else "", FAINT)
     rows: Iterable[RenderableType] = ()
     if result is not None and result[1].num_rows and not known:
         key, found = result
@@ -143,8 +144,7 @@ def plan_parts(forecast: Forecast, console: Console, *, verbose: bool) -> Iterat
 
 def _report_files(files: Sequence[Path]) -> Fact:
     page = next((path for path in files if path.suffix == ".html"), files[0])
-    beside = [one_line(path.name if path.parent == page.parent else str(path)) for path in files if path != page]
-    return Fact("report", one_line(str(page)), f"and {', '.join(beside)}" if beside else "")
+    return Fact("report", one_line(str(page)))
 
 
 def print_parts(parts: Callable[[Console], Iterable[RenderableType]], stream: TextIO, width: int | None) -> None:

@@ -29,7 +29,7 @@ from dpa.result.text import (
 )
 
 STAGES_NOTE = "S: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most; bar: when it processed"
-_MAX_RESULTS, _MAX_HOT, _HOT_COLUMNS = 2, 3, 80  # results and hot keys that the summary names
+_MAX_RESULTS, _MAX_HOT, _HOT_COLUMNS = 2, 3, 34  # results and hot keys that the summary names
 _PHASES = {
     "startup": "waiting for Ray and actors",
     "load": "Spark and splits",
