@@ -66,7 +66,8 @@ def show(
             changed = sum(part.keys for part in task.parts if part.is_increment)
             since = f"{min(file.number for file in files.values())}" if files else ""
             rows.append((task.stage, f"{task.task}", *_sums(files.values()), f"{keys:,}", f"{changed:,}", since))
-        show_table(Table("", ("stage", "#task", "#files", "#size", "#keys", "#increments", "#oldest file"), rows))
+        head = "stage", "#task", "#files", "#size", "#keys", "#increments", "#oldest file"
+        show_table(Table("", head, rows, is_copied=True))
 
 
 @app.command()

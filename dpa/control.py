@@ -77,7 +77,7 @@ def show(context: typer.Context) -> None:
             phase += f", generation {status.generation}"
         for number, row in enumerate(rows):
             shown.append((*((name, phase) if not number else ("", "")), *row))
-    show_table(Table("", ("run", "phase", "stage", "tasks", "#queued", "task", "node", "pid"), shown))
+    show_table(Table("", ("run", "phase", "stage", "tasks", "#queued", "task", "node", "pid"), shown, is_copied=True))
 
 
 def _rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:

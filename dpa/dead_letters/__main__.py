@@ -38,7 +38,7 @@ def list_all(context: typer.Context) -> None:
         example = next(letter for letter in letters if (letter.step, letter.error) == (step, error))
         rows.append((step, error, f"{number:,}", one_line(f"{example.message} ({example.record[:80]})")))
     with printing("the list"):
-        show_table(Table("", ("step", "error", "#records", "example"), rows))
+        show_table(Table("", ("step", "error", "#records", "example"), rows, is_copied=True))
         if not letters:
             print("no dead letter")
 

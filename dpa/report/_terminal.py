@@ -201,7 +201,8 @@ def table(found: Table, console: Console, title: str = "") -> Iterator[Renderabl
             grid.add_column(Text(name, no_wrap=True, overflow="ellipsis"), overflow="fold")
     for place, row in enumerate(found.rows[: found.most]):
         cells = enumerate(zip(row, head, strict=False), start=1)
-        drawn = (_cell(*cell, found.wraps and column == len(head), ascii_only) for column, cell in cells)
+        wrapped = {*range(1, len(head) + 1)} if found.is_copied else {len(head)} if found.wraps else set()
+        drawn = (_cell(*cell, column in wrapped, ascii_only) for column, cell in cells)
         grid.add_row(*drawn, style=BAD if place == found.marked else "")
     if found.total:
         grid.add_row(*map(str, found.total[:shown]), style="bold")
@@ -220,7 +221,7 @@ def _cell(cell: Cell, name: str, wraps: bool, ascii_only: bool) -> RenderableTyp
             return Text(drawn, FILLED, no_wrap=True, overflow="crop")
         return Text(span(cell.first, cell.last, width, ascii_only=ascii_only), no_wrap=True, overflow="crop")
     words = cell.replace("→", ">") if ascii_only else cell
-    return Text(words) if wraps else Text(words, no_wrap=True, overflow="ellipsis")
+    return Text(words, overflow="fold") if wraps else Text(words, no_wrap=True, overflow="ellipsis")
 
 
 def trees(forecast: Forecast, width: int) -> Iterator[RenderableType]:

@@ -59,6 +59,7 @@ class Table:
         total: a last row.
         marked: the place of a row that stands out.
         wraps: whether words of the last column of a terminal break lines; else they are cut, as others are.
+        is_copied: people copy names from it, so no cell is cut.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Table:
     total: Sequence[Cell] = ()
     marked: int | None = None
     wraps: bool = True
+    is_copied: bool = False
 
 
 def count(number: float) -> str:

@@ -15,7 +15,7 @@ import report_samples as samples
 from rich.cells import cell_len
 
 from dpa.protocol.wire.metrics import AggregationStats, CheckpointStats
-from dpa.report import show
+from dpa.report import show, show_table
 from dpa.result import (
     GroupingReport,
     HotKey,
@@ -28,7 +28,7 @@ from dpa.result import (
     Result,
     SkewReport,
 )
-from dpa.result.text import span
+from dpa.result.text import Table, span
 from dpa.tolerance import ErrorCount
 
 FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
@@ -82,6 +82,13 @@ def test_the_table_fits_its_width_and_stays_short(width: int, reducers: int, rou
     assert max(cell_len(line) for line in lines) <= width
     assert len(lines) < 140
     assert not any("…" in line for line in lines)
+
+
+def test_a_table_to_copy_names_from_has_them_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    run = "/".join(f"{part:08d}" for part in range(12))
+    show_table(Table("", ("run", "task"), [(run, "a task")], is_copied=True), width=40)
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert "".join(row.removesuffix("a task").strip() for row in rows) == run
 
 
 def test_each_reducer_and_all_have_their_records_queue_forwards_and_keys() -> None:
