@@ -28,7 +28,7 @@ def chain(tmp_path: Path) -> Chain:
 
 def run(path: Path, *arguments: str) -> Result:
     result = CliRunner().invoke(app, [str(path), *arguments], env={"COLUMNS": "80", "TERM": "dumb"})
-    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    assert all(len(line) <= 80 for line in result.stdout.splitlines() if str(path) not in line), "but for a place"
     return result
 
 
