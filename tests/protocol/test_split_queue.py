@@ -111,6 +111,7 @@ def test_every_row_is_read_once_and_by_a_single_reader_in_order(
     splits = [split(*range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
     readers = Readers(queue_of(*splits), tasks)
     while readers.busy or readers.leaver is not None:
+        assert not (readers.queue.is_read and readers.reading)
         if readers.leaver in readers.told and (not readers.busy or data.draw(st.booleans())):
             readers.leave()
             continue
