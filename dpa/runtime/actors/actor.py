@@ -11,6 +11,7 @@ import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -270,11 +271,17 @@ def create(
     strategy = share.bundle or ("SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False))
     custom = {} if share.bundle else least_resources()
     custom |= {name: amount for name, amount in share.amounts.items() if name not in _OPTIONS}
-    options: dict[str, Any] = {"num_cpus": 0, "resources": custom, "max_restarts": 0}
+    options: dict[str, Any] = {"resources": custom}
     options |= {_OPTIONS[name]: amount for name, amount in share.amounts.items() if name in _OPTIONS}
     if node is None and share.bundle is None and avoided:
         options["label_selector"] = elsewhere(avoided)
-    return ray.remote(scheduling_strategy=strategy, concurrency_groups=dict(actor.groups), **options)(actor).remote()
+    return _remote(actor).options(scheduling_strategy=strategy, **options).remote()  # type: ignore[arg-type]
+
+
+@cache
+def _remote(actor: type[TaskActor]) -> Any:
+    # Once: Ray exports each class that it is given, and who is handed an actor of it keeps a copy as long as Ray is up.
+    return ray.remote(num_cpus=0, max_restarts=0, concurrency_groups=dict(actor.groups))(actor)
 
 
 def elsewhere(avoided: Collection[str]) -> dict[str, str]:
