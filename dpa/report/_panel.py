@@ -168,6 +168,7 @@ class Cell(Live):
         super().stop()
         if self._id and self.transient:
             self._show("")
+            self._id = ""
 
     def _show(self, drawn: str) -> None:
         from IPython.display import HTML, display

@@ -1,6 +1,7 @@
 """Directories with staged input are removed, sooner or later, whatever goes wrong with one of them."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ class Stubborn(Location):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "_PLACES", [])
+def _nothing_noted() -> Iterator[None]:
+    noted, leftovers._PLACES[:] = [*leftovers._PLACES], []
+    yield
+    leftovers._PLACES[:] = noted
 
 
 def stage(directory: Path, name: str, kind: type[Location] = Location) -> Location:
