@@ -16,16 +16,17 @@ from other_pythons import found, supported
 
 ROOT = Path(__file__).parents[1]
 OWN = "{}.{}".format(*sys.version_info)
+LOCK = ROOT / "requirements.lock"
 
 
-def install(python: str, wheel: Path, environment: Path) -> Path:
-    """Make an environment with the wheel in it; return its directory of programs."""
+def install(python: str, wheel: Path, environment: Path, wheels: Path) -> Path:
+    """Make an environment with the wheel in it; `wheels` has those of what comes as source. Return its programs."""
     uv, programs = Path(sys.executable).with_name("uv"), environment / "bin"
     run(environment.parent, [python, "-m", "venv", *(["--without-pip"] if uv.exists() else []), environment])
     installs = [uv, "pip", "install", "--quiet", "--python", programs / "python"]
     if not uv.exists():
         installs = [programs / "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run(environment.parent, [*installs, "--constraint", ROOT / "requirements.lock", wheel])
+    run(environment.parent, [*installs, "--constraint", LOCK, "--find-links", wheels, wheel])
     return programs
 
 
@@ -58,13 +59,20 @@ def run(directory: Path, command: list[object], *, status: int = 0) -> str:
 def main() -> None:
     """Use the wheel in `dist` on each Python."""
     [wheel] = (ROOT / "dist").glob("*.whl")
-    for version in supported():
-        python = sys.executable if version == OWN else found(version)
-        if python is not None:
-            with tempfile.TemporaryDirectory() as directory:
-                programs = install(python, wheel, Path(directory, "environment"))
-                use(programs, Path(directory), is_run=version == OWN)
-            print(f"the wheel works on Python {version}", flush=True)
+    with tempfile.TemporaryDirectory() as shared:
+        # Where the index does not say how long an answer is good, uv fetches and builds anew each time, and keeps all
+        # of it: 2 GB for each build of PySpark. So that is built once here, and what uv keeps goes when this ends.
+        os.environ["UV_CACHE_DIR"] = str(Path(shared, "uv"))
+        wheels = Path(shared, "wheels")
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        run(ROOT, [*build, "--constraint", LOCK, "--wheel-dir", wheels, "pyspark"])
+        for version in supported():
+            python = sys.executable if version == OWN else found(version)
+            if python is not None:
+                with tempfile.TemporaryDirectory(dir=shared) as directory:
+                    programs = install(python, wheel, Path(directory, "environment"), wheels)
+                    use(programs, Path(directory), is_run=version == OWN)
+                print(f"the wheel works on Python {version}", flush=True)
 
 
 if __name__ == "__main__":
