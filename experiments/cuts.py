@@ -22,10 +22,9 @@ import pyarrow as pa
 from dpa import Flow
 from dpa.aggregates import Count
 from dpa.protocol.graph import CheckpointTimes
-from experiments.harness import Findings, at_most, main, markdown_table, progress
+from experiments.harness import Findings, at_most, main, markdown_table, plan_of, progress
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob
-from experiments.steady.virtual import plan_of
 
 REDUCERS, MAPPERS = 4, 2
 SERVICE_SECONDS = 0.002

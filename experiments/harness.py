@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.summary import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpa.job import Job
+    from dpa.protocol.plan import RunPlan
     from dpa.runtime.launch import Launched
 
 RESULTS = Path(__file__).parent / "results"
@@ -185,6 +188,14 @@ def _cpu() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def plan_of(job: Job) -> RunPlan:
+    """What a backend would be given to run a job."""
+    with ExitStack() as stack:
+        opened = Inputs(job.spec).open(stack, lazy_session(job.config, stack))
+    splits = {name: found.splits for name, found in opened.items()}
+    return job.spec.plan(splits, {name: found.schema for name, found in opened.items()})
 
 
 @contextmanager

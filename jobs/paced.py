@@ -89,18 +89,3 @@ class PacedCount(Reducer[int, int]):
 
     def finish(self, state: int) -> dict[str, int]:
         return {"count": state}
-
-
-class CostedCounts(BatchReducer):
-    """Counts by the batch, and takes `seconds` for each record times the record's column `cost`."""
-
-    def __init__(self, seconds: float = 0.0001) -> None:
-        self.seconds = seconds
-        self._work = Work()
-
-    def reduce(self, groups: Groups) -> pa.RecordBatch:
-        self._work.spend(float(groups.values.column("cost").to_numpy().sum()) * self.seconds)
-        return pa.record_batch({"count": groups.sizes()})
-
-    def merge(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({"count": groups.sum("count")})

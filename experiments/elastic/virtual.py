@@ -20,10 +20,9 @@ from dpa.protocol.wire.metrics import Snapshot
 from experiments.elastic.loads import HELD_OUT, LOADS, Floats, Load
 from experiments.elastic.old_rule import OldCoordinator
 from experiments.elastic.outcome import Change, Outcome, outcome_of
-from experiments.harness import progress
+from experiments.harness import plan_of, progress
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob, SimulatedRun
-from experiments.steady.virtual import plan_of
 
 OURS, OLD, MEAN, PEAK = "ours", "by busy time", "fixed, mean load", "fixed, peak load"
 METHODS = (OURS, OLD, MEAN, PEAK)

@@ -14,13 +14,13 @@ from dpa.balance.options import NoBalancingOptions
 from dpa.job import Job
 from dpa.protocol.graph import REDUCER
 from dpa.routing.hashing import hash_column
+from experiments.harness import plan_of
 from experiments.redeploy.course import Course
 from experiments.redeploy.outcome import Case, Outcome, longest_gaps
 from experiments.redeploy.plans import PUBLISHED_LAYOUT, Layout, redeployments, requests_of
 from experiments.redeploy.schemes import PUBLISHED
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob, SimulatedRun
-from experiments.steady.virtual import plan_of
 
 _BALANCE = NoBalancingOptions()
 

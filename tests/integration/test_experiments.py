@@ -69,14 +69,6 @@ def test_table_1_is_made_in_its_quick_form_in_virtual_time(tmp_path: Path, monke
     check("table1", ["experiments.table1", "--simulate"], tmp_path, monkeypatch)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", [["--virtual"], ["--real", "--method", "adaptive"]], ids=["virtual", "real"])
-def test_the_steadiness_of_strategies_is_measured_in_its_quick_form(
-    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
-) -> None:
-    check("steady", ["experiments.steady", *where], tmp_path, monkeypatch)
-
-
 def check(name: str, module: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run an experiment in this process, on the Ray and Spark that all tests share."""
     monkeypatch.setattr(sys, "argv", [*module, "--quick", "--results", str(directory)])

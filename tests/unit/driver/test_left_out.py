@@ -15,7 +15,7 @@ from dpa.driver.reference import LeftOut
 from dpa.protocol.plan import RunHooks
 from dpa.testing import LocalBackend
 from dpa.windows.options import Windows
-from experiments.steady.virtual import plan_of
+from experiments.harness import plan_of
 
 
 class MindsThree(Reducer[int, int]):

@@ -6,9 +6,9 @@ import pytest
 
 import jobs.costs
 import jobs.paced
-from dpa.testing import check_reducer_laws, run_local
+from dpa.testing import check_reducer_laws
 from jobs.costs import BusyCount
-from jobs.paced import CostedCounts, Work
+from jobs.paced import Work
 
 
 class Clock:
@@ -51,16 +51,6 @@ def test_a_sleep_that_lasts_too_long_shortens_the_next(monkeypatch: pytest.Monke
     for _ in range(1_000):
         work.spend(0.0005)
     assert clock.now - began == pytest.approx(0.5, abs=0.002)
-
-
-def test_counts_by_cost_take_as_long_as_their_records_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(jobs.paced, "time", clock)
-    rows, began = [{"key": f"k{number % 3}", "cost": float(number % 4)} for number in range(40)], clock.now
-    found = run_local(None, CostedCounts(0.5), rows, key="key", value=["cost"])
-    assert clock.now - began == pytest.approx(40 * 1.5 * 0.5)
-    assert {row["key"]: row["count"] for row in found.to_pylist()} == {"k0": 14, "k1": 13, "k2": 13}
-    check_reducer_laws(CostedCounts(0.0), [{"cost": 1.0}, {"cost": 10.0}])
 
 
 def test_a_busy_count_spends_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
