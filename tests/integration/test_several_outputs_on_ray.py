@@ -4,6 +4,7 @@ driver continues."""
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from executors_for_tests import take_time
 from test_recovery import pid_of
 
 from dpa import Flow, results, tumbling
@@ -22,7 +24,7 @@ from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
 
-ROWS, KEYS = 4_000, 7
+ROWS, KEYS = 20_000, 7
 
 
 class Visits(Generator):
@@ -46,7 +48,14 @@ def windows(table: pa.Table) -> list[tuple[str, int, int]]:
     return sorted(zip(table["key"].to_pylist(), starts, table["count"].to_pylist(), strict=True))
 
 
+def paced(until: str, row: dict[str, Any]) -> bool:
+    """Keeps each row, slowly until a file is there."""
+    take_time(0.003, until)
+    return True
+
+
 def visits(directory: Path) -> Flow:
+    """Its input lasts for a minute, or until there is a file `go` in the directory."""
     flow = Flow(
         "visits",
         checkpoint={"path": str(directory / "saved"), "every": "300ms"},
@@ -54,8 +63,9 @@ def visits(directory: Path) -> Flow:
         limits={"batch_records": 50, "split_records": 200},
         python_path=[str(Path(__file__).parent)],
     )
-    read = {"format": "generated", "use": "test_several_outputs_on_ray:Visits", "rows": ROWS, "rate": 500}
-    rows = flow.read({**read, "time": {"column": "at", "out_of_order": "0s"}}, parallelism=1)
+    read = {"format": "generated", "use": "test_several_outputs_on_ray:Visits", "rows": ROWS}
+    read_rows = flow.read({**read, "time": {"column": "at", "out_of_order": "0s"}}, parallelism=1)
+    rows = read_rows.filter(partial(paced, str(directory / "go")))
     counts = rows.window(tumbling("100s")).key_by("key").reduce("count", name="counts", parallelism=2, value=[])
     counts.write(directory / "final", format="delta", publish="final")
     counts.write(directory / "so-far", publish={"mode": "table", "every": "200ms"})
@@ -89,6 +99,8 @@ class Killer(Observer):
         is_next = snapshot.generation == self.number - len(self.victims)
         if written and self.victims and is_next and self.has_published():
             os.kill(pid_of("visits", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
+            if not self.victims:
+                (self.directory / "go").touch()
 
 
 def test_each_output_has_all_rows_once_whatever_dies(tmp_path: Path) -> None:
@@ -119,5 +131,6 @@ def test_a_resumed_job_continues_in_all_its_outputs(tmp_path: Path) -> None:
         visits(tmp_path).run(Ends(Killer(tmp_path)))
     assert windows(DeltaTable(str(tmp_path / "final")).to_pyarrow_table()) != EXPECTED
     assert not (tmp_path / "whole").exists()
+    (tmp_path / "go").touch()
     visits(tmp_path).run(resume=str(tmp_path / "saved"))
     require_all(tmp_path)
