@@ -201,11 +201,11 @@ def _times(seconds: list[float]) -> tuple[int, str, str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--rows", type=int, default=40_000)
+    parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--endless", action="store_true", help="jobs without end alone")
-    is_endless = parser.parse_known_args()[0].endless
-    if is_endless:
-        main("chaos_endless", parser, measure, command="python -m experiments.chaos --endless --runs 50")
+    if parser.parse_known_args()[0].endless:
+        parser.add_argument("--runs", type=int, default=30)
+        main("chaos_endless", parser, measure, command="python -m experiments.chaos --endless")
     else:
+        parser.add_argument("--runs", type=int, default=40)
         main("chaos", parser, measure)
