@@ -24,6 +24,9 @@ from experiments.simulation.violation import InvariantViolationError
 
 _HISTORY_SHOWN = 60
 
+_SEEDS = {"coverage": 200, "faults": 1_500, "windows_faults": 600}
+"""How many run by default of the ways that take long."""
+
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job or graph of each seed, and count what happened in them."""
@@ -132,7 +135,6 @@ def _show(seed: int, violation: InvariantViolationError) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
     parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
     parser.add_argument("--windows", action="store_true", help="jobs with windows, and open inputs")
     parser.add_argument("--timers", action="store_true", help="jobs with timers of event time, and open inputs")
@@ -148,5 +150,8 @@ if __name__ == "__main__":
         "coverage": interleavings_coverage.measure,
         "faults": partial(interleavings_faults.measure, show=_show),
     }
-    command = " ".join(["python -m experiments.interleavings", *(f"--{way}" for way in ways), f"--seeds {given.seeds}"])
+    seeds = _SEEDS.get("_".join(ways), 3_500)
+    parser.add_argument("--seeds", type=int, default=seeds, help="how many random jobs or graphs")
+    others = [f"--seeds {asked}"] if (asked := parser.parse_known_args()[0].seeds) != seeds else []
+    command = " ".join(["python -m experiments.interleavings", *(f"--{way}" for way in ways), *others])
     main("_".join(["interleavings", *ways]), parser, way_of.get(ways[-1] if ways else "", measure), command=command)

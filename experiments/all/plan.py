@@ -46,8 +46,9 @@ def measurements(history: History) -> list[Measurement]:
     results, findings = load_results(), load_findings()
     ages = ages_of(results, findings, history)
     stamps = {name: results[name].stamp for name in ages}
+    commands = {finding.result: finding.command for finding in findings.all}
     return [
-        Measurement(name, stamp["command"], stamp["seconds"], ages[name], stamp["dirty"])
+        Measurement(name, commands[name] or stamp["command"], stamp["seconds"], ages[name], stamp["dirty"])
         for name, stamp in stamps.items()
     ]
 

@@ -21,6 +21,7 @@ class Finding:
         measures: the code that was measured, beside the experiment's own: names in `Findings.code`, or paths.
         missed: the names of the targets that `concluded` takes for missed.
         stale: why it has not been measured again although more of that code has changed than agreed.
+        command: what measures it from now on, if that is another than the one that did.
     """
 
     result: str
@@ -30,6 +31,7 @@ class Finding:
     measures: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     stale: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
