@@ -256,8 +256,8 @@ def _measured(options: argparse.Namespace) -> Findings:
         targets.append(at_most(f"part of the rate that checkpoints cost: {case.name}", cost, case.cost))
     paced = Case("paced", 0.0, keys, every=every)
     silences = {
-        how: statistics.median(silence(paced, rate, options.seed + repeat, how) for repeat in range(repeats))
-        for how in (None, every)
+        how: statistics.median(silence(paced, rate, options.seed + repeat, how) for repeat in range(times))
+        for how, times in ((None, 1), (every, repeats))
     }
     targets.append(at_most("longest silence of a task as its states are written, in seconds", silences[every], SILENT))
     head = (
@@ -287,5 +287,5 @@ if __name__ == "__main__":
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--stretches", type=int, default=8, help="with a checkpoint, and as many without")
     parser.add_argument("--rate", type=int, default=RATE, help="of the stream in which silence is measured")
-    parser.add_argument("--repeats", type=int, default=3, help="paced streams, with checkpoints and without")
+    parser.add_argument("--repeats", type=int, default=3, help="paced streams with checkpoints; one is without")
     main("checkpoints", parser, measure)

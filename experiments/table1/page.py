@@ -17,8 +17,9 @@ def text_of(cells: Sequence[Cell], runs: int, seeds: int, service_seconds: float
         f"{service_seconds:g} s a letter, tau 0.2, a report at every 20th dequeued letter, one round. S is 0 where all "
         "reducers process as many letters, 1 where one processes all. "
         + (
-            f"Each cell ran {runs} times on Ray: mean (least ... most). *s* is the mean wall time of the stream: with "
-            f"{service_seconds:g} s a letter it is {25 * service_seconds:g} s at the least. "
+            f"Each cell ran {runs} times on Ray, and once where nothing is balanced, which is no race: mean (least ... "
+            f"most). *s* is the mean wall time of the stream: with {service_seconds:g} s a letter it is "
+            f"{25 * service_seconds:g} s at the least. "
             if any(cell.ray for cell in cells)
             else "Nothing ran on Ray. "
         )
