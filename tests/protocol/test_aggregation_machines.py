@@ -6,8 +6,6 @@ import math
 
 import pytest
 from builders import block_of, table_giving
-from hypothesis import given
-from hypothesis import strategies as st
 from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, last_table, part, reducer, sent
 
 from dpa.errors import ProtocolError
@@ -62,30 +60,6 @@ def test_states_are_extracted_by_the_newest_table_once_the_task_has_it() -> None
     assert instructed(reducer_0.end_epoch(version=2), Extract) == []
     [extract] = instructed(reducer_0.update(2), Extract)
     assert extract.table is reducer_0.task.table
-
-
-def test_what_was_extracted_goes_to_every_other_task() -> None:
-    reducer_0, of_2 = Operator(), part("y")
-    reducer_0.end_epoch()
-    transfers = sent(reducer_0.extracted(to_2=of_2), StateTransfer)
-    assert [(to, transfer.epoch, transfer.part) for to, transfer in transfers] == [
-        (reducer(1), 1, None),
-        (reducer(2), 1, of_2),
-    ]
-
-
-@given(st.permutations(["begin", "from 1", "from 2"]))
-def test_states_of_others_may_come_before_the_exchange_begins(order: list[str]) -> None:
-    reducer_0, parts, publishes = Operator(), {1: part("b"), 2: part("a", "b")}, []
-    for step in order:
-        assert not publishes
-        if step == "begin":
-            assert instructed(reducer_0.end_epoch(), Extract)
-            publishes += instructed(reducer_0.extracted(), Publish)
-        else:
-            publishes += instructed(reducer_0.transferred(int(step[-1]), parts[int(step[-1])]), Publish)
-    [publish] = publishes
-    assert (publish.epoch, publish.parts) == (1, (parts[1], parts[2]))
 
 
 def test_a_staged_share_is_reported_with_what_it_took() -> None:
@@ -279,25 +253,6 @@ def test_sources_go_on_for_as_long_as_they_had_waited() -> None:
     coordinator.published(0, now=20.0)
     coordinator.published(1, now=20.0)
     assert [len(coordinator.tick(now)) for now in (22.0, 27.9, 28.0)] == [0, 0, 2]
-
-
-def test_records_that_were_emitted_before_the_cut_are_processed_first() -> None:
-    coordinator = Coordinator()
-    coordinator.progress(reducer(0), processed=1, now=11.0)
-    coordinator.tick(12.0)
-    assert not sent([*coordinator.paused(0, 3), *coordinator.paused(1, 1)], Freeze)
-    assert not sent(coordinator.reduced(0, 3), Freeze)
-    assert sent(coordinator.reduced(1, 1), Freeze)
-
-
-def test_no_split_is_granted_and_no_stage_ends_until_the_cut_is_over() -> None:
-    coordinator = Coordinator()
-    coordinator.tick(12.0)
-    coordinator(Address(MAPPER, 0), SplitRequest())
-    coordinator.quiet(12.0)
-    assert not sent(coordinator.published(0), SplitGrant)
-    [(to, grant)] = sent(coordinator.published(1), SplitGrant)
-    assert to == Address(MAPPER, 0) and grant.split is not None
 
 
 def test_what_a_source_gives_back_is_granted_first_behind_the_cut() -> None:

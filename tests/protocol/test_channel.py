@@ -7,7 +7,7 @@ from wires import mapper, reducer
 
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.channel import Inbox, Outbox
 from dpa.protocol.wire.messages.tables import LoadReport
 
@@ -39,31 +39,6 @@ def test_what_an_older_generation_has_left_on_the_way_is_dropped_and_a_newer_one
     assert inbox.expected(mapper(0)) == 1
     with pytest.raises(ProtocolError, match="reducer 0 of generation 0 got a message from generation 1 of mapper 0"):
         list(Inbox().accept(new.envelope(reducer(0), report)))
-
-
-@given(numbers, numbers, st.data())
-def test_senders_do_not_wait_for_each_other(some: list[int], more: list[int], data: st.DataObject) -> None:
-    sent = {sender: numbered(sender, queues) for sender, queues in ((mapper(0), some), (mapper(1), more))}
-    inbox, delivered = Inbox(), {sender: [] for sender in sent}
-    for envelope in data.draw(st.permutations([*sent[mapper(0)], *sent[mapper(1)]])):
-        delivered[envelope.sender] += inbox.accept(envelope)
-    assert [[message.load.queue for message in messages] for messages in delivered.values()] == [some, more]
-
-
-def test_each_channel_is_numbered_from_0_without_gaps() -> None:
-    outbox = Outbox(reducer(1))
-    receivers = [reducer(0), COORDINATOR, reducer(0), BALANCER, reducer(0), COORDINATOR]
-    envelopes = [outbox.envelope(receiver, LoadReport(Load(0, 0))) for receiver in receivers]
-    assert [envelope.seq for envelope in envelopes] == [0, 0, 1, 0, 2, 1]
-    assert {envelope.sender for envelope in envelopes} == {reducer(1)}
-
-
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [(COORDINATOR, "coordinator"), (BALANCER, "load balancer"), (Address("counts", 3), "counts 3")],
-)
-def test_an_address_reads_as_people_say_it(address: Address, text: str) -> None:
-    assert str(address) == text
 
 
 def test_what_comes_from_a_task_that_is_gone_is_a_copy() -> None:

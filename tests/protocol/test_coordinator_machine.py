@@ -15,7 +15,7 @@ from dpa.protocol.graph import MAPPER, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import FailureKind, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Instruction, JobFailed, StartTasks
-from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze
+from dpa.protocol.wire.messages.end import Deliver, Freeze
 from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.splits import Begin, SplitRequest
 from dpa.routing.groupings.options import BY_KIND
@@ -110,13 +110,6 @@ def test_the_number_of_input_rows_is_known_from_the_start() -> None:
 # --- the end of the stream
 
 
-def test_reducers_drain_once_the_last_mapper_is_done() -> None:
-    coordinator = CoordinatorWire()
-    assert coordinator.mapped(0, 4, done=True) == []
-    assert coordinator.mapped(1, 2) == []
-    assert [to for to, _ in sent(coordinator.mapped(1, 3, done=True), Drain)] == [reducer(0), reducer(1)]
-
-
 @st.composite
 def report_orders(draw: st.DrawFn) -> tuple[list[Address], dict[Address, list[int]]]:
     """What each of two mappers and two reducers counts up to, in some steps, and the order in which they report."""
@@ -173,14 +166,6 @@ def test_a_reducer_that_reports_nothing_may_have_the_records() -> None:
     coordinator = overdue()
     coordinator.progress(reducer(0), processed=4, now=1000.0)
     assert coordinator.coordinator.handle(Tick(), 1000.0) == []
-
-
-def test_a_reducer_may_take_as_long_as_it_likes() -> None:
-    coordinator = overdue()
-    coordinator.reduced(1, 0, queue=3)
-    for now in (50.0, 100.0, 1000.0):
-        coordinator.coordinator.handle(Tick(), now)
-    assert sent(coordinator.reduced(1, 3), Freeze)
 
 
 def test_a_tick_as_the_last_mapper_is_done_considers_no_record_lost() -> None:

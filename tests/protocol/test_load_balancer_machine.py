@@ -227,17 +227,6 @@ def addresses(stage: str, tasks: int) -> list[Address]:
     return [Address(stage, index) for index in range(tasks)]
 
 
-def test_a_table_goes_to_the_tasks_of_its_stage_and_of_those_that_feed_it() -> None:
-    balancer = two_stages()
-    updates = sent(balancer.report(1, 100, stage="counts"), TableUpdate)
-    assert [to for to, _ in updates] == [*addresses("words", 2), *addresses("counts", 3)]
-    assert {update.stage for _, update in updates} == {"counts"}
-    assert [(name, stage.table.version) for name, stage in balancer.balancer.stages.items()] == [
-        ("counts", 1),
-        ("ranks", 0),
-    ]
-
-
 def test_each_stage_has_a_policy_and_a_freeze_of_its_own() -> None:
     balancer = two_stages()
     balancer.report(1, 0, stage="counts")
@@ -246,12 +235,6 @@ def test_each_stage_has_a_policy_and_a_freeze_of_its_own() -> None:
     assert last_versions(instructions) == [(COORDINATOR, "ranks", 0)]
     assert [report.stage for _, report in sent(balancer.report(2, 100, stage="counts"), DecisionReport)] == ["counts"]
     assert last_versions(balancer.freeze("counts")) == [(COORDINATOR, "counts", 1)]
-
-
-def test_a_key_is_looked_up_by_the_table_of_a_stage() -> None:
-    balancer = two_stages()
-    owners = {stage: [balancer.balancer.key_lookup(key, stage) for key in range(50)] for stage in ("counts", "ranks")}
-    assert (set(owners["counts"]), set(owners["ranks"])) == ({0, 1, 2}, {0, 1})
 
 
 @pytest.mark.parametrize(

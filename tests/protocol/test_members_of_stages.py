@@ -55,17 +55,6 @@ class Balancer(Wire):
 # --- the load balancer
 
 
-def test_a_new_task_learns_the_newest_table_before_the_one_by_which_it_takes_part() -> None:
-    done = Balancer().change(joins=(3,))
-    [(receiver, current)] = sent(done, CurrentTable)
-    assert (receiver, current.stage, current.table.version) == (reducer(3), REDUCER, 0)
-    assert current.senders == (mapper(0), mapper(1))
-    assert to(done, TableUpdate) == [mapper(0), mapper(1), *(reducer(index) for index in range(4))]
-    order = [type(message) for at, message in sent(done, object) if at == reducer(3)]
-    assert order == [CurrentTable, TableUpdate]
-    assert to(done, MembersChanged) == [COORDINATOR], "nobody has anything to hand over"
-
-
 def test_in_merge_mode_a_table_without_a_task_is_to_be_settled_by_old_and_new_members() -> None:
     balancer = Balancer()
     assert to(balancer.change(replaces=((1, 3),)), MembersChanged) == []
@@ -165,17 +154,6 @@ class Coordinator(Wire):
 
 def left(index: int, stage: str = REDUCER) -> Left:
     return Left(TaskStats(stage, index, processed=5), LatencySketch(), LatencySketch())
-
-
-def test_a_stage_grows_once_its_new_tasks_are_up() -> None:
-    coordinator = Coordinator()
-    assert coordinator.ask(Rescale(7, REDUCER, 5, ("a", "b"))) == [StartTasks((reducer(3), reducer(4)), ("a", "b"))]
-    assert coordinator.started(reducer(4)) == []
-    assert sent(coordinator.started(reducer(3)), ChangeMembers) == [
-        (BALANCER, ChangeMembers(REDUCER, MemberChange(joins=(3, 4))))
-    ]
-    [answer] = coordinator.answers(coordinator(BALANCER, MembersChanged(REDUCER)))
-    assert (answer.request, answer.refused) == (7, False) and "reducer has 5 tasks (3, 4 came)" in answer.text
 
 
 def test_one_task_is_not_called_tasks() -> None:

@@ -159,14 +159,6 @@ def test_a_batch_that_waited_is_forwarded_if_an_even_newer_table_moves_it(eager:
 
 
 @both_ways
-def test_tables_are_made_one_of_another(eager: bool) -> None:
-    reducer_0 = OperatorWire(eager=eager)
-    for table in REDUCER_TABLES:
-        assert reducer_0.update(table.version) == []
-        assert same_table(reducer_0.task.table, table)
-
-
-@both_ways
 @pytest.mark.parametrize("version", [1, 3], ids=["the same again", "one left out"])
 def test_a_table_that_is_not_the_very_next_cannot_come(eager: bool, version: int) -> None:
     reducer_0 = OperatorWire(eager=eager)

@@ -6,7 +6,7 @@ import pytest
 from builders import limits_of, same_table, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, step_of, update_between
+from wires import SPLIT, SourceWire, emitter_for, instructed, pushed, reducer, sent, step_of, update_between
 
 from dpa.errors import ProtocolError
 from dpa.protocol.flow_control import CreditLimits
@@ -75,10 +75,6 @@ def test_a_granted_split_is_opened_and_its_first_step_taken() -> None:
     assert step == NextStep(5)
 
 
-def test_an_exhausted_split_is_followed_by_a_request_for_the_next() -> None:
-    assert sent(Source().exhausted(), SplitRequest) == [(COORDINATOR, SplitRequest())]
-
-
 def test_without_another_split_the_source_is_done_and_reports_all_it_did() -> None:
     source = Source()
     source.stepped("abc", read=7)
@@ -103,27 +99,12 @@ def test_while_user_code_takes_a_step_no_other_begins() -> None:
 # --- pushing
 
 
-def test_a_block_is_pushed_to_the_owners_of_its_keys_with_the_version_of_the_table() -> None:
-    instructions = Source().stepped("abcab")
-    assert pushed(instructions) == [(0, "aa"), (1, "bcb")]
-    found = {(push.version, push.origin, push.edge, push.hops) for _, push in sent(instructions, Push)}
-    assert found == {(0, mapper(), 0, 0)}
-    assert instructed(instructions, NextStep) == [NextStep(5)]
-
-
 def test_a_step_reads_as_many_rows_as_make_the_records_that_receivers_have_room_for() -> None:
     source = Source(credit=40)
     assert instructed(source.stepped("ab", read=20), NextStep) == [NextStep(200)]
     assert instructed(source.stepped("", read=20), NextStep) == [NextStep(400)]
     assert instructed(source.stepped("ab" * 19), NextStep) == [NextStep(39)]  # 40 records of 78 rows by now
     assert instructed(Source(credit=1).stepped("a" * 50, read=1), NextStep) == []
-
-
-def test_without_credit_one_block_is_made_ahead() -> None:
-    source = Source(credit=3)
-    assert pushed(source.stepped("aaa")) == [(0, "aaa")]
-    assert instructed(source.stepped("bb"), NextStep) == []
-    assert instructed(source.ack(3), NextStep)
 
 
 def test_a_waiting_block_goes_by_the_table_of_the_moment_when_it_is_pushed() -> None:

@@ -12,7 +12,7 @@ from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import Committed, Tick
 from dpa.protocol.wire.instructions import Commit, Instruction, JobDone
 from dpa.protocol.wire.messages.cuts import Pause, Paused
-from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze
+from dpa.protocol.wire.messages.end import Drain, Freeze
 from dpa.protocol.wire.messages.exchange import BeginExchange, Published
 from dpa.protocol.wire.metrics import TaskStats
 
@@ -52,34 +52,7 @@ def frozen(instructions: list[Instruction]) -> list[str]:
     return [message.stage for _, message in sent(instructions, Freeze)]
 
 
-# --- two stages feed one
-
-
-def join() -> GraphWire:
-    return GraphWire("clicks users joined", "clicks joined", "users joined")
-
-
-def test_a_stage_drains_when_the_last_of_those_that_feed_it_is_done() -> None:
-    coordinator = join()
-    assert coordinator.emitted("users", 3) == []
-    assert receivers(coordinator.emitted("clicks", 4), Drain) == ["joined"]
-
-
-def test_a_stage_ends_when_it_has_processed_what_all_that_feed_it_have_emitted() -> None:
-    coordinator = join()
-    coordinator.emitted("users", 3)
-    coordinator.processed("joined", 3)
-    assert coordinator.phase("joined") is StagePhase.STREAMING
-    coordinator.emitted("clicks", 4)
-    assert frozen(coordinator.processed("joined", 6)) == []
-    assert frozen(coordinator.processed("joined", 7)) == ["joined"]
-
-
-def test_two_edges_from_one_stage_count_both() -> None:
-    coordinator = GraphWire("rows pairs", "rows pairs", "rows pairs")
-    coordinator.emitted("rows", 2, 3)
-    assert frozen(coordinator.processed("pairs", 3)) == []
-    assert frozen(coordinator.processed("pairs", 5)) == ["pairs"]
+# --- a source feeds two stages
 
 
 def test_each_stage_that_a_source_feeds_counts_its_own_edge() -> None:
@@ -108,20 +81,6 @@ def test_the_stages_of_a_chain_drain_one_after_another() -> None:
     assert instructed(coordinator.end("ranks", 2), JobDone) == [JobDone()]
 
 
-def test_a_stage_that_was_given_nothing_ends_at_once() -> None:
-    coordinator = chain()
-    assert frozen(coordinator.emitted("tags", 0)) == ["counts"]
-    assert frozen(coordinator.end("counts", 0, 0)) == ["ranks"]
-
-
-def test_the_messages_of_a_stage_s_end_go_to_its_tasks_alone() -> None:
-    coordinator = chain()
-    coordinator.emitted("tags", 5)
-    coordinator.processed("counts", 5)
-    assert receivers(coordinator(BALANCER, last_table("counts", 0)), BeginExchange) == ["counts"]
-    assert receivers(coordinator.finished(Address("counts"), 5), Deliver) == ["counts"]
-
-
 def test_the_stream_ends_when_the_last_stage_has_processed_all_its_records() -> None:
     coordinator = chain()
     coordinator.emitted("tags", 5)
@@ -133,15 +92,6 @@ def test_the_stream_ends_when_the_last_stage_has_processed_all_its_records() -> 
     coordinator.end("ranks", 2)
     snapshot = coordinator.coordinator.snapshot()
     assert (snapshot.phase, [stage.phase for stage in snapshot.stages]) == ("done", ["done"] * 3)
-
-
-def test_a_job_is_done_only_with_all_its_last_stages() -> None:
-    coordinator = GraphWire("rows left right", "rows left", "rows right")
-    coordinator.emitted("rows", 1, 1)
-    for stage in ("left", "right"):
-        coordinator.processed(stage, 1)
-    assert instructed(coordinator.end("right", 1), JobDone) == []
-    assert instructed(coordinator.end("left", 1), JobDone) == [JobDone()]
 
 
 # --- while others stream
