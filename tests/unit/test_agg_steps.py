@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpa import Flow, Job, results, session, tumbling
-from dpa.checkpoints import CheckpointStore
 from dpa.columns.aggregation import Aggregation
 from dpa.columns.arrow import to_batch
 from dpa.config import load
@@ -138,13 +137,13 @@ def timed() -> pl.DataFrame:
 @pytest.mark.parametrize("consistency", ["merge", "migrate"])
 def test_windows_have_aggregates_of_their_own(tmp_path: Path, consistency: str) -> None:
     made, rows = Flow("orders"), timed()
-    read = made.read(rows, name="orders", time={"column": "time", "out_of_order": 0}).window(tumbling("10s"))
+    read = made.read(rows, name="orders", time={"column": "time", "out_of_order": 0}).window(tumbling("40s"))
     counts = read.key_by("country").agg(**AGGREGATES, name="counts", consistency=consistency)
     counts.write(tmp_path / "out", publish="final")
     made.run(backend=TENTH)
     found = results(tmp_path / "out")
     assert found.epoch > 5
-    start = pl.col("time").dt.truncate("10s").alias("window_start")
+    start = pl.col("time").dt.truncate("40s").alias("window_start")
     expected = rows.group_by("country", start).agg(each.alias(name) for name, each in AGGREGATES.items()).to_dicts()
     by_window = {(row.pop("country"), row.pop("window_start")): pytest.approx(row) for row in expected}
     closed = found.table.drop_columns(["window_end"]).to_pylist()
@@ -165,10 +164,10 @@ def test_sessions_have_aggregates_of_their_own() -> None:
 def test_results_are_published_by_epoch(mode: str, tmp_path: Path) -> None:
     made = Flow("orders")
     counts = made.read(ORDERS, name="orders").key_by("country").agg(**AGGREGATES)
-    counts.write(tmp_path / "out", publish={"mode": mode, "every": 1})
+    counts.write(tmp_path / "out", publish={"mode": mode, "every": 4})
     assert by_key(made.run(backend=TENTH).table()) == wanted()
     found = results(tmp_path / "out")
-    assert found.epoch > 10
+    assert found.epoch > 5
     if mode == "changes":
         assert Counter(found.table["change"].to_pylist())["insert"] == len(wanted())
     else:
@@ -187,34 +186,6 @@ def test_states_that_do_not_fit_in_memory_are_spilled(tmp_path: Path) -> None:
         for states in stores[0].pack(of_the_second, 0, interval).values():
             stores[1].merge(states)
     assert by_key(stores[1].finish("country").table) == wanted()
-
-
-FAILS = {"at": 300}
-
-
-def until(row: dict[str, Any]) -> dict[str, Any]:
-    if row["place"] >= FAILS["at"]:
-        raise ValueError("not this one")
-    return row
-
-
-def test_a_job_is_resumed_from_its_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pq.write_table(ORDERS.with_row_index("place").to_arrow(), tmp_path / "in.parquet", row_group_size=50)
-
-    def made() -> Flow:
-        saved = {"path": str(tmp_path / "saved"), "every": 3, "keep": 2}
-        flow = Flow("orders", checkpoint=saved)
-        read = flow.read({"format": "parquet", "path": str(tmp_path / "in.parquet")}, name="orders")
-        read.map(until).key_by("country").agg(**AGGREGATES).write(tmp_path / "out")
-        return flow
-
-    failed = made().run(backend=TENTH, check=False)
-    assert failed.report.status == "failed" and "not this one" in (failed.report.error or "")
-    store = CheckpointStore.open(str(tmp_path / "saved"))
-    newest = store.chain(next(iter(store.jobs()))).newest()
-    assert newest is not None and newest.records > 100
-    monkeypatch.setitem(FAILS, "at", 400)
-    assert by_key(made().run(backend=TENTH, resume=str(tmp_path / "saved")).table()) == wanted()
 
 
 @pytest.mark.parametrize("combiner", [False, True])
@@ -262,7 +233,10 @@ def test_a_panic_of_polars_is_an_error_of_its_step(tmp_path: Path, reads: bool) 
 def test_errors_of_aggregates_name_the_step() -> None:
     made = Flow("orders")
     made.read([{"key": 1, "n": 2**62}] * 2).key_by("key").agg(total="sum(n)", name="by_key")
-    with pytest.raises(JobFailedError, match=r"by_key: agg\(total = sum\(n\)\) failed on 1 keys: OverflowError"):
+    with pytest.raises(
+        JobFailedError,
+        match=r"by_key: agg\(total = sum\(n\)\) failed on 1 keys: OverflowError.*sum\(n\) does not fit in int64",
+    ):
         made.run(backend=LocalBackend())
 
 
@@ -277,13 +251,6 @@ def test_names_and_types_that_arrow_has_not_are_refused() -> None:
             made = Flow("orders")
             made.read(ORDERS).key_by("country").agg(aggregate)
             made.run(backend=LocalBackend())
-
-
-def test_a_sum_that_does_not_fit_fails_the_job() -> None:
-    made = Flow("orders")
-    made.read([{"key": 1, "n": 2**62}] * 2).key_by("key").agg(total="sum(n)")
-    with pytest.raises(JobFailedError, match=r"overflow: sum\(n\) does not fit in int64"):
-        made.run(backend=LocalBackend())
 
 
 def test_columns_and_types_are_known_before_there_are_rows() -> None:

@@ -30,87 +30,8 @@ def types_of(table: pa.Table) -> dict[str, pa.DataType]:
     return dict(zip(table.schema.names, table.schema.types, strict=True))
 
 
-def behind_one_another(flow: Flow, empty: str) -> Stream:
-    """A left join with rows of a function, then a right join with rows of the same columns."""
-    tables = {"a": [1, 2], "b": [7, 8], "m": [5, 6]}
-    rows = {
-        name: flow.read(pa.table({"k": [1, 3], "v": v})[: 0 if name in empty else 2], name=name)
-        for name, v in tables.items()
-    }
-    made = rows["m"].map(same, schema={"k": "int64", "v": "int64"})
-    return rows["a"].key_by("k").join(made.key_by("k"), "left").key_by("k").join(rows["b"].key_by("k"), "right")
-
-
-@pytest.mark.parametrize("empty", ["", "a", "b", "m", "am", "abm"])
-def test_a_column_means_the_same_whatever_side_of_joins_after_one_another_is_empty(
-    backend: Backend, empty: str
-) -> None:
-    flow = Flow("tests")
-    behind_one_another(flow, empty)
-    table = flow.run(backend=backend).table()
-    assert types_of(table) == dict.fromkeys(["k", "v", "v_right", "v_right_right"], pa.int64())
-    found = {row.pop("k"): tuple(row.values()) for row in table.to_pylist()}
-    of_left, of_made = (None if "a" in empty else 1), (None if empty else 5)
-    of_three = (None if "a" in empty else 2), (None if empty else 6)
-    assert found == ({} if "b" in empty else {1: (of_left, of_made, 7), 3: (*of_three, 8)})
-
-
-def test_a_join_that_names_columns_of_a_side_without_rows_may_be_joined_again(backend: Backend) -> None:
-    flow = Flow("tests")
-    tables = {"a": {"k": [1], "v": [1]}, "b": {"k": [1], "w": [2]}, "c": {"k": [1], "x": [3]}}
-    a, b, c = (flow.read(pa.table(rows)[: name != "a"], name=name) for name, rows in tables.items())
-    made = a.map(same, schema={"k": "int64", "w": "int64"})
-    full = b.key_by("k").join(made.key_by("k"), "full").key_by("k").join(c.key_by("k"), "left")
-    full.key_by("k", value="w").join(c.key_by("k"))
-    assert flow.run(backend=backend).table().to_pylist() == [{"k": 1, "w": 2, "x": 3}]
-
-
 def same(row: dict[str, Any]) -> dict[str, Any]:
     return row
-
-
-class Values(Process[int, Any]):
-    """Emits each value with its key."""
-
-    def zero(self) -> int:
-        return 0
-
-    def process(self, key: Any, state: int, value: Any) -> tuple[int, Iterable[dict[str, Any]]]:
-        return state + 1, [{"key": str(key), "value": value}]
-
-
-@pytest.mark.parametrize(
-    "reaching", [lambda rows: rows, lambda rows: rows.filter(lambda row: False)], ids=["no rows", "all filtered"]
-)
-def test_a_process_by_several_columns_that_no_row_reaches_has_its_key_columns(
-    backend: Backend, reaching: Callable[[Stream], Stream]
-) -> None:
-    flow = Flow("tests")
-    reaching(flow.read(LEFT[:0])).key_by("id", "day").process(Values())
-    assert types_of(flow.run(backend=backend).table()) == {"id": pa.int64(), "day": pa.string()}
-
-
-@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
-@pytest.mark.parametrize("empty", ["left", "right", "both"])
-def test_columns_of_a_join_are_named_by_value_where_nothing_is_known_of_a_side_without_rows(
-    backend: Backend, how: str, empty: str
-) -> None:
-    flow = Flow("tests")
-    left, right = (
-        flow.read(table[:0] if empty in (side, "both") else table).map(same).key_by("id", value=["day", "n"])
-        for side, table in (("left", LEFT), ("right", RIGHT))
-    )
-    pairs = left.join(right, how, name="pairs")
-    pairs.key_by("day", "day_right").reduce(Sum("n_right"), name="sums")
-    pairs.filter(same).key_by("day_right").top_k(2, by="n", name="top")
-    result = flow.run(backend=backend)
-    sums, top = result.table("sums"), result.table("top")
-    assert sums.column_names == ["day", "day_right", "n_right"]
-    assert set(top.column_names) >= {"day_right", "rank", "n"}
-    rows = {("left", "right"): RIGHT, ("left", "full"): RIGHT, ("right", "left"): LEFT, ("right", "full"): LEFT}
-    alone = rows.get((empty, how), RIGHT[:0])
-    assert sum(filter(None, sums["n_right"].to_pylist())) == (sum(alone["n"].to_pylist()) if alone is RIGHT else 0)
-    assert sums.num_rows == len(set(alone["day"].to_pylist()))
 
 
 def test_a_ranking_by_a_function_of_typed_rows_keeps_their_columns(backend: Backend) -> None:

@@ -32,21 +32,6 @@ def flow() -> Flow:
     return Flow("tests", limits={"batch_records": 3, "in_flight_records": 10, "split_records": 5})
 
 
-@pytest.mark.parametrize(
-    ("how", "left", "right"),
-    [("left", LEFT, RIGHT[:0]), ("full", LEFT, RIGHT[:0]), ("right", LEFT[:0], RIGHT), ("full", LEFT[:0], RIGHT)],
-    ids=["left with nothing", "full with nothing", "nothing right", "nothing full"],
-)
-def test_a_join_has_the_known_columns_of_a_side_without_rows(
-    flow: Flow, backend: Backend, how: str, left: pa.Table, right: pa.Table
-) -> None:
-    flow.read(left).key_by("id").join(flow.read(right).key_by("key"), how)
-    table = flow.run(backend=backend).table()
-    schema = {"id": pa.int64(), "x": pa.string(), "x_right": pa.float64(), "y": pa.list_(pa.int64())}
-    assert dict(zip(table.schema.names, table.schema.types, strict=True)) == schema
-    assert table.num_rows == left.num_rows + right.num_rows
-
-
 def test_the_key_of_a_join_is_complete_where_the_left_value_names_it(flow: Flow, backend: Backend) -> None:
     flow.read(LEFT).key_by("id", value=["id", "x"]).join(flow.read(RIGHT).key_by("key", value="y"), "full")
     rows = flow.run(backend=backend).table().to_pylist()

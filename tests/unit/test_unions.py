@@ -125,14 +125,6 @@ def test_functions_after_a_union_see_the_missing_columns(backend: Backend) -> No
     assert {row["columns"] for row in rows_of(flow, backend)} == {"k:int64,x:int64,y:double"}
 
 
-@pytest.mark.parametrize("values", [None, ["x"]], ids=["all values", "one value"])
-def test_missing_columns_are_there_by_key_too(backend: Backend, values: Any) -> None:
-    def summed(a: Stream, b: Stream) -> Stream:
-        return a.union(b, allow_missing_columns=True).key_by("k", value=values).reduce(Sum("x"))
-
-    assert rows_of(flow_of(summed, OTHERS), backend) == [{"k": 1, "x": 10}, {"k": 2, "x": 20}, {"k": 3, "x": None}]
-
-
 def test_only_what_takes_several_may_allow_missing_columns() -> None:
     with pytest.raises(ConfigError, match=r"stages\.map: `allow_missing_columns` is for the rows of several steps"):
         flow_of(lambda a, b: a.map(same, allow_missing_columns=True), OTHERS).check()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.receivers import receiver_of, store_of
-from dpa.execution.receivers.base import Extent
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.operators import JOINS, JoinOptions
@@ -128,23 +127,6 @@ def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_type
     ]
 
 
-@pytest.mark.parametrize(("how", "alone"), [("left", 0), ("right", 1), ("full", 0), ("full", 1)])
-def test_a_reducer_without_a_row_of_one_side_still_has_its_columns_by_their_final_names(how: str, alone: int) -> None:
-    options = JoinOptions(how, ONE, VALUES)
-    tasks = [reduce_task(options, "k", index) for index in range(2)]
-    given_rows = [of(LEFT, [("a", 1, "p"), ("b", 1, "p")]), of(RIGHT, [("a", 1, True), ("b", 2, True)])]
-    for side, table in enumerate(given_rows):
-        tasks[0].process(blocks_of(options, side, table.slice(0, 1), 5)[0])
-    tasks[1].process(blocks_of(options, alone, given_rows[alone].slice(1, 1), 5)[0])
-    schema = agreed([task.finish() for task in tasks])
-    for task in tasks:
-        task.conform(schema)
-    shares = [task.share.table for task in tasks]
-    assert shares[0].schema == shares[1].schema
-    assert shares[0].column_names == ["k", "x", "both", "y", "both_right"]
-    assert sum(column.null_count for column in shares[1].columns) == 2
-
-
 def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> None:
     texts = [pa.array(["p", "q"]).dictionary_encode(), pa.array(["q", "r"])]
     options = JoinOptions("inner", (("k",), ("k",)), (pa.schema({"x": texts[0].type}), pa.schema({"x": pa.string()})))
@@ -156,25 +138,6 @@ def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> Non
     task.conform(agreed([task.finish()]))
     assert set(task.share.table.schema.types) == {pa.string()}
     assert rows_of(task.share.table) == Counter({("p", "p", "p"): 1, ("q", "q", "q"): 4, ("r", "r", "r"): 1})
-
-
-def test_columns_that_are_known_beforehand_are_there_without_a_row() -> None:
-    columns = (pa.schema([("x", pa.int32())]), pa.schema([("x", pa.bool_())]))
-    task = reduce_task(JoinOptions("left", ONE, columns), "k")
-    task.process(blocks_of(JoinOptions("left", ONE), 0, pa.table({"k": ["a"], "x": pa.array([1], pa.int32())}), 5)[0])
-    task.conform(agreed([task.finish()]))
-    assert task.share.table.to_pylist() == [{"k": "a", "x": 1, "x_right": None}]
-    assert task.share.table.schema.field("x_right").type == pa.bool_()
-
-
-def test_an_empty_join_has_the_columns_of_both_sides() -> None:
-    options = JoinOptions("inner", ONE, VALUES)
-    tasks = map_task(None, options, key="k"), map_task(None, options, key="id", side=1)
-    blocks = [task.empty_block(schema) for task, schema in zip(tasks, (LEFT, RIGHT), strict=True)]
-    found = receiver_of(options).columns("k", blocks, Extent.ALL)
-    assert found.extent is Extent.ALL
-    assert found.schema.names == ["k", "x", "both", "y", "both_right"]
-    assert found.schema.field("y").type == pa.decimal128(9, 2)
 
 
 def test_a_right_column_has_a_name_of_its_own_among_the_keys_and_columns_of_both_sides() -> None:
@@ -200,15 +163,6 @@ def test_a_column_that_shows_only_in_rows_is_refused(side: int) -> None:
         ExecutorError, match="a side of a join has a column 'y', and was to have x: declare the `schema`"
     ):
         store_of(receiver_of(options)).reduce(block)
-
-
-def test_keys_without_values_may_be_joined() -> None:
-    options = JoinOptions("inner", (("k",), ("k",)), NO_VALUES)
-    store = store_of(receiver_of(options))
-    for side in (0, 1):
-        for block in blocks_of(options, side, pa.table({"k": ["a", "b", "a"]}), 5):
-            store.reduce(block)
-    assert rows_of(store.finish("k").table) == Counter({("a",): 4, ("b",): 1})
 
 
 def test_of_the_right_side_of_a_semi_join_only_keys_are_kept() -> None:
