@@ -1,4 +1,4 @@
-"""`dpa`: its help, its versions, and what a shell completes; each in a process of its own, as in a shell."""
+"""`dpa`: its help, its versions, and what a shell completes, some of it in a process of its own, as in a shell."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from dpa._util.version import VERSION
-from dpa.command import COMMANDS
+from dpa.command import COMMANDS, app
 from dpa.door.client import Offer, offered
 
 ROOT = Path(__file__).parents[2]
@@ -36,15 +38,20 @@ def run(script: Path, *arguments: str, cwd: Path = ROOT, **environment: str) -> 
     return subprocess.run([script, *arguments], cwd=cwd, env=variables, capture_output=True, text=True, check=False)
 
 
-def completed(script: Path, shell: str, line: str, cwd: Path = ROOT) -> str:
+def here(*arguments: str, **environment: str) -> Result:
+    """The same in this process."""
+    return CliRunner().invoke(app, arguments, prog_name="dpa", env={"COLUMNS": "80", **environment})
+
+
+def completed(shell: str, line: str) -> str:
     """What the shell gets when Tab is pressed at the end of a line."""
     words = line.split(" ")
     asked = {
         "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
         "zsh": {"_TYPER_COMPLETE_ARGS": line},
     }
-    done = run(script, cwd=cwd, **{"_DPA_COMPLETE": f"complete_{shell}"}, **asked[shell])
-    assert (done.returncode, done.stderr) == (0, "")
+    done = here(**{"_DPA_COMPLETE": f"complete_{shell}"}, **asked[shell])
+    assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -71,33 +78,34 @@ def test_versions_are_printed(script: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_shows_its_help(script: Path, name: str) -> None:
-    done = run(script, name, "--help")
-    assert done.returncode == 0 and f"Usage: dpa {name} " in done.stdout, done.stderr
+def test_every_command_shows_its_help(name: str) -> None:
+    done = here(name, "--help")
+    assert done.exit_code == 0 and f"Usage: dpa {name} " in done.stdout, done.stderr
 
 
-def test_a_typing_error_gets_the_nearest_command(script: Path) -> None:
+def test_a_typing_error_gets_the_nearest_command() -> None:
     for arguments, meant in ((["rnu"], "run"), (["dead_letters"], "dead-letters"), (["control", "fnish"], "finish")):
-        done = run(script, *arguments)
-        assert done.returncode == 2 and f"Did you mean '{meant}'?" in done.stderr
+        done = here(*arguments)
+        assert done.exit_code == 2 and f"Did you mean '{meant}'?" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_a_shell_completes_commands_options_job_files_and_running_jobs(
-    script: Path, shell: str, tmp_path: Path
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {*COMMANDS} <= {*completed(script, shell, "dpa ").replace('"', " ").split()}
-    assert completed(script, "bash", "dpa ch").split() == ["check", "checkpoints"]
-    assert "--progress" in completed(script, shell, "dpa run --pro")
-    assert "rich" in completed(script, shell, "dpa run --progress r")
-    assert "finish" in completed(script, shell, "dpa control fin")
+    assert {*COMMANDS} <= {*completed(shell, "dpa ").replace('"', " ").split()}
+    assert completed("bash", "dpa ch").split() == ["check", "checkpoints"]
+    assert "--progress" in completed(shell, "dpa run --pro")
+    assert "rich" in completed(shell, "dpa run --progress r")
+    assert "finish" in completed(shell, "dpa control fin")
     (tmp_path / "jobs").mkdir()
     for path in ("job.yaml", "jobs/other.yml", "notes.txt"):
         (tmp_path / path).touch()
-    found = completed(script, shell, "dpa check jo", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = completed(shell, "dpa check jo")
     assert "job.yaml" in found and str(Path("jobs/other.yml")) in found and "notes" not in found
     with offered("completed", Offer("completed", 1, "token", "here", "http://127.0.0.1:1/")):
-        assert f"completed-{os.getpid()}" in completed(script, shell, "dpa control stop compl")
+        assert f"completed-{os.getpid()}" in completed(shell, "dpa control stop compl")
 
 
 def test_the_documented_line_completes_in_bash(script: Path) -> None:
