@@ -37,15 +37,12 @@ Exit status:
 
 app = typer.Typer(add_completion=False)
 
-_Level = Literal["debug", "info", "warning", "error"]
-
-
 _Address = Annotated[str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")]
 _Json = Annotated[
     bool, typer.Option("--json", help="Print the report or plan as JSON, and nothing else, on standard output.")
 ]
 _Log = Annotated[
-    _Level | None,
+    Literal["debug", "info", "warning", "error"] | None,
     typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
 ]
 _Picture = Annotated[
@@ -100,7 +97,10 @@ def main(
         if log is not None:
             log_to_stderr(log, "driver")
         if schema:
-            _print_schema()
+            from dpa.config import json_schema
+
+            with printing("the schema"):
+                print(json.dumps(json_schema(), indent=2))
             return
         if svg is not None and not plan:
             raise ConfigError("--svg draws the graph that --plan shows: give --plan with it")
@@ -157,13 +157,6 @@ def plan(
 def schema(context: typer.Context) -> None:
     """Print the JSON schema of job files, for editors and other tools."""
     main(context, schema=True)
-
-
-def _print_schema() -> None:
-    from dpa.config import json_schema
-
-    with printing("the schema"):
-        print(json.dumps(json_schema(), indent=2))
 
 
 def _job(config: Path, overrides: list[str]) -> Job:

@@ -274,7 +274,7 @@ def _require_step(stages: Any, parts: Sequence[str], option: str) -> None:
     if parts[0] == "stages" and len(parts) > 2 and isinstance(stages, dict) and parts[1] not in stages:
         there = [*map(str, stages)]
         hint = suggestion(parts[1], there, f"there are {', '.join(there)}")
-        raise ConfigError(f"{option}: stages.{parts[1]}: there is no step {parts[1]!r}; {hint}")
+        raise ConfigError(f"{option}: there is no step {parts[1]!r}; {hint}")
 
 
 def set_aside(document: dict[str, Any], places: Places) -> list[str]:

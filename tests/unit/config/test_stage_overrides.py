@@ -110,16 +110,16 @@ def test_a_step_that_balances_by_default_may_have_options_of_the_default(job_fil
     [
         (
             ["stages.count.parallelism=8"],
-            "--set stages.count.parallelism=8: stages.count: there is no step 'count'; did you mean 'counts'?",
+            "--set stages.count.parallelism=8: there is no step 'count'; did you mean 'counts'?",
         ),
         (
             ["stages.counts.paralelism=8"],
-            "--set stages.counts.paralelism=8: stages.counts.paralelism: unknown key; did you mean 'parallelism'?",
+            "--set stages.counts.paralelism=8: unknown key; did you mean 'parallelism'?",
         ),
         (["stages.counts.from.first=x"], "--set stages.counts.from.first=x: 'from' is not a section"),
         (
             ["stages.counts.balance.strategy=none", "stages.counts.balance.tau=1"],
-            "--set stages.counts.balance.tau=1: stages.counts.balance.tau: is a key of `halving`, `doubling`, but the "
+            "--set stages.counts.balance.tau=1: is a key of `halving`, `doubling`, but the "
             "strategy is `none` (--set stages.counts.balance.strategy=none)",
         ),
         (
@@ -131,7 +131,7 @@ def test_a_step_that_balances_by_default_may_have_options_of_the_default(job_fil
             ["output.path=x"],
             "--set output.path=x: the job has 2 results: set stages.counts.write.path or stages.top.write.path",
         ),
-        (["stages="], "--set stages=: stages: Input should be a mapping of keys, not null"),
+        (["stages="], "--set stages=: Input should be a mapping of keys, not null"),
     ],
 )
 def test_an_option_that_fits_no_step_is_explained(job_file, overrides: list[str], line: str) -> None:

@@ -188,7 +188,7 @@ def test_what_still_applies_stays(
     [
         (
             ["balance.strategy=none", "balance.tau=1"],
-            "--set balance.tau=1: balance.tau: is a key of `halving`, `doubling`, but the strategy is `none` "
+            "--set balance.tau=1: is a key of `halving`, `doubling`, but the strategy is `none` "
             "(--set balance.strategy=none)",
         ),
         (
@@ -196,7 +196,7 @@ def test_what_still_applies_stays(
             "--set balance={strategy: none, tau: 1}: balance.tau: is a key of `halving`, `doubling`, but the strategy "
             "is `none` (--set balance={strategy: none, tau: 1})",
         ),
-        (["balance.strategy=nine"], "--set balance.strategy=nine: balance.strategy: Input should be 'none',"),
+        (["balance.strategy=nine"], "--set balance.strategy=nine: Input should be 'none',"),
     ],
 )
 def test_what_options_say_is_never_set_aside(job_file, overrides: list[str], line: str) -> None:
