@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import ray
@@ -64,16 +64,21 @@ def fetched_from(offer: Offer) -> Fetched:
 
 
 def _fetched(node: str, *given: Any) -> tuple[int, bytes]:
-    ray.cloudpickle.register_pickle_by_value(client)  # the node may have no dpa of its own
     there = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(fetch)
     try:
-        answer: tuple[int, bytes] = ray.get(task.remote(*given))
+        answer: tuple[int, bytes] = ray.get(_remote_fetch().options(scheduling_strategy=there).remote(*given))
     except RayTaskError:  # which is what `fetch` has raised, too
         raise
     except RayError:
         raise ConnectionRefusedError("the node has gone") from None
     return answer
+
+
+@cache
+def _remote_fetch() -> Any:
+    # Once: Ray exports each function that it is given, and keeps a copy as long as it is up.
+    ray.cloudpickle.register_pickle_by_value(client)  # the node may have no dpa of its own
+    return ray.remote(num_cpus=0, max_retries=0)(fetch)
 
 
 def _notes() -> dict[str, str]:

@@ -238,12 +238,14 @@ with connected(address):
     while "stream," not in (listed := ask("list")):
         pass
     print(listed)
-    here = notes.this_machine
+    here, remote, exported = notes.this_machine, notes.ray.remote, []
+    notes.ray.remote = lambda *given, **options: (exported.append(options), remote(*given, **options))[1]
     for request in requests:
         first, *words = request.split()
         notes.this_machine = (lambda: "another") if first == "far" else here
         does = {"killed": killed_while_asked, "far": ask}
         print(does[first](*words) if first in does else ask(first, *words))
+    print(len(exported), "function of Ray")
 """
 """Asks for a list until records flow, and then for something else, with one connection; where a request begins with
 `killed`, the coordinator is killed before it can answer, and where it begins with `far`, as from another machine."""
@@ -274,12 +276,13 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
         asking = [sys.executable, "-c", ASKING, address, *requests]
         done = subprocess.run(asking, capture_output=True, text=True, check=False, env=environment, timeout=240)
         assert done.returncode == 0, done.stderr
-        listed, *answers = done.stdout.splitlines()
+        listed, *answers, exported = done.stdout.splitlines()
         said = running.communicate(timeout=120)[1]
     assert f"asked-{running.pid} stream," in listed
     assert len(answers) == len(requests)
     for found, expected in zip(answers, requests.values(), strict=True):
         assert expected in found
+    assert exported == "1 function of Ray", "Ray keeps each as long as it is up"
     assert running.returncode == 130, said
     assert not (tmp_path / "sums").exists()
     assert not list((tmp_path / "temporary").glob("dpa-*")), "no file asks a job on a cluster"
