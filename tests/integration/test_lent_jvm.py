@@ -143,30 +143,17 @@ with session() as spark:
 """
 
 
-@pytest.mark.parametrize("how", ["is killed", "leaves a job running"])
-def test_a_jvm_in_which_a_job_may_still_run_is_not_lent_again(borrowers: Borrowers, how: str) -> None:
-    busy = borrowers.begin(BUSY, "waits" if how == "is killed" else "leaves")
-    assert busy.stdout is not None
-    pid = int(busy.stdout.readline())
-    if how == "is killed":
-        busy.kill()
-    busy.communicate(timeout=120)
-    assert ended(pid)
-    assert borrowers.run(WHO) not in (pid, None)
-
-
-TWO = """
-import subprocess
-with session() as spark:
-    other = subprocess.run([sys.executable, "-c", os.environ["OTHER"], sys.argv[1]], capture_output=True, text=True)
-    print(json.dumps([jvm(spark), json.loads(other.stdout), spark.range(5).count()]))
-"""
-
-
-def test_two_jobs_at_once_have_a_jvm_each_and_the_second_ends_with_its_job(borrowers: Borrowers) -> None:
-    one, other, rows = borrowers.run(TWO, OTHER=PRELUDE + WHO)
-    assert one == borrowers.kept != other
-    assert rows == 5 and ended(other)
+def test_a_jvm_in_which_a_job_may_still_run_is_not_lent_again(borrowers: Borrowers) -> None:
+    used = []
+    for how in ("waits", "leaves"):  # and is killed, and ends by itself
+        busy = borrowers.begin(BUSY, how)
+        assert busy.stdout is not None
+        used.append(int(busy.stdout.readline()))
+        if how == "waits":
+            busy.kill()
+        busy.communicate(timeout=120)
+        assert ended(used[-1])
+    assert len({*used, borrowers.run(WHO)}) == 3
 
 
 FAILS = """
@@ -176,10 +163,22 @@ with session() as spark:
 """
 
 
-def test_a_job_that_fails_leaves_the_jvm_to_the_next(borrowers: Borrowers) -> None:
+TWO = """
+import subprocess
+with session() as spark:
+    other = subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]], capture_output=True, text=True)
+    print(json.dumps([jvm(spark), json.loads(other.stdout), spark.range(5).count()]))
+"""
+
+
+def test_a_job_that_fails_leaves_its_jvm_and_of_two_at_once_one_has_it_and_the_other_its_own(
+    borrowers: Borrowers,
+) -> None:
     output, errors = borrowers.begin(FAILS).communicate(timeout=120)
     assert "ParseException" in errors
-    assert borrowers.run(WHO) == int(output) == borrowers.kept
+    one, other, rows = borrowers.run(TWO, PRELUDE + WHO)
+    assert one == int(output) == borrowers.kept != other
+    assert rows == 5 and ended(other)
 
 
 STREAM = """
@@ -195,7 +194,7 @@ print(json.dumps(found))
 
 
 def test_a_jvm_that_has_died_is_replaced_by_one_for_several_jobs_which_ends_unused(borrowers: Borrowers) -> None:
-    pid = borrowers.run(WHO)
+    pid = borrowers.kept or borrowers.run(WHO)
     os.kill(pid, signal.SIGKILL)
     assert ended(pid)
     another = borrowers.run(WHO)
