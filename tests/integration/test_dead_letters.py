@@ -1,7 +1,6 @@
 """Dead letters on real Ray actors: each once, whatever dies meanwhile; and records that end their process."""
 
 import os
-import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from test_recovery import KillerBehindCheckpoints
 
-from dpa import Flow, Job, Reducer, tumbling
-from dpa.aggregates import Sum
+from dpa import Flow, Job, Reducer
 from dpa.execution.block import Block, object_array
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ProcessDone
@@ -216,39 +214,3 @@ def test_a_value_that_ends_the_process_of_a_reducer_is_found_by_halves(tmp_path:
         ("ValueError", "778", '"key 1"'),
     ]
     assert "SIGABRT" in found[0].message
-
-
-def even(record: dict[str, Any]) -> bool:
-    return bool(record["n"] % 2 == 0)
-
-
-def test_times_of_no_year_are_dead_letters_of_a_job_that_survives_a_death(tmp_path: Path) -> None:
-    now, far = 1_700_000_000_000_000, [2**62, 253_402_300_799_999_999, -(2**63)]
-    times = [far[number % 3] if number % 100 < 3 else now + number for number in range(ROWS)]
-    table = pa.table({"at": pa.array(times, pa.int64()).view(pa.timestamp("us")), "n": [*range(ROWS)]})
-    flow = Flow(
-        "far",
-        limits={"batch_records": 50, "in_flight_records": 150, "split_records": 1_000},
-        recovery={"backoff": "200ms"},
-        checkpoint={"path": str(tmp_path / "saved"), "every": "300ms"},
-        on_error="dead_letter",
-        dead_letters=str(tmp_path / "dead"),
-    )
-    rows = flow.read(table, name="mapper", time="at", parallelism=2)
-    days = rows.window(tumbling("24h"), name="days").key_by(None, value="n")
-    days.reduce(Slow(str(tmp_path / "go")), name="reducer", parallelism=2).write(tmp_path / "out")
-    rows.filter(even, name="even").key_by(None, value="n").reduce(Sum("n"), name="evens", parallelism=1)
-    result = flow.run(KillerBehindCheckpoints("far", ("reducer 1",), tmp_path / "go"))
-    letters = Counter(
-        (letter["step"], pickle.loads(letter["data"])[1]["n"] if letter["step"] != "reducer" else 0)
-        for letter in pq.read_table(tmp_path / "dead").to_pylist()
-    )
-    bad = [number for number in range(ROWS) if number % 100 < 3]
-    of_functions = [number for number in bad if number % 3 != 1]  # Python knows the last second of the year 9999
-    wanted = Counter(("days", number) for number in bad) + Counter(("even", number) for number in of_functions)
-    assert {place: found for place, found in letters.items() if place[0] != "reducer"} == wanted
-    [row] = pq.read_table(tmp_path / "out").to_pylist()
-    assert row["value"] == sum(number for number in range(ROWS) if number % 100 >= 3 and number % 97)
-    [row] = result.table("evens").to_pylist()
-    assert row["n"] == sum(number for number in range(0, ROWS, 2) if number not in {*of_functions})
-    assert [lost.task for lost in result.report.recoveries] == ["reducer 1"]

@@ -61,12 +61,12 @@ def test_a_job_file_joins_without_a_shuffle(tmp_path: Path, shop: tuple[pl.DataF
         "sums": {"from": "joined", "key_by": "segment", "agg": {"cents": "sum(cents)"}},
     }
     (tmp_path / "job.yaml").write_text(json.dumps({"name": "joined", "stages": stages}))
-    result = Job.from_file(tmp_path / "job.yaml").run()
+    result = Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
     assert dict(zip(*result.table().to_pydict().values(), strict=True)) == wanted(shop)
     assert [stage.name for stage in result.report.stages] == ["orders", "sums"]
     [join] = result.report.joins
     assert (join.form, join.side, join.rows) == ("broadcast", "customers", CUSTOMERS)
-    shuffled = Job.from_file(tmp_path / "job.yaml", ["stages.joined.join.broadcast_mb=0"]).run()
+    shuffled = Job.from_file(tmp_path / "job.yaml", ["stages.joined.join.broadcast_mb=0"]).run(backend=LocalBackend())
     assert dict(zip(*shuffled.table().to_pydict().values(), strict=True)) == wanted(shop)
     assert [stage.name for stage in shuffled.report.stages] == ["orders", "customers", "joined", "sums"]
 

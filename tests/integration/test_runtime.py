@@ -144,17 +144,6 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once(first_table: st
     assert report.main.hot_keys[0].key == "hot"
 
 
-def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -> None:
-    empty = pa.table({"word": pa.array([], pa.string())})
-    result = Job(input=empty, key="word", reducer="count", parallelism=ONE, output={"path": str(tmp_path / "out")}).run(
-        backend=LocalBackend()
-    )
-    columns = pa.schema([("word", pa.string()), ("count", pa.int64())])
-    assert result.table() == pq.read_table(tmp_path / "out") == columns.empty_table()
-    assert result.report.records.processed == 0
-    assert result.report.main.latency is None
-
-
 def _on_two_reducers(of_reducer_0: Any, of_reducer_1: Any, output: Path) -> Job:
     """A job of functions that no module has, whose reducers give one key each, with these results."""
     table = AdaptiveOptions().ring(2).snapshot(0)
@@ -197,22 +186,6 @@ def test_results_are_written_whole_with_the_configuration_beside_them(tmp_path: 
     again = Job(**{**job, "output": {"path": str(place), "mode": "overwrite"}}).run(backend=LocalBackend())
     assert counts(again) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_exception_in_user_code_fails_the_job_and_names_the_executor_and_the_key(tmp_path: Path) -> None:
-    job = Job(
-        input=[{"key": "unlucky" if number == 13 else "fine", "value": number} for number in (1, 2, 13, 13, 4)],
-        reducer=executors.fail_on_thirteen,
-        parallelism=ONE,
-        output={"path": str(tmp_path / "out")},
-    )
-    with pytest.raises(JobFailedError) as failure:
-        job.run()
-    message = str(failure.value)
-    assert "fail_on_thirteen" in message
-    assert "key 'unlucky'" in message
-    assert "ValueError: thirteen is not allowed" in message
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_executor_that_exits_fails_the_job_and_is_named() -> None:
@@ -364,11 +337,6 @@ def test_a_job_on_another_ray_than_the_one_that_is_in_use_is_refused() -> None:
         ConfigError, match=r"ray.address: a job of this process is running on .*in a process of its own"
     ):
         job.run(address="10.0.0.1:6379")
-
-
-def test_a_missing_column_is_refused_before_any_actor_starts() -> None:
-    with pytest.raises(ConfigError, match=r"key: the input has no column 'wrd'; it has word"):
-        Job(input=pa.table({"word": ["a"]}), key="wrd", reducer="count").run()
 
 
 def test_a_damaged_input_fails_the_job_and_names_the_file_and_the_row_group(tmp_path: Path) -> None:
