@@ -24,8 +24,8 @@ from jobs.lines import Lines
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
-TRADES = GeneratedTable(Trades(symbols=30), 4_000, seed=2)
-LINES = GeneratedTable(Lines(words=200), 3_000, seed=4)
+TRADES = GeneratedTable(Trades(symbols=30), 1_000, seed=2)
+LINES = GeneratedTable(Lines(words=200), 600, seed=4)
 
 Rows = list[dict[str, Any]]
 Tables = Mapping[str, pa.Table]

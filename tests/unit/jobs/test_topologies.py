@@ -220,4 +220,4 @@ def test_a_costly_reducer_gives_what_the_other_gives_later(clock: Clock) -> None
     trades = rows_of(TRADES)
     costly = run_local(None, Costly(Vwap(), micros=100), trades, key="symbol")
     assert costly.equals(run_local(None, Vwap(), trades, key="symbol"))
-    assert clock.now == pytest.approx(0.4)
+    assert clock.now == pytest.approx(0.1)
