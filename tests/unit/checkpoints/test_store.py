@@ -13,9 +13,7 @@ from threading import Barrier
 import pytest
 
 from dpa.checkpoints import Chain, CheckpointStore, Collected, FileRef, Manifest, Part, TaskParts
-from dpa.checkpoints._manifest import Slot
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
-from dpa.storage import _directory
 
 
 def commit(chain: Chain, epoch: int, *, reuse: tuple[Part, ...] = (), new: int = 1) -> Manifest:
@@ -157,81 +155,6 @@ def test_of_many_that_claim_and_commit_at_once_each_slot_has_one(tmp_path: Path,
     assert newest is not None
     for file in newest.files().values():
         chain.data.read(file)
-
-
-def test_a_coordinator_that_slept_while_its_next_slot_was_won_and_collected_has_lost(
-    tmp_path: Path, chain: Chain
-) -> None:
-    heir = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
-    heir.claim()
-    newest = [commit(heir, epoch) for epoch in range(1, 5)][-1]
-    heir.collect(1)
-    assert heir.numbers() == [4, 5]
-    with pytest.raises(ClaimLostError):
-        commit(chain, 1)
-    assert (heir.numbers(), heir.newest()) == ([4, 5], newest)
-    assert heir.collect(1) == Collected(slots=1, files=2)  # what the sleeper has put
-
-
-def test_nor_does_it_win_by_an_attempt_that_had_seemed_to_fail(
-    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heir = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
-    heir.claim()
-    newest = [commit(heir, epoch) for epoch in range(1, 5)][-1]
-    heir.collect(1)
-
-    def read_trusted(path: str) -> bytes:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(_directory, "read_trusted", read_trusted)
-        with pytest.raises(CheckpointError, match="Input/output error"):
-            commit(chain, 1)
-    for _ in range(2):
-        with pytest.raises(ClaimLostError):
-            commit(chain, 1)
-    assert (heir.numbers(), heir.newest()) == ([4, 5], newest)
-
-
-@pytest.mark.parametrize("deletions", range(5))
-def test_nor_does_it_win_after_a_collection_that_was_cut_short(
-    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch, deletions: int
-) -> None:
-    store = CheckpointStore.open(str(tmp_path / "store"))
-    second, heir = store.chain(chain.job), store.chain(chain.job)
-    second.claim()
-    heir.claim()
-    newest = [commit(heir, epoch) for epoch in range(1, 4)][-1]
-    real, left = os.unlink, iter(range(deletions))
-
-    def unlink(path: str) -> None:
-        if next(left, None) is None:
-            raise OSError(5, "Input/output error")
-        real(path)
-
-    with monkeypatch.context() as broken, suppress(CheckpointError):
-        broken.setattr(os, "unlink", unlink)
-        heir.collect(1)
-    for sleeper in (chain, second):
-        with pytest.raises(ClaimLostError):
-            commit(sleeper, 9)
-    assert heir.newest() == newest
-
-
-def test_a_collection_by_another_leaves_a_commit_alone(
-    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
-    commit(chain, 1)
-    real = chain.slot
-
-    def slot(number: int) -> Slot | None:
-        other.collect(1)  # between the put and the look at what it follows
-        return real(number)
-
-    monkeypatch.setattr(chain, "slot", slot)
-    assert commit(chain, 2) == other.newest()
 
 
 def test_a_checkpoint_that_was_asked_for_is_there_or_an_error(chain: Chain) -> None:
