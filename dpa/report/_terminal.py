@@ -41,6 +41,7 @@ _FIRST_DIFFERENCES, _MAX_DIFFERENCES = 5, 20
 _MAX_LINES = 10
 """Lines of a summary, at 80 columns, unless paths are long; a small result that is written nowhere is shown whole."""
 _NAMES = 9  # columns for the names of facts: `reference` is the longest of a summary
+_TELLING = 1.0  # seconds of a stream from which on it says something what limited it
 _MAX_ROWS, _MAX_COLUMNS = 10, 8  # rows and columns of a result that are shown
 
 Unsaved: TypeAlias = tuple[str, pa.Table] | None
@@ -86,8 +87,8 @@ def _summary(
     after = [*(() if report.status == "unverified" else _verdict(report, verbose=verbose)), facts(went, ascii_only)]
     limit = one_line(report.bottleneck.reason)
     if not verbose:
-        limit = limit.partition(", the average ")[0].partition(";")[0]
-    after += [Text(limit)] * bool(report.records.processed and not known)
+        limit = limit.partition(", the average ")[0].partition(";")[0] if report.seconds.stream >= _TELLING else ""
+    after += [Text(limit)] * bool(limit and report.records.processed and not known)
     title = Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), style))
     more = "" if verbose or known else "  (details: --verbose)"
     yield title.append(more if title.cell_len + len(more) <= console.width else "", FAINT)
@@ -131,9 +132,8 @@ def _stage_parts(report: Report, stage: StageReport, console: Console) -> Iterat
 def plan_parts(forecast: Forecast, console: Console, *, verbose: bool) -> Iterator[RenderableType]:
     yield from trees(forecast, console.width)
     yield from table(run_content.joins(forecast.joins), console, "\njoins")
-    for found in (found for stage in forecast.stages for found in plan_content.tasks(stage)):
-        yield from table(found, console, f"\n{found.title}")
-    for found in plan_content.placement(forecast.placement) if forecast.placement is not None else ():
+    placed = plan_content.placement(forecast.placement) if forecast.placement is not None else ()
+    for found in (*(found for stage in forecast.stages for found in plan_content.tasks(stage)), *placed):
         yield from table(found, console, f"\n{found.title}")
     if forecast.placement is not None and len(forecast.placement.nodes) == 1:
         yield Text("one node bears all tasks; declare placement.nodes, or name a cluster, to see them placed", FAINT)

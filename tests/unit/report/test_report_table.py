@@ -364,6 +364,9 @@ def test_long_hot_keys_and_what_is_idle_take_few_lines_of_a_summary() -> None:
     assert len(made.main.hot) > 1 and text.count("22:14:20") == 2, "of one key"
     assert text.endswith("no bottleneck: all are idle")
     assert "the busiest is a" in words(shown(made))
+    made = replace(made, seconds=replace(made.seconds, stream=0.2))
+    assert "bottleneck" not in words(shown(made, verbose=False)), "it has not run for long enough to tell"
+    assert "the busiest is a" in words(shown(made))
 
 
 def test_a_summary_says_what_a_run_survived_and_left_out() -> None:
