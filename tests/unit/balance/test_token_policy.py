@@ -185,26 +185,6 @@ def test_nothing_is_applied_without_a_load_reason_or_beyond_the_rounds(strategy,
 
 
 @acting
-@given(st.integers(0, 1000), st.integers(2, 6))
-def test_equal_queues_move_nothing_however_often_they_are_reported(strategy, queue: int, reducers: int) -> None:
-    balancer = balancer_of(strategy, reducers=reducers)
-    balancer._loads = dict.fromkeys(range(reducers), Load(queue, 0))  # as after a first report of each
-    decisions = [report(balancer, reducer, queue, now=0.0) for _ in range(3) for reducer in range(reducers)]
-    assert {decision.outcome for decision in decisions} == {Outcome.BELOW_THRESHOLD}
-    assert balancer.table.version == 0
-
-
-@acting
-def test_once_two_rounds_have_balanced_the_load_the_third_balance_does_nothing(strategy: BalanceOptions) -> None:
-    balancer = balancer_of(strategy, reducers=2, rounds=10)
-    relieving = [report(balancer, 0, queue, now=0.0).outcome for queue in (900, 700)]
-    balanced = [report(balancer, reducer, 500 - 10 * reducer, now=1.0).outcome for reducer in (1, 0, 1, 0)]
-    assert relieving == [Outcome.APPLIED] * 2
-    assert balanced == [Outcome.BELOW_THRESHOLD] * 4
-    assert balancer.table.version == 2
-
-
-@acting
 @pytest.mark.parametrize("keys", [1, 20, 1000])
 def test_load_that_follows_the_ring_comes_to_rest_without_ping_pong(strategy: BalanceOptions, keys: int) -> None:
     balancer = balancer_of(strategy, tokens=4, rounds=6)

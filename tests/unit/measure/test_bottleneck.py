@@ -49,13 +49,6 @@ def test_the_stage_that_is_waited_for_limits_the_run(
     assert words in found.reason
 
 
-def test_of_several_stages_fed_the_blocked_ones_and_the_busiest_are_held_responsible() -> None:
-    edges = [*FAN_OUT, ("read", "held"), ("held", "last")]
-    loads = [load("read", 0.2, 0.5), load("slow", 0.7), load("quick", 0.2), load("held", 0.1, 0.4), load("last", 0.9)]
-    assert held_up(loads, edges) == (True, False, True, True)
-    assert bottleneck(loads, edges).stage == "last"
-
-
 @st.composite
 def loaded_graphs(draw: st.DrawFn) -> tuple[list[StageLoad], Edges]:
     """Stages of any load, each but the first fed by earlier ones; the last of a path is never blocked."""

@@ -15,25 +15,10 @@ def test_before_anything_came_nothing_is_known() -> None:
     assert BusyTime().report(100.0) == (0.0, 0.0)
 
 
-def test_the_time_before_the_first_arrival_does_not_count() -> None:
-    busy = BusyTime()
-    busy.began(100.0)
-    busy.ended(101.0, 0.0)
-    assert busy.report(102.0) == (0.5, 0.0)
-
-
 def test_a_task_that_has_something_to_do_and_does_not_begin_is_idle() -> None:
     busy = BusyTime()
     busy.arrived(0.0)
     assert busy.report(1.0) == (0.0, 0.0)
-
-
-def test_a_record_that_takes_many_reports_is_work_in_each() -> None:
-    busy = BusyTime()
-    busy.began(0.0)
-    assert [busy.report(now) for now in (1.0, 2.0, 3.0)] == [(1.0, 0.0)] * 3
-    busy.ended(3.5, 0.0)
-    assert busy.report(4.0) == (0.5, 0.0)
 
 
 def test_waiting_counts_as_a_part_of_the_work_and_never_as_more() -> None:

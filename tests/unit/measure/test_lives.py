@@ -107,12 +107,6 @@ def test_where_tasks_do_not_change_shares_of_the_time_are_exactly_of_the_stream(
     assert [part_of(each, stream) for each in busy] == [min(each / stream, 1.0) for each in busy]
 
 
-def test_a_task_that_was_busy_for_the_half_of_the_stream_that_it_lived_was_always_busy() -> None:
-    late = Life(5.0, processed_before=500)
-    assert part_of(5.0, late.seconds(STREAM)) == 1.0
-    assert even_shares([Life(), late], 1500) == [1000, 500]
-
-
 def test_a_task_that_never_took_part_has_no_share() -> None:
     none = Life(10.0, 10.0, 700, 700)
     assert (none.seconds(STREAM), Life(12.0).seconds(STREAM)) == (0.0, 0.0)

@@ -39,12 +39,6 @@ def test_a_union_has_each_hash_once_in_order_with_all_its_records(parts: list[di
     assert union.total == pytest.approx(sum(expected.values()))
 
 
-@given(st.lists(records_by_hash.filter(bool), min_size=1, max_size=5))
-def test_a_union_of_exact_counts_rests_on_all_of_them(parts: list[dict[int, float]]) -> None:
-    union = KeySample.union(sample(part) for part in parts)
-    assert union.rows == pytest.approx(union.total)
-
-
 @given(st.lists(st.tuples(records_by_hash.filter(bool), st.floats(1, 1e6)), min_size=1, max_size=5))
 def test_a_union_rests_on_no_more_rows_than_its_parts_and_on_no_fewer_than_the_one_that_dominates(
     parts: list[tuple[dict[int, float], float]],
@@ -91,13 +85,6 @@ def test_what_arrived_is_added_and_what_is_done_is_taken_off_all_keys_alike() ->
     assert (aged.queue, aged.version) == (45, 3)
     assert aged.queued is not None
     assert as_dict(aged.queued) == pytest.approx({0: 27.0, 1: 14.4, 7: 3.6})
-
-
-def test_what_arrived_at_an_empty_queue_is_there() -> None:
-    aged = load([]).aged(0.5, sample({7: 20.0}))
-    assert aged.queue == 15
-    assert aged.queued is not None
-    assert as_dict(aged.queued) == pytest.approx({7: 15.0})
 
 
 def test_without_a_known_service_time_nothing_is_done() -> None:

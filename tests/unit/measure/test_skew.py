@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpa.job import Job
 from dpa.measure.skew import skew
@@ -26,8 +24,6 @@ STATIC = {
     ("doubling", "wl5"): 0.52,
 }
 
-loads = st.lists(st.integers(0, 1000), min_size=1, max_size=10)
-
 
 @pytest.mark.parametrize(("strategy", "workload"), STATIC)
 def test_the_first_table_has_the_skew_that_the_paper_reports(strategy: str, workload: str) -> None:
@@ -44,38 +40,3 @@ def test_the_job_file_of_a_workload_has_its_letters_and_the_constants_of_all(wor
     assert config.input is not None
     assert config.input.records == list(WORKLOADS[workload])
     assert config == first.model_copy(update={"name": workload, "input": config.input})
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
-        ([25, 25, 25, 25], 0.0),
-        ([100, 0, 0, 0], 1.0),
-        ([26, 25, 25, 25], 0.0),
-        ([40, 20, 20, 20], 0.2),
-        ([3, 0], 1.0),
-        ([2, 1], 0.0),
-    ],
-)
-def test_skew_is_the_excess_over_the_even_share(counts: list[int], expected: float) -> None:
-    assert skew(counts) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("counts", [[], [0], [7], [0, 0, 0], [0, 1, 0]])
-def test_where_nothing_can_be_uneven_the_skew_is_0(counts: list[int]) -> None:
-    assert skew(counts) == 0.0
-
-
-@given(loads)
-def test_skew_lies_between_0_and_1(counts: list[int]) -> None:
-    assert 0.0 <= skew(counts) <= 1.0
-
-
-@given(loads.flatmap(lambda counts: st.tuples(st.just(counts), st.permutations(counts))))
-def test_skew_does_not_care_which_reducer_is_which(both: tuple[list[int], list[int]]) -> None:
-    assert skew(both[0]) == skew(both[1])
-
-
-@given(st.integers(0, 1000), st.integers(1, 10))
-def test_equal_loads_have_no_skew(load: int, reducers: int) -> None:
-    assert skew([load] * reducers) == 0.0
