@@ -111,7 +111,7 @@ class RandomFlow:
             values[1] = self.draw.sample(values[1], self.draw.randint(0, len(values[1])))
         if not self.has_types:
             left, right = left.map(same), right.map(same)
-        pairs = left.key_by("k", value=values[0]).join(right.key_by("k", value=values[1]), how)
+        pairs = left.key_by("k", value=values[0]).join(right.key_by("k", value=values[1]), how, parallelism=2)
         found = [*self.key, *values[0]]
         for name in sorted(values[1], key=others.index) if how not in ("semi", "anti") else ():
             found.append(next(name + "_right" * n for n in itertools.count() if name + "_right" * n not in found))
@@ -134,15 +134,15 @@ class RandomFlow:
         value = self.draw.choice([name for name in names if name not in self.key])
         reducers = {"count": Count(), "distinct": Distinct(), value: Max(value), "v t": Often()}
         found, reducer = self.draw.choice(list(reducers.items()))
-        return rows.key_by("k", value=value).reduce(reducer), [*self.key, *found.split()]
+        return rows.key_by("k", value=value).reduce(reducer, parallelism=2), [*self.key, *found.split()]
 
     def _first(self, rows: Stream, names: list[str]) -> tuple[Stream, list[str]]:
         values = [name for name in names if name not in (*self.key, "rank")]
-        rows = rows.key_by("k", value=values).top_k(2, by=self.draw.choice(values))
+        rows = rows.key_by("k", value=values).top_k(2, by=self.draw.choice(values), parallelism=2)
         return rows, [*self.key, "rank", *values]
 
     def _process(self, rows: Stream, names: list[str]) -> tuple[Stream, list[str]]:
-        made = rows.key_by("k", value=[]).process(Again(), schema={"k": "int64", "v": "int64"})
+        made = rows.key_by("k", value=[]).process(Again(), schema={"k": "int64", "v": "int64"}, parallelism=2)
         return made, [*self.key, "v"]
 
 
