@@ -22,7 +22,7 @@ from experiments.simulation.cluster import SimulatedCluster
 
 
 def _run_endless_windows(seed: int, **machines: Any) -> None:
-    run_made(endless_windows(seed), seed, 1_000_000, machines, changes=True, cuts=True)
+    run_made(endless_windows(seed), seed, changes=True, cuts=True, **machines)
 
 
 _MODES = (

@@ -22,7 +22,6 @@ from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
-from dpa.execution.spill.room import Room
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.protocol.graph import Edge, Graph, Publishing, Stage, StageInput
@@ -215,38 +214,14 @@ def _request(draw: random.Random, turn: int) -> Rescale | Redistribute:
     return Rescale(turn, draw.choice(["source 0", "stage 0", "stage 1"]), draw.randint(1, 4))
 
 
-def run_random_graph(
-    seed: int,
-    max_steps: int = 1_000_000,
-    *,
-    changes: bool = False,
-    placed: bool = False,
-    asked: bool = False,
-    cuts: bool = False,
-    feeds: bool = False,
-    relays: bool = False,
-    room: Room | None = None,
-    **machines: Any,
-) -> SimulatedRun:
+def run_random_graph(seed: int, max_steps: int = 1_000_000, *, asked: bool = False, **options: Any) -> SimulatedRun:
     """Run the graph of a seed, in at most so many steps, and check the result of every stage; `asked`: whether it is
-    that of `asked_graph`, the others as for `run_made`, and `machines` are those of `SimulatedCluster`.
+    that of `asked_graph`, the others as for `run_made`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
-    made = asked_graph(seed) if asked else random_graph(seed)
-    return run_made(
-        made,
-        seed,
-        max_steps,
-        machines,
-        changes=changes,
-        placed=placed,
-        cuts=cuts,
-        feeds=feeds,
-        relays=relays,
-        room=room,
-    )
+    return run_made(asked_graph(seed) if asked else random_graph(seed), seed, max_steps, **options)
 
 
 def _step_seconds(seed: int, sources: list[str]) -> dict[str, float]:

@@ -17,7 +17,6 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.execution.keys import column_of, key_column, key_columns
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
-from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced
 from dpa.executors import Reducer
 from dpa.protocol.graph import REDUCER, Publishing
@@ -213,38 +212,14 @@ def _of(options: type[_Options], **drawn: Any) -> _Options:
     return options(**{name: value for name, value in drawn.items() if name in names})
 
 
-def run_random_job(
-    seed: int,
-    max_steps: int = 1_000_000,
-    *,
-    migrates: bool = False,
-    changes: bool = False,
-    placed: bool = False,
-    cuts: bool = False,
-    feeds: bool = False,
-    relays: bool = False,
-    room: Room | None = None,
-    **machines: Any,
-) -> SimulatedRun:
+def run_random_job(seed: int, max_steps: int = 1_000_000, *, migrates: bool = False, **options: Any) -> SimulatedRun:
     """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`, the
-    others as for `run_made`, and `machines` are those of `SimulatedCluster`.
+    others as for `run_made`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
-    made = random_job(seed, migrates=migrates)
-    return run_made(
-        made,
-        seed,
-        max_steps,
-        machines,
-        changes=changes,
-        placed=placed,
-        cuts=cuts,
-        feeds=feeds,
-        relays=relays,
-        room=room,
-    )
+    return run_made(random_job(seed, migrates=migrates), seed, max_steps, **options)
 
 
 def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]]:

@@ -204,5 +204,4 @@ def run_random_timers(seed: int, max_steps: int = 1_000_000, **options: Any) -> 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its alarms are wrong.
     """
-    machines = options.pop("machines", {})
-    return run_made(random_timers(seed), seed, max_steps, machines, **options)
+    return run_made(random_timers(seed), seed, max_steps, **options)

@@ -359,22 +359,14 @@ def with_finals(made: RandomWindows, seed: int, *, cuts: bool, faults: bool = Fa
 
 
 def run_random_windows(
-    seed: int,
-    max_steps: int = 1_000_000,
-    *,
-    changes: bool = False,
-    cuts: bool = False,
-    feeds: bool = False,
-    finals: bool = False,
-    relays: bool = False,
-    **machines: Any,
+    seed: int, max_steps: int = 1_000_000, *, cuts: bool = False, finals: bool = False, **options: Any
 ) -> SimulatedRun:
     """Run the job of a seed, in at most so many steps, and check its windows; `finals`: as `with_finals` makes it, the
-    rest as for `run_made`, and `machines` are those of `SimulatedCluster`.
+    rest as for `run_made`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its windows are wrong.
     """
     made = random_windows(seed)
     made = with_finals(made, seed, cuts=cuts) if finals else made
-    return run_made(made, seed, max_steps, machines, changes=changes, cuts=cuts, feeds=feeds, relays=relays)
+    return run_made(made, seed, max_steps, cuts=cuts, **options)

@@ -4,7 +4,7 @@ which they are run again."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -40,8 +40,7 @@ class Made(Protocol):
 def run_made(
     made: Made,
     seed: int,
-    max_steps: int,
-    machines: Mapping[str, Any],
+    max_steps: int = 1_000_000,
     *,
     changes: bool = False,
     placed: bool = False,
@@ -49,6 +48,7 @@ def run_made(
     feeds: bool = False,
     relays: bool = False,
     room: Room | None = None,
+    **machines: Any,
 ) -> SimulatedRun:
     """Run a job in at most `max_steps`, and again behind some of its cuts, and check the results.
 
@@ -56,13 +56,13 @@ def run_made(
         made: the job.
         seed: what else is random is drawn by.
         max_steps: of each run.
-        machines: those of `SimulatedCluster`.
         changes: whether tasks come and go.
         placed: whether their placement follows the load.
         cuts: whether it has checkpoints.
         feeds: whether its inputs are open.
         relays: whether tasks and the coordinator speak through relays.
         room: what each task has for its states.
+        machines: those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
