@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from experiments.elastic.hindsight import best
 from experiments.elastic.loads import HELD_OUT, LOADS
 from experiments.elastic.outcome import Outcome
-from experiments.elastic.targets import DECIDE_SECONDS
 from experiments.elastic.virtual import METHODS, OPTIONS, OURS, QUEUES, SERVICE_SECONDS, START_SECONDS
 from experiments.harness import markdown_table
 
 _HEAD = ("load", "turns", "queues", "method", "changes", "undone", "late (s)", "longest (s)", "tasks, mean")
-
-_DELAY = math.ceil(DECIDE_SECONDS + START_SECONDS)
-_CHANGE_SECONDS = 10 * START_SECONDS
 
 
 def page(found: Sequence[Outcome]) -> str:
@@ -35,22 +29,10 @@ def page(found: Sequence[Outcome]) -> str:
             "comes from several seeds is the worst of them, of the mean the mean. Loads that are *drawn* are held out: "
             "the policy was not made by them.",
             markdown_table(_HEAD, list(_rows(found))),
-            "## In hindsight\n\nThe schedule of least cost of who knows the whole load, but answers "
-            f"{_DELAY} s late, as who has to see a rise and to start tasks; a change costs as much as all tasks for "
-            f"{_CHANGE_SECONDS:g} s. No policy that learns of a load as it comes can promise as few changes: where a "
-            "ramp or a crowd ends is not to be seen before. One that grows by more than half at once undoes that if "
-            "the ramp ends there; one that does not needs several changes for a long one.",
-            markdown_table(("load", "turns", "changes", "tasks, mean"), list(_hindsight())),
             "## Changes of ours\n\nThe first seed.",
             markdown_table(("load", "queues", "at (s)", "tasks", "why"), list(_changes(found))),
         )
     )
-
-
-def _hindsight() -> Iterator[tuple[object, ...]]:
-    for load in (*LOADS, *HELD_OUT):
-        found = best(load, OPTIONS.max_tasks, OPTIONS.busy, _CHANGE_SECONDS, _DELAY)
-        yield load.name, len(load.turns), found.changes, f"{found.tasks:.1f}"
 
 
 def _rows(found: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:

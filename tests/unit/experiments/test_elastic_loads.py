@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.elastic.hindsight import best
 from experiments.elastic.loads import HELD_OUT, LOADS, Load
 from experiments.elastic.outcome import Change, Outcome, outcome_of, tasks_at
 from experiments.elastic.page import page
@@ -80,9 +79,3 @@ def test_the_page_and_the_targets_are_of_all_runs() -> None:
         "ours: changes that a short wave is chased with",
         "ours: time in which records are late, to that by busy time",
     }
-
-
-def test_in_hindsight_a_load_is_met_at_the_least_cost() -> None:
-    assert best(STEP, 8, 0.9, 1.0, 1).changes == 2
-    assert best(STEP, 8, 0.9, 1.0, 1).tasks == pytest.approx((20 * 1 + 20 * 4) / 40)
-    assert best(STEP, 8, 0.9, 60.0, 1).changes == 1  # to end three tasks does not pay
