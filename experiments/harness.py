@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.summary import versions
+from dpa.protocol.graph import REDUCER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.protocol.plan import RunPlan
     from dpa.runtime.launch import Launched
+    from experiments.simulation.job import SimulatedRun
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -196,6 +199,18 @@ def plan_of(job: Job) -> RunPlan:
         opened = Inputs(job.spec).open(stack, lazy_session(job.config, stack))
     splits = {name: found.splits for name, found in opened.items()}
     return job.spec.plan(splits, {name: found.schema for name, found in opened.items()})
+
+
+def check_counted(keys: pa.ChunkedArray, run: SimulatedRun) -> None:
+    """Check that a simulated job has counted every key as often as it came.
+
+    Raises:
+        AssertionError: it has not.
+    """
+    shares = pa.concat_tables(share.table for share in run.shares[REDUCER] if share.table.num_rows)
+    found = dict(zip(shares["key"].to_pylist(), shares["count"].to_pylist(), strict=True))
+    expected = keys.combine_chunks().value_counts()
+    assert found == dict(zip(expected.field("values").to_pylist(), expected.field("counts").to_pylist(), strict=True))
 
 
 @contextmanager

@@ -75,15 +75,18 @@ def plan_of(records: pa.Table, first: pa.Table, reducer: WatchedCount, reducers:
     return job.spec.plan({MAPPER: tuple(memory_splits(table, len(table)))}, {MAPPER: table.schema})
 
 
-def counts_of(plan: RunPlan, directory: str, meanwhile: Callable[[ActorHandle, float], None] | None = None) -> pa.Table:
-    """Run a plan; returns the counts of all keys. `meanwhile` is called a few times a second with the coordinator, and
-    the seconds since the stream began."""
+Look = Callable[["ActorHandle", Snapshot, float], None]
+"""What is called a few times a second with the coordinator, what it knows, and the seconds since the stream began."""
+
+
+def counts_of(plan: RunPlan, directory: str, meanwhile: Look | None = None) -> pa.Table:
+    """Run a plan; returns the counts of all keys."""
     with actors(len(plan.graph.addresses)) as launched:
 
         def observe(snapshot: Snapshot) -> None:
             began = began_at(directory)
             if meanwhile is not None and began is not None:
-                meanwhile(launched.coordinator, time.time() - began)
+                meanwhile(launched.coordinator, snapshot, time.time() - began)
 
         outcome = launched.run(plan, RunHooks(observe, progress))
     return pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged.values())

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from dpa.job import Job
-from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.sources.splits import memory_splits
 from experiments.elastic.loads import SHORT_WAVE, STEP, Load
 from experiments.elastic.outcome import Outcome, outcome_of
 from experiments.elastic.picture import draw
 from experiments.elastic.targets import DECIDE_SECONDS
 from experiments.elastic.virtual import OPTIONS, OURS, SHORT, changes_of
-from experiments.harness import Findings, actors, at_most, markdown_table, progress
-from experiments.watching import check_counts, noted, one_of_each, states
-from jobs.watched import Scheduled, SleepingCount, began_at
+from experiments.harness import Findings, at_most, markdown_table, progress
+from experiments.watching import check_counts, counts_of, noted, one_of_each, plan_of
+from jobs.watched import SleepingCount
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 SERVICE_SECONDS = 0.02
 KEYS, MOST = 500, 8
@@ -41,32 +40,21 @@ def run(load: Load, seed: int) -> Outcome:
     due = load.due(SERVICE_SECONDS)
     drawn = np.random.default_rng(seed).integers(0, KEYS, len(due))
     records = pa.table({"key": drawn, "due": due, "count": np.ones(len(due), dtype=np.int64)})
-    table = pa.concat_tables([states(one_of_each(KEYS)), records])
-    last: list[Snapshot] = []
+    seen: list[Snapshot] = []
+    started: list[float] = []
+
+    def note(_: ActorHandle, snapshot: Snapshot, seconds: float) -> None:
+        seen[:] = [snapshot]
+        started.append(snapshot.at - seconds)
+
     with tempfile.TemporaryDirectory(prefix="dpa-elastic-") as directory:
-        job = Job(
-            input=table,
-            mapper=Scheduled(directory),
-            reducer=SleepingCount(directory, SERVICE_SECONDS),
-            parallelism={"mappers": 1, "reducers": load.begins},
-            elastic={"max_tasks": MOST},
-            limits={"batch_records": 20, "split_records": 10_000_000},
-        )
-        plan = job.spec.plan({MAPPER: tuple(memory_splits(table, len(table)))}, {MAPPER: table.schema})
-        with actors(len(plan.graph.addresses)) as launched:
-            started: list[float] = []
-
-            def observe(snapshot: Snapshot) -> None:
-                last[:] = [snapshot]
-                began = began_at(directory)
-                if began is not None and not started:
-                    started.append(snapshot.at - (time.time() - began))
-
-            outcome = launched.run(plan, RunHooks(observe, progress))
-        counted = pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged.values())
+        reducer = SleepingCount(directory, SERVICE_SECONDS)
+        limits = {"batch_records": 20, "split_records": 10_000_000}
+        plan = plan_of(records, one_of_each(KEYS), reducer, load.begins, elastic={"max_tasks": MOST}, limits=limits)
+        counted = counts_of(plan, directory, note)
         check_counts(counted, records, KEYS, load.name)
         done = np.sort(noted(Path(directory)).done)
-    changes = [replace(change, at=change.at - started[0]) for change in changes_of(last[0], load.begins)]
+    changes = [replace(change, at=change.at - started[0]) for change in changes_of(seen[0], load.begins)]
     at = np.arange(0.0, done[-1], 0.1)
     missing = len(records) - len(done)  # what tasks that were stopped had not written
     progress(f"{load.name}: {len(changes)} changes, {missing} records not noted")

@@ -20,9 +20,9 @@ from dpa.protocol.wire.metrics import Snapshot
 from experiments.elastic.loads import HELD_OUT, LOADS, Floats, Load
 from experiments.elastic.old_rule import OldCoordinator
 from experiments.elastic.outcome import Change, Outcome, outcome_of
-from experiments.harness import plan_of, progress
+from experiments.harness import check_counted, plan_of, progress
 from experiments.simulation.cluster import SimulatedCluster
-from experiments.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulation.job import SimulatedJob
 
 OURS, OLD, MEAN, PEAK = "ours", "by busy time", "fixed, mean load", "fixed, peak load"
 METHODS = (OURS, OLD, MEAN, PEAK)
@@ -99,7 +99,7 @@ def simulate(case: Case) -> Outcome:
     )
     coordinator = OldCoordinator if case.method == OLD else CoordinatorMachine
     run = SimulatedCluster(simulated, case.seed, coordinator=coordinator).run(max_steps=100 * len(due))
-    _check(table, run)
+    check_counted(table["key"], run)
     return outcome_of(
         load,
         (case.queues, case.method, case.seed),
@@ -136,11 +136,3 @@ def _processed(snapshot: Snapshot) -> tuple[Floats, Floats]:
     samples = snapshot[REDUCER].samples
     done = np.maximum.accumulate(np.array([each.processed for each in samples], dtype=float))
     return np.array([each.at for each in samples]), done.sum(axis=1)
-
-
-def _check(table: pa.Table, run: SimulatedRun) -> None:
-    """Check that every key was counted as often as it came."""
-    shares = pa.concat_tables(share.table for share in run.shares[REDUCER] if share.table.num_rows)
-    found = dict(zip(shares["key"].to_pylist(), shares["count"].to_pylist(), strict=True))
-    expected = table["key"].combine_chunks().value_counts()
-    assert found == dict(zip(expected.field("values").to_pylist(), expected.field("counts").to_pylist(), strict=True))

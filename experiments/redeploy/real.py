@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.routing.hashing import hash_column
 from dpa.runtime.cluster import ray_session
 from experiments.harness import Findings, at_most, below, progress
@@ -124,7 +125,7 @@ class _Asking:
     def __init__(self, plans: Sequence[Redeployment]) -> None:
         self.left = list(zip((plan.at for plan in plans), requests_of(plans), strict=True))
 
-    def ask(self, coordinator: ActorHandle, seconds: float) -> None:
+    def ask(self, coordinator: ActorHandle, _: Snapshot, seconds: float) -> None:
         """So many seconds after the stream began: ask for what is due."""
         while self.left and self.left[0][0] <= seconds:
             _, request = self.left.pop(0)

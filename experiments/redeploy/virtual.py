@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.job import Job
-from dpa.protocol.graph import REDUCER
 from dpa.routing.hashing import hash_column
-from experiments.harness import plan_of
+from experiments.harness import check_counted, plan_of
 from experiments.redeploy.course import Course
 from experiments.redeploy.outcome import Case, Outcome, longest_gaps
 from experiments.redeploy.plans import PUBLISHED_LAYOUT, Layout, redeployments, requests_of
@@ -74,7 +73,7 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
 
     Raises:
         InvariantViolationError: the protocol broke.
-        AssertionError: the counts are wrong.
+        AssertionError: the counts are wrong, or a request was refused.
     """
     layout = setup.layout
     plans = tuple(redeployments(layout, case.moved, setup.moments, seed)) if case.moved else ()
@@ -92,7 +91,8 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
     )
     course = Course()
     run = SimulatedCluster(job, seed, operator=course.machine()).run(max_steps=100 * len(table))
-    _check(table, run)
+    check_counted(table["key"], run)
+    assert not any(answer.refused for answer in run.answers.values()), run.answers
     moved, stayed = longest_gaps(course.gaps(_first_of(run, layout)), plans, setup.seconds)
     return Outcome(
         case,
@@ -136,12 +136,3 @@ def _first_of(run: SimulatedRun, layout: Layout) -> dict[int, int]:
     for old, new in (pair for step in run.snapshot.steps for pair in step.moved):
         first[new] = first[old]
     return first
-
-
-def _check(table: pa.Table, run: SimulatedRun) -> None:
-    """Check that every key was counted as often as it came, and that no request was refused."""
-    shares = pa.concat_tables(share.table for share in run.shares[REDUCER] if share.table.num_rows)
-    found = dict(zip(shares["key"].to_pylist(), shares["count"].to_pylist(), strict=True))
-    expected = table["key"].combine_chunks().value_counts()
-    assert found == dict(zip(expected.field("values").to_pylist(), expected.field("counts").to_pylist(), strict=True))
-    assert not any(answer.refused for answer in run.answers.values()), run.answers
