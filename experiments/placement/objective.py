@@ -34,7 +34,7 @@ THEIRS = ("even", "random", "task_level", "top_down", "top_down_search", "greedy
 BANDWIDTHS = (5.0, 15.0, math.inf)
 """MB/s of a node: less than what tasks exchange, about as much, and no limit."""
 
-GRAPHS, QUICK_GRAPHS = 100, 3
+GRAPHS, QUICK_GRAPHS = 50, 3
 """Of each generator with each bandwidth."""
 
 NEGLIGIBLE = 1e-6

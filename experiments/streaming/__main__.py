@@ -42,10 +42,7 @@ FILES = EventFiles(files=32, file_rows=500_000, file_seconds=5.0, window_seconds
 """What is counted in columns."""
 
 PYTHON_FILES = replace(FILES, files=8)
-"""What is counted by a function in Python, which is not warmed up, and at most `PYTHON_REPEATS` times, as it is slow in
-Spark."""
-
-PYTHON_REPEATS = 2
+"""What is counted by a function in Python, once and without a warm-up, as Spark takes minutes for it."""
 
 QUICK_FILES = replace(FILES, files=4, file_rows=20_000, keys=200)
 
@@ -103,7 +100,7 @@ def measure(options: argparse.Namespace) -> Findings:
         cases = [case for is_hot in (False, True) for case in _cases(spark, scratch, is_hot, options)]
         for repeat in range(0 if options.quick else -1, 1 if options.quick else options.repeats):
             for case in cases:
-                if not case.in_python or 0 <= repeat < PYTHON_REPEATS or options.quick:
+                if not case.in_python or repeat == 0:
                     _once(case, repeat)
         seconds = QUICK_SECONDS if options.quick else LIVE_SECONDS
         even = cases[0]

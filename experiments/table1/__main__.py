@@ -71,7 +71,7 @@ def _swept(workload: str, method: str, races: Sequence[Race], seed: int, seeds: 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="runs of each workload and method on Ray")
+    parser.add_argument("--runs", type=int, default=2, help="runs on Ray of what is balanced")
     parser.add_argument("--seeds", type=int, default=5, help="simulated runs of each race")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--methods", nargs="+", choices=known(METHODS), default=known(METHODS))
