@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import block_of, key_lists, records_of, rings, table_giving, tables
+from builders import block_of, key_lists, records_of, rings, tables
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.execution import keys as keys_of
 from dpa.execution.block import Block
 from dpa.execution.keys import encode, encode_hashed
-from dpa.routing.assignment import KeySplit, Single
 from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column, hash_key
 from dpa.routing.keys import Key, to_python
@@ -150,16 +149,6 @@ def test_routing_with_key_splits_gives_every_record_once_to_one_that_may_have_it
         owners.append(owner)
     assert sorted(found) == list(range(block.rows))
     assert owners == sorted(set(owners))
-
-
-def test_the_records_of_a_split_key_are_distributed_by_weight_and_other_keys_stay_whole() -> None:
-    block = block_of(["hot"] * 400 + ["cold"] * 30)
-    ordinary = table_giving({"hot": 0, "cold": 2}, reducers=3)
-    hot = KeySplit((0, 1), (0.25, 0.75), (1.0, 0.0), since=1)
-    assignments = tuple(hot if given == Single(0) else given for given in ordinary.assignments)
-    table = RoutingTable(1, ordinary.positions, ordinary.assigned, assignments, 3)
-    parts = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
-    assert parts == {0: pytest.approx(100, abs=1), 1: pytest.approx(300, abs=1), 2: 30}
 
 
 def test_a_block_without_records_has_no_parts() -> None:

@@ -21,7 +21,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.aggregates import READY_MADE, Count, Sum, TopK
+from dpa.aggregates import Count, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution import _parts
 from dpa.execution import keys as keys_of
@@ -133,18 +133,6 @@ def _require_result(stores: list[States], table: RoutingTable, keys: list[Key], 
     found = {key: (index, *of_key) for index, result in enumerate(results) for key, of_key in result.items()}
     expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
     assert found == {key: (table.key_lookup(key), *of_key) for key, of_key in expected.items()}
-
-
-@pytest.mark.parametrize("reducer", [made() for made in READY_MADE.values()], ids=READY_MADE)
-def test_a_ready_made_reducer_can_be_previewed_any_number_of_times_on_the_way(reducer: AnyReducer) -> None:
-    looked_at, left_alone = store_of(receiver_of(reducer)), store_of(receiver_of(reducer))
-    for start in range(0, 40, 8):
-        block = block_of([f"k{number % 3}" for number in range(start, start + 8)])
-        for store in (looked_at, left_alone):
-            store.reduce(block)
-        assert looked_at.preview("key").table == looked_at.preview("key").table
-    one, other = (store.finish("key").table.sort_by("key") for store in (looked_at, left_alone))
-    assert one == other
 
 
 class Emptied(TopK):
@@ -298,22 +286,6 @@ def test_finished_dicts_with_different_keys_are_refused() -> None:
         store.reduce(Block.of(pa.array(keys), pa.record_batch({"value": [keys.index("b"), keys.index("a")]}), 0))
         with pytest.raises(ExecutorError, match="dicts with the same keys"):
             store.finish("key")
-
-
-class Plain(Reducer[Any, Any]):
-    """No merge."""
-
-    def zero(self) -> Any:
-        return 0
-
-    def reduce(self, state: Any, value: Any) -> Any:
-        return state + value
-
-
-def test_a_reducer_without_merge_reduces_all_the_same() -> None:
-    store = store_of(receiver_of(Plain()))
-    store.reduce(block_of(["a", "b", "a"]))
-    assert result_of(store) == {"a": (2, 2, 2), "b": (1, 1, 1)}
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.lists(st.integers(0, 60), max_size=3))

@@ -170,18 +170,6 @@ def test_weights_that_add_up_to_almost_one_stay_right_over_a_billion_records() -
         assert np.abs(total - weights * 10**9).max() < BOUND
 
 
-@pytest.mark.parametrize("reducers", [2, 17, 100])
-def test_senders_of_single_records_distribute_them_evenly_too(reducers: int) -> None:
-    random = np.random.default_rng(reducers)
-    weights = random.dirichlet(np.full(reducers, 0.3)) + 1e-6
-    weights /= weights.sum()
-    split = KeySplit(tuple(range(reducers)), tuple(weights), (1.0, *[0.0] * (reducers - 1)), 1)
-    distributor, total = Distributor(), np.zeros(reducers)
-    for sent in range(1, 1_001):
-        total += distributor.distribute(split, 1)
-        assert np.abs(total - weights * sent).max() < BOUND
-
-
 def distributed_singly(seed: int, records: int = 8) -> list[int]:
     split = KeySplit((0, 1, 2, 3), (0.25,) * 4, (1.0, 0.0, 0.0, 0.0), since=1)
     distributor = Distributor(seed)

@@ -107,12 +107,6 @@ def test_an_empty_column_has_no_keys(kind: pa.DataType, chunked: bool) -> None:
     assert (len(keys), len(codes)) == (0, 0)
 
 
-@pytest.mark.parametrize("rows", [1, 5])
-def test_nulls_only_are_one_key(rows: int) -> None:
-    check_encoded(pa.nulls(rows), [None] * rows)
-    check_encoded(pa.chunked_array([pa.nulls(rows), pa.nulls(0)]), [None] * rows)
-
-
 @pytest.mark.parametrize(
     "column",
     [pa.array([1.5]), pa.array([[1]]), pa.array([{"a": {"b": 1}}]), pa.array([{"a": [1]}])],
