@@ -41,7 +41,6 @@ _FIRST_DIFFERENCES, _MAX_DIFFERENCES = 5, 20
 _MAX_LINES = 10
 """Lines of a summary, at 80 columns, unless paths are long; a small result that is written nowhere is shown whole."""
 _NAMES = 9  # columns for the names of facts: `reference` is the longest of a summary
-_TELLING = 1.0  # seconds of a stream from which on it says something what limited it
 _MAX_ROWS, _MAX_COLUMNS = 10, 8  # rows and columns of a result that are shown
 
 Unsaved: TypeAlias = tuple[str, pa.Table] | None
@@ -86,9 +85,9 @@ def _summary(
         went.append(_report_files(files))
     after = [*(() if report.status == "unverified" else _verdict(report, verbose=verbose)), facts(went, ascii_only)]
     limit = one_line(report.bottleneck.reason)
-    if not verbose:
-        limit = limit.partition(", the average ")[0].partition(";")[0] if report.seconds.stream >= _TELLING else ""
-    after += [Text(limit)] * bool(limit and report.records.processed and not known)
+    limit = limit if verbose else re.split(", the average |;", limit)[0]
+    is_telling = verbose or report.seconds.stream >= run_content.TELLING
+    after += [Text(limit)] * bool(is_telling and report.records.processed and not known)
     title = Text.assemble((one_line(report.name, 60), "bold"), ": ", (run_content.ended(report), style))
     more = "" if verbose or known else "  (details: --verbose)"
     yield title.append(more if title.cell_len + len(more) <= console.width else "", FAINT)

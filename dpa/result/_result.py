@@ -12,7 +12,7 @@ import pyarrow as pa
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
 from dpa.result._stage import OutputReport
-from dpa.result.run_content import ended, stages, summary
+from dpa.result.run_content import TELLING, ended, stages, summary
 from dpa.result.text import Fact
 from dpa.sinks.sink import Sink
 
@@ -107,8 +107,8 @@ class Result:
 
     def _facts(self) -> list[tuple[str, str]]:
         table = stages(self.report)
-        limit = Fact("bottleneck", self.report.bottleneck.reason)
-        known = [Fact("status", ended(self.report)), *summary(self.report), limit]
+        limit = [Fact("bottleneck", self.report.bottleneck.reason)] * (self.report.seconds.stream >= TELLING)
+        known = [Fact("status", ended(self.report)), *summary(self.report), *limit]
         lines = [(fact.name, " ".join(filter(None, (fact.value, fact.remark)))) for fact in known]
         for row in table.rows:
             named = [f"{cell} {title.lstrip('#')}" for title, cell in zip(table.head, row, strict=True)][1:7]

@@ -37,6 +37,7 @@ _PHASES = {
     "merge": "merge of the states",
     "reference": "reference and baseline",
 }
+TELLING = 1.0  # seconds of a stream from which on what limited it is worth a line
 _LEAST_PART = 0.005  # of the time of a row: shorter phases are left out of the sentence
 
 
