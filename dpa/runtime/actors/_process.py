@@ -13,14 +13,12 @@ from dpa.execution.spill.room import Room
 from dpa.protocol.plan import RunPlan
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of parameters of glibc's `mallopt`
-
-_KEPT, _LARGEST = 64 * 1024**2, 32 * 1024**2
-"""Bytes that stay of those freed at the end of the heap; bytes of the largest array that comes from the heap, the most
-that glibc takes."""
-
-_STATES_SHARE, _LEAST_MB = 0.5, 16
-"""The part of a node's memory that states may take. The rest is for processes and for records on their way, so that
-Ray's memory monitor, which kills at 95 % of the machine, has no reason to."""
+_KEPT = 64 * 1024**2  # bytes that stay of those freed at the end of the heap
+_LARGEST = 32 * 1024**2  # bytes of the largest array that comes from the heap, the most that glibc takes
+_POLARS_MEMORY = "_RJEM_MALLOC_CONF"  # polars reads this environment variable as it is imported
+_KEPT_FOR = "dirty_decay_ms:5000,muzzy_decay_ms:5000"
+_LEAST_MB = 16
+_STATES_SHARE = 0.5  # of a node's memory: records on their way need some, and Ray's monitor kills at 95 % of all
 
 
 class CoreWait:
@@ -38,8 +36,10 @@ class CoreWait:
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory for this process's next allocations; does nothing where the C library is not glibc."""
-    # By default glibc returns the memory of every large array, and the system clears each page anew for the next.
+    """Keep freed memory for this process's next allocations: of glibc, where it is, and of polars, imported later."""
+    # By default glibc returns the memory of every large array, and polars what it has not used for half a second, and
+    # the system clears each page anew for the next. The last setting counts, and the driver's polars has left one.
+    os.environ[_POLARS_MEMORY] = f"{os.environ.get(_POLARS_MEMORY, '')},{_KEPT_FOR}".lstrip(",")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_TRIM_THRESHOLD, _KEPT)
