@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 from dpa._secrets import has_secret
@@ -25,12 +26,10 @@ _CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\
 """Lines of a JVM's log that do not explain why it failed to start."""
 
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
-
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"  # where pyspark looks for a JVM that it is to use
 
 _OF_NO_MATTER = ("_", "SHLVL", "OLDPWD", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
 """Variables that shells set for each command, and pyspark in each process; Ray's own are none of Spark's."""
-
 
 _OF_PY4J = ["GATEWAY_SERVER", "t", "j"]
 """The objects of a JVM that py4j itself has: its server, its entry point, and its view of packages."""
@@ -74,6 +73,8 @@ def jvm(
         with environment(variables), _processes_noted(start) as started, interrupts_held(hurry=partial(_kill, started)):
             gateway = _launched(settings, log)
         gateway.proc = gateway.proc or loan  # None: spark-submit started the JVM, and this process is its child
+        # The JVM reports the number of each callback that it has collected, also of those of earlier borrowers.
+        gateway.gateway_property.pool.next_id = time_ns()
         yield gateway
     finally:
         if gateway is not None:
@@ -176,8 +177,7 @@ def _leave(gateway: Any, _stop_seconds: float) -> None:
 def _end(gateway: Any, stop_seconds: float) -> None:
     with tidying_up():
         gateway.shutdown()
-    process = gateway.proc
-    if process is not None:
+    if (process := gateway.proc) is not None:
         process.stdin.close()
         try:
             process.wait(stop_seconds)

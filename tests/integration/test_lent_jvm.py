@@ -59,6 +59,27 @@ print(json.dumps(found))
 """
 
 
+CALLBACKS = """
+import time
+with session() as spark:
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+    batches = []
+    query = rates.writeStream.foreachBatch(lambda rows, _: batches.append(rows.count())).start()
+    while not batches:
+        time.sleep(0.05)
+    system = spark.sparkContext._jvm.java.lang.System
+    for _ in range(3):  # callbacks of the job before are collected
+        system.gc()
+        system.runFinalization()
+        time.sleep(0.1)
+    seen = len(batches)
+    while query.isActive and len(batches) < seen + 2:
+        time.sleep(0.05)
+    assert query.isActive, query.exception()
+    query.stop()
+    print(json.dumps(jvm(spark)))
+"""
+
 WHO = """
 with session() as spark:
     assert spark.range(3).count() == 3
@@ -127,6 +148,10 @@ def test_a_second_job_has_the_jvm_of_the_first_and_nothing_that_the_first_left_i
     third = borrowers.run(JOB, "{}", TOLD="something")
     assert third == {**second, "jvm": borrowers.kept, "conf": ["200", "true"], "told": "something"}
     assert third["jvm"] != second["jvm"] and ended(second["jvm"]), "other settings, another JVM in its place"
+
+
+def test_callbacks_of_a_job_stay_while_those_of_the_one_before_are_collected(borrowers: Borrowers) -> None:
+    assert borrowers.run(CALLBACKS) == borrowers.run(CALLBACKS)
 
 
 BUSY = """
