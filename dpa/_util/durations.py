@@ -9,7 +9,6 @@ from annotated_types import Ge
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 
-
 MOST_SECONDS = 1_000 * 366 * 86_400
 """The longest duration: added to any time from year 1 to 9999 it still fits 64 bits of microseconds."""
 

@@ -4,19 +4,16 @@ Such a section is one of several frozen dataclasses, which whoever uses the opti
 bounds and docstrings are taken from there, so a key that does not apply is refused, and nothing is written twice.
 """
 
-import ast
 import dataclasses
-import inspect
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, NoBalancingOptions
+from dpa.config._section import describe
 from dpa.routing.groupings.options import BY_KIND, RING
 
 
@@ -56,7 +53,7 @@ class Variants:
             variant = section["properties"][self.by]["const"]
             if variant != self.default:
                 section["required"] = [self.by]
-            _describe(section, self.classes[variant])
+            describe(section, self.classes[variant])
         return {"anyOf": [{"type": "string", "enum": list(self.classes)}, union]}
 
     def _written_out(self, given: Any) -> Any:
@@ -90,7 +87,7 @@ class Plain:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         reference = handler(schema)
         section = handler.resolve_ref_schema(reference)
-        _describe(section, self.options)
+        describe(section, self.options)
         for field in dataclasses.fields(self.options):
             if field.default_factory is not dataclasses.MISSING:
                 section["properties"][field.name]["default"] = field.default_factory()
@@ -105,26 +102,6 @@ def _of_mappings(options: type, handler: GetCoreSchemaHandler) -> CoreSchema:
     schema = handler.resolve_ref_schema(handler.generate_schema(options))
     schema["strict"] = False  # type: ignore[index]
     return schema
-
-
-def _describe(section: dict[str, Any], options: type) -> None:
-    for key, description in _docstrings(options).items():
-        section["properties"][key]["description"] = description
-
-
-@cache  # parsing takes a tenth of a second
-def _docstrings(options: type) -> dict[str, str]:
-    """Of each field: pydantic finds only those that the class itself declares."""
-    found = {}
-    for base in filter(dataclasses.is_dataclass, reversed(options.__mro__)):
-        [declared] = ast.parse(inspect.getsource(base)).body
-        assert isinstance(declared, ast.ClassDef)
-        for statement, after in itertools.pairwise(declared.body):
-            match statement, after:
-                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    found[name] = inspect.cleandoc(text)
-    names = {field.name for field in dataclasses.fields(options)}
-    return {name: text for name, text in found.items() if name in names}
 
 
 GROUPING = Variants("grouping", "kind", BY_KIND, default=RING)

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 _POLLED_SPLITS = 4  # splits of a generated input without end that a poll gives
 
-
 F = TypeVar("F", bound=Any)
 
 

@@ -275,7 +275,6 @@ SCHEMA = pa.schema(
 )
 """The columns of the table: those of a `Letter`."""
 
-
 _AT_ONCE = 10_000  # letters that are in memory together while they are written
 
 

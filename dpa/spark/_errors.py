@@ -18,7 +18,6 @@ _READING = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while readin
 
 _LONGEST = 400
 
-
 _MEMORY = "give it more memory, such as `spark.conf: {spark.driver.memory: 4g}`"
 
 _STARVED = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "TaskResultLost")

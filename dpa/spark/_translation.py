@@ -25,7 +25,6 @@ Node: TypeAlias = "str | dict[str, Any]"
 Rule: TypeAlias = "Callable[[Translation, Node, Any], str]"
 """Makes SQL of a node and what belongs to its name."""
 
-
 _INFINITE = re.compile(r'"Float(32|64)?": null')  # what JSON makes of such constants
 
 
@@ -214,7 +213,6 @@ class Call:
 
 Function: TypeAlias = Callable[[Call], str]
 """What a function of polars is in SQL."""
-
 
 TRUE: Node = {"Literal": {"Scalar": {"Boolean": True}}}
 

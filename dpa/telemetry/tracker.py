@@ -265,7 +265,6 @@ def _since(
 
 _SPENT = ("busy_seconds", "blocked_seconds", "waiting_seconds")
 
-
 _NOTHING = (0.0, 0.0, 0.0)
 
 

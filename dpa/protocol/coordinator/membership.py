@@ -41,7 +41,6 @@ class MembershipState(State):
 _STEPS_KEPT = 256
 """Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
 
-
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
 _CANCELLED = "it was cancelled"

@@ -62,7 +62,6 @@ IMPORTED_SOON = (
 )
 """None of these starts threads."""
 
-
 _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Resources for which Ray has options of their own."""
 
