@@ -131,10 +131,10 @@ def test_a_failing_executor_gives_status_1_and_its_last_events_can_be_repeated_w
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("balance.stratgy=none", "balance.stratgy: unknown key; did you mean 'strategy'?"),
-        ("mapper=executors_for_tests:wrds", "mapper: the module 'executors_for_tests' has no 'wrds'"),
-        ("reducer=executors_for_tests:Locked", "reducer: executors_for_tests.Locked cannot be sent to the actors: "),
-        ("reducer=executors_for_tests:words", "reducer: executors_for_tests.words is called with (left, right), and "),
+        ("balance.stratgy=none", "--set balance.stratgy=none: unknown key; did you mean 'strategy'?"),
+        ("mapper=executors_for_tests:wrds", ":wrds: the module 'executors_for_tests' has no 'wrds'"),
+        ("reducer=executors_for_tests:Locked", ":Locked: executors_for_tests.Locked cannot be sent to the actors: "),
+        ("reducer=executors_for_tests:words", ":words: executors_for_tests.words is called with (left, right), and "),
         ("mapper=", "small.yaml:7: key: the input has no column 'word'; it has value"),
     ],
 )
