@@ -2,14 +2,17 @@
 pandas' objects. That costs a quarter of a second at the start of the command and of each actor."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+
+_WITHOUT: set[int] = set()  # threads that cannot import pandas now
 
 
 def import_pandas_late() -> None:
@@ -20,25 +23,30 @@ def import_pandas_late() -> None:
     is_done = "pandas" in sys.modules or any(isinstance(finder, _PandasFinder) for finder in sys.meta_path)
     if is_done or not hasattr(type(getattr(pa.lib, "_pandas_api", None)), "pd"):
         return
-    finder = _PandasFinder()
-    sys.meta_path.insert(0, finder)
-    pa.array([0])  # there is no pandas yet, so pyarrow goes without
-    finder.finds = True
+    sys.meta_path.insert(0, _PandasFinder())
+    with without_pandas():
+        pa.array([0])  # there is no pandas yet, so pyarrow goes without
+
+
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """This thread cannot import pandas in this block, after `import_pandas_late` and if nothing has imported it."""
+    _WITHOUT.add(threading.get_ident())
+    try:
+        yield
+    finally:
+        _WITHOUT.remove(threading.get_ident())
 
 
 class _PandasFinder(MetaPathFinder):
-    """Finds pandas as the other finders do, and has pyarrow look again once it is imported. Finds none before `finds`
-    is set."""
-
-    def __init__(self) -> None:
-        self.finds = False
+    """Finds pandas as the other finders do, and has pyarrow look again once it is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname != "pandas":
             return None
-        if not self.finds:
+        if threading.get_ident() in _WITHOUT:
             raise ModuleNotFoundError(f"{fullname} is not to be imported yet", name=fullname)
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next((found for found in others if found is not None), None)

@@ -30,13 +30,7 @@ Faults: TypeAlias = Iterator[tuple[object, str]]
 class Section(BaseModel):
     """Base of every section of a job file: unknown keys are refused, values are never converted between types."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        revalidate_instances="always",
-        defer_build=True,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, revalidate_instances="always", defer_build=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:

@@ -12,9 +12,7 @@ from dpa.errors import ConfigError
 _MOST_VALUES = 1_000_000
 """Values of a document, each as often as aliases repeat it: a text of a few lines may stand for any number of them."""
 
-_DEEPEST = 100
-"""Levels of a document. Python's stack bears many more of some code, and few more of other."""
-
+_DEEPEST = 100  # levels of a document. Python's stack bears many more of some code, and few more of other
 _SHOWN = 80  # characters of a value that errors repeat
 
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)

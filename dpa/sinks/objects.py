@@ -45,9 +45,7 @@ from dpa.storage import Files, Purpose, files_at
 
 _NO_TAG = '"0"'  # the tag of no object
 
-_FANOUT = 16
-"""Files that are merged into one. As many newer ones are left alone."""
-
+_FANOUT = 16  # files that are merged into one. As many newer ones are left alone
 _LARGE_ROWS = 2_000_000  # files that together have more rows are not merged
 _PUT_SECONDS = 30.0  # how long others may take to replace a manifest: each reads one file and writes one
 

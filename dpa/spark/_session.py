@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpa._util.lazy_pandas import without_pandas
 from dpa._util.lending import Loan
 from dpa._util.owned import OwnedDirectory, temporary_directory
 from dpa._util.sharing import Shared
@@ -185,6 +186,8 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    with without_pandas():  # pyspark's first call looks here for NumPy, and this imports pandas for pyspark's own tests
+        import pyspark.testing.utils  # noqa: F401
     handler, search_path = signal.getsignal(signal.SIGINT), list(sys.path)
     try:
         try:

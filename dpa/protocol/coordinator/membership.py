@@ -38,9 +38,7 @@ class MembershipState(State):
     ENDING = "ending tasks"
 
 
-_STEPS_KEPT = 256
-"""Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
-
+_STEPS_KEPT = 256  # changes that are kept one by one, with the tasks that went by them; of those before, sums are kept
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
 _CANCELLED = "it was cancelled"

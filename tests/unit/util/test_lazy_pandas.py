@@ -65,3 +65,22 @@ def test_pyarrow_imports_pandas_when_it_is_asked_for_a_frame() -> None:
 def test_nothing_is_done_where_pandas_is_imported_already() -> None:
     text = f"import json, sys, pandas\nfinders = list(sys.meta_path)\n{PRELUDE}print(sys.meta_path == finders)"
     assert subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout == "True\n"
+
+
+WITHOUT_IN_A_THREAD = """
+import threading
+from dpa._util.lazy_pandas import without_pandas
+with without_pandas():
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        facts = ["none"]
+    other = threading.Thread(target=__import__, args=["pandas"])
+    other.start()
+    other.join()
+    facts += ["pandas" in sys.modules]
+"""
+
+
+def test_a_thread_goes_without_pandas_while_others_import_it() -> None:
+    assert facts(WITHOUT_IN_A_THREAD) == ["none", True]
