@@ -183,6 +183,13 @@ def test_types_are_in_the_package() -> None:
     assert (ROOT / "dpa" / "py.typed").exists()
 
 
+def test_checkers_find_the_package_where_it_is_installed(tmp_path: Path) -> None:
+    """They look through the directories of `sys.path`, and run no hooks of Python's imports."""
+    show = [sys.executable, "-c", "import sys; print(*sys.path, sep='\\n')"]
+    paths = subprocess.run(show, cwd=tmp_path, env={}, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [path for path in paths if (tmp_path / path / "dpa" / "py.typed").exists()]
+
+
 @pytest.mark.slow
 def test_mypy_finds_each_mistake_in_a_wrong_program_and_none_in_a_right_one(tmp_path: Path) -> None:
     """As of a user's programs, whose imports it only follows."""
