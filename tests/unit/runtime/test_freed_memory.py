@@ -45,7 +45,8 @@ def faults(cycle: str, *, keeps: bool) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no mallopt")
-@pytest.mark.parametrize("cycle", [_ARRAYS, _SERIES])
-def test_arrays_take_the_memory_that_arrays_before_them_have_freed(cycle: str) -> None:
-    assert faults(cycle, keeps=True) < 1_000
-    assert faults(cycle, keeps=False) > 2_000  # 4,700 pages, four times, if all is given back at once
+@pytest.mark.parametrize(("cycle", "most", "least"), [(_ARRAYS, 100, 10_000), (_SERIES, 1_000, 2_000)])
+def test_arrays_take_the_memory_that_arrays_before_them_have_freed(cycle: str, most: int, least: int) -> None:
+    """A round has 4,700 pages, and there are four; polars gives its own back by and by."""
+    assert faults(cycle, keeps=True) < most
+    assert faults(cycle, keeps=False) > least
