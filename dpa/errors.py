@@ -24,8 +24,7 @@ class DpaError(Exception):
     exit_status = 1
 
     def __init__(self, message: str = "", key: str | None = None, place: str | None = None) -> None:
-        is_said = key is not None and (place or "").startswith(f"--set {key}=")
-        super().__init__(": ".join(filter(None, (place, None if is_said else key, message))))
+        super().__init__(": ".join(filter(None, (place, key, message))))
         self.message, self.key, self.place = message, key, place
 
     def __str__(self) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 from dpa._util.words import alternatives, suggestion
 from dpa.config._schema import json_schema
 from dpa.config._section import in_json
-from dpa.config._yaml import KeyPath, Places, place_of, written_at
+from dpa.config._yaml import KeyPath, Places, error_at, written_at
 from dpa.config.variants import VARIANTS, Variants, choice
-from dpa.errors import ConfigError
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict|literal)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
@@ -86,7 +85,7 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
     if kind in _UNKNOWN_VARIANT and variants is not None:
         path, value = (*path, variants.by), value[variants.by]
         message = f"Input should be {alternatives(map(repr, variants.classes))}"
-    line = str(ConfigError("", ".".join(map(str, path)) or "job", place_of(origin, places, path)))
+    line = str(error_at(path, "", origin, places))
     if kind in _UNKNOWN_KEY:
         return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
     if kind == "missing":

@@ -24,7 +24,7 @@ from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained, short_for
 from dpa.config._schema import OF_MAP_REDUCE, JobConfig
 from dpa.config._stage import StageConfig
-from dpa.config._yaml import OPTION, KeyPath, Places, parsed, place_of, written_at
+from dpa.config._yaml import OPTION, KeyPath, Places, error_at, parsed, written_at
 from dpa.config.stages import StepConfig
 from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError, DpaError
@@ -75,7 +75,7 @@ class JobFile:
         return f"stages.{step.partition('.')[0]}.{key}" if self.config.stages else written_as(key)
 
     def error(self, key: str, message: str) -> ConfigError:
-        return ConfigError(message, key, place_of(self.origin, self.places, key.split(".")))
+        return error_at(key.split("."), message, self.origin, self.places)
 
     @contextmanager
     def blaming(self, key: str, *kinds: type[Exception]) -> Iterator[None]:
@@ -110,7 +110,7 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
         if key in OF_MAP_REDUCE:
             instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
             why = f"belongs to a job of one mapper and one reducer; {instead}"
-            raise ConfigError(why, key, place_of(origin, places, [key]))
+            raise error_at([key], why, origin, places)
     given = substitute(dict(document), origin)
     learn(given)
     learn(os.environ)

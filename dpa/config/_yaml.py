@@ -123,8 +123,12 @@ def written_at(places: Places, path: Sequence[str | int]) -> str | None:
     return next((places[parent] for parent in parents if parent in places), None)
 
 
-def place_of(origin: str, places: Places, path: Sequence[str | int]) -> str:
-    """Where a key path, or the nearest one above it, was written, and the options that changed what is below."""
-    written = written_at(places, path) or origin
-    below = [place for key, place in places.items() if key[: len(path)] == tuple(path) and place.startswith(OPTION)]
-    return " and ".join(dict.fromkeys([written, *below]))
+def error_at(path: Sequence[str | int], message: str, origin: str, places: Places) -> ConfigError:
+    """The error in a key, with where it, or the nearest one above, was written, and the options that changed what is
+    below."""
+    written, key = written_at(places, path) or origin, ".".join(map(str, path)) or "job"
+    below = [place for each, place in places.items() if each[: len(path)] == tuple(path) and place.startswith(OPTION)]
+    place = " and ".join(dict.fromkeys([written, *below]))
+    error = ConfigError(message, None if place.startswith(f"{OPTION}{key}=") else key, place)
+    error.key = key
+    return error

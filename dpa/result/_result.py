@@ -111,7 +111,8 @@ class Result:
         known = [Fact("status", ended(self.report)), *summary(self.report), *limit]
         lines = [(fact.name, " ".join(filter(None, (fact.value, fact.remark)))) for fact in known]
         for row in table.rows:
-            named = [f"{cell} {title.lstrip('#')}" for title, cell in zip(table.head, row, strict=True)][1:7]
+            pairs = zip(table.head, row, strict=True)
+            named = [f"{cell} {title.strip('#s' if cell == '1' else '#')}" for title, cell in pairs][1:7]
             lines.append((str(row[0]), ", ".join(part for part in named if not part.startswith(" "))))
         return lines
 

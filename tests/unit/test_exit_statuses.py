@@ -55,6 +55,7 @@ STATUSES = {
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpa.door.client.runs_directory", lambda: tmp_path)  # no other job's, which may just end
     for name, module in MODULES.items():
         Path(f"{name}.py").write_text(module, encoding="utf-8")
         Path(f"{name}.yaml").write_text(JOB.replace("MODULE", name), encoding="utf-8")

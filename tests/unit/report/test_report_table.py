@@ -465,6 +465,9 @@ def test_the_text_of_a_result_is_the_short_one() -> None:
     assert re.search(r"\n  priced +3 tasks, 1.96M in, 385k out, 67% busy, 1% blocked, 0.000 S\n", text)
     assert re.search(r"\n  balancing +2 redistributions hot keys: the \(7.8%\), of \(3.9%\)\n", text)
     assert len(text.splitlines()) <= 1 + 10 + 7
+    report = samples.report()
+    alone = replace(report.main, tasks=report.main.tasks[:1])
+    assert "reducer   1 task, " in repr(Result(replace(report, stages=(report.stages[0], alone))))
 
 
 def test_a_job_with_one_source_and_one_reducer_says_what_limits_it() -> None:
