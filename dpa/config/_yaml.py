@@ -124,8 +124,7 @@ def written_at(places: Places, path: Sequence[str | int]) -> str | None:
 
 
 def error_at(path: Sequence[str | int], message: str, origin: str, places: Places) -> ConfigError:
-    """The error in a key, with where it, or the nearest one above, was written, and the options that changed what is
-    below."""
+    """The error in a key: where it, or the nearest one above, was written, and what options changed below it."""
     written, key = written_at(places, path) or origin, ".".join(map(str, path)) or "job"
     below = [place for each, place in places.items() if each[: len(path)] == tuple(path) and place.startswith(OPTION)]
     place = " and ".join(dict.fromkeys([written, *below]))

@@ -467,7 +467,7 @@ def test_the_text_of_a_result_is_the_short_one() -> None:
     assert len(text.splitlines()) <= 1 + 10 + 7
     report = samples.report()
     alone = replace(report.main, tasks=report.main.tasks[:1])
-    assert "reducer   1 task, " in repr(Result(replace(report, stages=(report.stages[0], alone))))
+    assert "reducer    1 task, " in repr(Result(replace(report, stages=(report.stages[0], alone))))
 
 
 def test_a_job_with_one_source_and_one_reducer_says_what_limits_it() -> None:
