@@ -55,7 +55,7 @@ sent once."""
 
 _LEAST_PACKS = 16  # small files share splits of at most this part of a text, so that all mappers get some
 _PARTS_AT_A_TIME = 4  # parts whose lines are counted at once
-_SAMPLED, _SAMPLED_BYTES = 64, 2**20  # how many places of a large text a sample is drawn from, and the bytes of each
+_SAMPLED, _SAMPLED_BYTES = 256, 2**18  # from how many places of a large text a sample is drawn, and the most of each
 
 _NO_LINES = {b"\x1f\x8b": "is compressed", b"\xff\xfe": "is UTF-16", b"\xfe\xff": "is UTF-16"}
 """Beginnings of files that are not lines of UTF-8."""
@@ -327,18 +327,17 @@ class TextTable(Feed):
                 yield from split.batches(batch_rows)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """Draw lines from some places of the text. Lines are only counted if the text is small, or has no line that
-        fits such a place."""
+        """Draw lines from some places of the text. They are only counted if it is small, or none fits there."""
         random, sizes = np.random.default_rng(seed), np.cumsum([file.size - file.begin for file in self.files])
-        places = int(sizes[-1]) // _SAMPLED_BYTES
-        if places <= _SAMPLED:
+        if (size := int(sizes[-1])) < max(_LARGE_BYTES, _SAMPLED):
             return super().sample(max_rows, seed, enough)
-        drawn = np.sort(random.choice(places, _SAMPLED, replace=False)) * _SAMPLED_BYTES
+        most = min(_SAMPLED_BYTES, size // _SAMPLED)
+        drawn = np.sort(random.choice(size // most, _SAMPLED, replace=False)) * most
         found: dict[int, pa.Table] = {}
         for place in random.permutation(_SAMPLED).tolist():
             number = int(np.searchsorted(sizes, drawn[place], side="right"))
             file, before = self.files[number], int(sizes[number - 1]) if number else 0
-            lines = file.lines_within(file.begin + int(drawn[place]) - before, _SAMPLED_BYTES)
+            lines = file.lines_within(file.begin + int(drawn[place]) - before, most)
             if lines.num_rows:
                 found[place] = lines
             if found and enough():

@@ -104,9 +104,9 @@ def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
         mine = "".join(f"{line}\n" for line in written if line.startswith(f"{number} "))
         (tmp_path / f"{number}.txt").write_text(mine)
     table = text_table(data_files(str(tmp_path)))
-    small = table.sample(10_000)
-    assert small["value"].to_pylist() == written
-    monkeypatch.setattr(lines, "_SAMPLED_BYTES", 100)
+    monkeypatch.setattr(lines, "_LARGE_BYTES", 50_000)
+    assert table.sample(10_000)["value"].to_pylist() == written
+    monkeypatch.setattr(lines, "_LARGE_BYTES", 30_000)
     monkeypatch.setattr(type(table), "poll", None)
     sample = table.sample(100, seed=1)["value"].to_pylist()
     assert len(set(sample)) == 100 and set(sample) <= set(written)
@@ -116,7 +116,7 @@ def test_a_sample_of_a_large_text_is_of_lines_from_all_of_it_and_counts_none(
     assert 0 < table.sample(100, enough=lambda: True).num_rows < 30
     assert table.sample(100, seed=1)["value"].to_pylist() == sample
     monkeypatch.undo()
-    monkeypatch.setattr(lines, "_SAMPLED_BYTES", 10)
+    monkeypatch.setattr(lines, "_LARGE_BYTES", 5_000)
     (tmp_path / "long.txt").write_text("x" * 5_000)
     assert text_table(data_files(str(tmp_path / "long.txt"))).sample(9)["value"].to_pylist() == ["x" * 5_000]
 
