@@ -156,10 +156,11 @@ class Loan:
         self.directory, self.pid = Path(told["directory"]), int(told["pid"] or 0)
         self.note: dict[str, Any] | None = told["note"]
 
-    def start(self, command: list[str], log: Path, env: Mapping[str, str]) -> None:
-        """Have the owner start it, in this process's working directory."""
+    def start(self, log: Path, command: list[str], *, env: Mapping[str, str], **_options: Any) -> Loan:
+        """Have the owner start it, in this process's working directory; called as `subprocess.Popen` would be."""
         _tell(self._words, {"command": command, "env": dict(env), "cwd": str(Path.cwd()), "log": str(log)})
         self.pid = json.loads(self._words.readline())["pid"]
+        return self
 
     def poll(self) -> int | None:
         """None while the process lives, as `subprocess.Popen.poll` says it."""

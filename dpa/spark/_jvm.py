@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import time_ns
@@ -64,13 +64,15 @@ def jvm(
         yield None
         return
     gateway = None
+    known: AbstractContextManager[None] = nullcontext()
     if loan is not None and loan.note is not None:
-        variables = {**variables, _PORT: str(loan.note["port"]), _SECRET: loan.note["secret"]}
+        known = environment({_PORT: str(loan.note["port"]), _SECRET: loan.note["secret"]})
     else:
         variables = {**variables, "JAVA_HOME": str(java_home(log.parent))}
-    start = subprocess.Popen if loan is None else partial(_started_by, loan, log)
+    start = subprocess.Popen if loan is None else partial(loan.start, log)
+    noted = _processes_noted(start, variables)
     try:
-        with environment(variables), _processes_noted(start) as started, interrupts_held(hurry=partial(_kill, started)):
+        with known, noted as started, interrupts_held(hurry=partial(_kill, started)):
             gateway = _launched(settings, log)
         gateway.proc = gateway.proc or loan  # None: spark-submit started the JVM, and this process is its child
         # The JVM reports the number of each callback that it has collected, also of those of earlier borrowers.
@@ -83,21 +85,16 @@ def jvm(
             SparkContext._gateway = SparkContext._jvm = None
 
 
-def _started_by(loan: Loan, log: Path, command: list[str], *, env: Mapping[str, str], **_options: Any) -> Loan:
-    loan.start(command, log, env)
-    return loan
-
-
 @contextmanager
-def _processes_noted(start: Callable[..., Any]) -> Iterator[list[Any]]:
-    """Have pyspark start processes so in this block, and note them: it returns none before its JVM is up, seconds
-    later."""
+def _processes_noted(start: Callable[..., Any], variables: Mapping[str, str]) -> Iterator[list[Any]]:
+    """Have pyspark start processes so in this block, with these variables, and note them: it returns none before its
+    JVM is up, seconds later."""
     from pyspark import java_gateway
 
     started: list[Any] = []
 
-    def noted(*command: Any, **options: Any) -> Any:
-        started.append(start(*command, **options))
+    def noted(*command: Any, env: Mapping[str, str], **options: Any) -> Any:
+        started.append(start(*command, env={**env, **variables}, **options))
         return started[-1]
 
     module: Any = java_gateway

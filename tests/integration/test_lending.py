@@ -29,7 +29,7 @@ def used(place: Path, key: str = "key", note: str | None = "left") -> tuple[int,
     with borrowed(place, key) as loan:
         assert loan is not None
         if loan.note is None:
-            loan.start(["cat"], loan.directory / "log", {"PATH": os.environ["PATH"]})
+            loan.start(loan.directory / "log", ["cat"], env={"PATH": os.environ["PATH"]})
         assert loan.poll() is None and lent(place) == loan.pid
         if note is not None:
             loan.give_back({"said": note})
