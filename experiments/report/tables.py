@@ -31,7 +31,6 @@ _HEADINGS = {
     "StepConfig": "`stages`",
     "FlowControl": "`limits`",
     "JobLimits": "`limits`",
-    "SlowTasks": "`testing`",
 }
 """The headings in docs/job-files.md of sections that are not named after the first part of their class."""
 
@@ -167,7 +166,7 @@ def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[Row]:
 
 def _once(rows: list[Row], others: list[Row], link: str) -> list[Row]:
     """The rows, with one for all that other rows say word for word."""
-    same = ", ".join(row[0] for row in rows if row in others)
+    same = ", ".join(row[0] for row in rows if row in others and "." not in row[0])
     return [*(row for row in rows if row not in others), (same, "", "", f"As in {link}.")]
 
 
