@@ -1,10 +1,10 @@
-"""`python -m experiments.cg --figure N`: one figure of the consistent-grouping paper, or one of ours."""
+"""`python -m experiments.cg --figure N`: one figure of the consistent-grouping paper."""
 
 from __future__ import annotations
 
 import argparse
 
-from experiments.cg import assignments, beyond, engine, timelines
+from experiments.cg import assignments, engine, timelines
 from experiments.harness import main
 
 FIGURES = {
@@ -19,12 +19,11 @@ FIGURES = {
     "13": timelines.figure13,
     "14": engine.figure14,
     "15": engine.figure15,
-    "beyond": beyond.beyond,
 }
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.cg", description=__doc__)
-    parser.add_argument("--figure", required=True, choices=list(FIGURES), help="number in the paper; `beyond` is ours")
+    parser.add_argument("--figure", required=True, choices=list(FIGURES), help="its number in the paper")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the streams' records and keys to use")
     chosen = parser.parse_known_args()[0].figure
     main(f"cg_{chosen}", parser, FIGURES[chosen], command=f"python -m experiments.cg --figure {chosen}")

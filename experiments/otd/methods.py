@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dpa.placement.model import Cluster, OnlineOptions
 from dpa.placement.online import OnlinePlacement, Policy, policy_of
@@ -24,10 +23,6 @@ class Method:
         ids = tuple(node.name for node in cluster.nodes)
         options = OnlineOptions(policy=self.policy)
         return policy_of(OnlinePlacement(options, cluster, ids, self.allocator, TOLERANCE))
-
-    def section(self, seconds: float) -> dict[str, Any]:
-        """The section `online` of a job file."""
-        return {"policy": self.policy, "seconds": seconds}
 
 
 OTD, OURS = "OTD", "ours"

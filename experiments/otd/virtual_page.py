@@ -12,7 +12,6 @@ from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, below, interval, markdown_table, progress, published
 from experiments.otd.methods import METHODS, OTD, OURS
 from experiments.otd.virtual import CYCLES, KINDS, SHAPES, SHIFTS, Course, course
-from experiments.placement.baselines import LOCAL_DELAY, NETWORK_DELAY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +20,9 @@ Courses = dict[tuple[str, str, str], Course]
 """By kind, shape and method."""
 
 PAPERS = "2 x 4"
+
+NETWORK_DELAY, LOCAL_DELAY = 1e-3, 2e-4
+"""Seconds that a record is under way between tasks on different nodes (TD_N), and on one node (TD_P): assumed."""
 
 _QUICK_CYCLES = 70
 

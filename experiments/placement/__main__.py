@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from experiments.harness import main
-from experiments.placement import elastic, objective, optimum, sensitivity, speed, workloads
+from experiments.placement import elastic, optimum, sensitivity, speed, workloads
 
 PARTS = {
     "a": optimum.measure,
@@ -13,10 +13,9 @@ PARTS = {
     "c": sensitivity.measure,
     "d": workloads.measure,
     "e": elastic.measure,
-    "h": objective.measure,
 }
 """Distance from the optimum; allocations a second; prioritisation and task counts (task allocation paper, 7.1-7.3); two
-jobs with measured costs (7.4); the elastic allocator's evaluation (V); the one objective."""
+jobs with measured costs (7.4); the elastic allocator's evaluation (V)."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.placement", description=__doc__)

@@ -1,4 +1,4 @@
-"""Allocators of the papers and of ours that dpa's are compared with. A job file names them as
+"""Allocators of the papers that dpa's are compared with, and an exact one. A job file names them as
 `experiments.placement.baselines:ExactAllocator`.
 
 The exact one is a dynamic programme over counts: a group's tasks are alike, so what is placed so far is a vector of
@@ -14,11 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from dpa.errors import PlacementError
-from dpa.placement.allocators.search import SearchAllocator
 from dpa.placement.allocators.top_down import Priority, by_priority
-from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
-from dpa.placement.objectives import KeptTraffic, Nodes, Objective
+from dpa.placement.objectives import KeptTraffic, Objective
 from dpa.placement.rooms import Rooms
 from dpa.placement.scores import Floats, dearest_first
 
@@ -26,19 +24,11 @@ BASELINES: Mapping[str, str] = {
     "random": f"{__name__}:RandomAllocator",
     "task_level": f"{__name__}:TaskLevelAllocator",
     "exact": f"{__name__}:ExactAllocator",
-    "pairwise": f"{__name__}:PairwiseAllocator",
 }
 """As a job file names them, by short names."""
 
 Task = tuple[int, int]
 """A group, and the number of a task in it."""
-
-SECONDS = 60.0
-"""How long records arrive whose processing is predicted."""
-
-NETWORK_DELAY, LOCAL_DELAY = 1e-3, 2e-4
-"""Seconds that a record is under way between tasks on different nodes (N-Storm's TD_N), and on one node (TD_P): of
-calls between two actors."""
 
 _MAX_WORK = 2e8  # vectors times what a node may hold times nodes; some seconds
 _MAX_GROUPS = 32  # an array has no more dimensions
@@ -214,55 +204,3 @@ def _too_large(graph: TaskGraph) -> PlacementError:
         f"the exact allocator is for small graphs: {graph.tasks} tasks in {len(graph.groups)} groups are "
         f"about 10^{digits:.0f} vectors of counts; take top_down_search"
     )
-
-
-class Makespan(Objective):
-    """Seconds until the records that arrive within `SECONDS` are processed, as fast as the busiest resource allows,
-    with their delay on the way.
-
-    Args:
-        evenness: what the mean square of the nodes' busy parts counts besides, in the time of one node that is busy all
-            the time: of two placements that are equally slow, the evener one is closer to a faster one.
-    """
-
-    def __init__(self, graph: TaskGraph, cluster: Cluster, evenness: float = 0.0) -> None:
-        super().__init__(graph, cluster)
-        self._bandwidth = np.array([node.bandwidth - node.reserved_bandwidth for node in cluster.nodes])
-        pairs = np.array([graph.pairs(link.upstream, link.downstream) for link in graph.links], dtype=float)
-        self._a_pair = np.column_stack([self._a_pair, (NETWORK_DELAY - LOCAL_DELAY) / pairs])
-        self._evenness = evenness * SECONDS / len(cluster.nodes)
-
-    def worth(self, use: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
-        """As of any objective."""
-        used, impossible = self._busy(use, nodes)
-        busiest = np.maximum(used, self.network(use) / self._bandwidth[nodes])
-        return SECONDS * busiest + impossible, self._evenness * np.square(busiest) - use[:, 4]
-
-
-class PairwiseAllocator(SearchAllocator):
-    """The search for the time of the job: one objective stands for processors, bandwidth and delay."""
-
-    def __init__(self, *, trials: int = 20) -> None:
-        super().__init__(Makespan, trials=trials)
-
-    def descent(self, objective: Objective, budget: Budget) -> Descent:
-        """One that does not stop early."""
-        return _Guided(objective, budget)
-
-
-class _Guided(Descent):
-    """A descent by what also counts evenness, then by the objective itself.
-
-    The time of a job is that of its busiest node, and most steps change nothing about that one.
-    """
-
-    _EVENNESS = 1e-3
-
-    def __init__(self, objective: Objective, budget: Budget) -> None:
-        super().__init__(objective, budget)
-        self._value = objective.value
-        self._first = Descent(Makespan(objective.graph, objective.cluster, self._EVENNESS), budget)
-
-    def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
-        guided = super().improve(self._first.improve(counts, since))
-        return min(guided, super().improve(counts, since), key=self._value)  # with what is left of the budget

@@ -24,7 +24,7 @@ from dpa.placement.model import Allocator, Cluster, GroupEdge, Node, Placement, 
 from dpa.placement.objectives import Unevenness
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
-from experiments.placement.baselines import ExactAllocator, PairwiseAllocator, RandomAllocator
+from experiments.placement.baselines import ExactAllocator, RandomAllocator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,6 @@ KNOWS_COSTS: Mapping[str, Allocator] = {
     "GMA": GreedyMatchingAllocator(),
     "GMA improved": ImprovedGreedyMatchingAllocator(),
     "TD": TopDownAllocator(),
-    "ours": PairwiseAllocator(trials=5),
 }
 BLIND = ("even", "random")
 """The two of the paper that know no costs."""

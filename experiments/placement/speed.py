@@ -17,7 +17,7 @@ from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator, Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table, progress
-from experiments.placement.baselines import PairwiseAllocator, TaskLevelAllocator
+from experiments.placement.baselines import TaskLevelAllocator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,6 @@ ALLOCATORS: Mapping[str, Allocator] = {
     "TL": TaskLevelAllocator(),
     "TD with search": TopDownSearchAllocator(),
     "GMA": GreedyMatchingAllocator(),
-    "ours": PairwiseAllocator(),
     "even": EvenAllocator(),
 }
 

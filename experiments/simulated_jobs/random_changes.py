@@ -202,7 +202,7 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
     )
     for choices in (2, 3, 3):  # of options that were: seeds mean what they did
         draw.choice(range(choices))
-    allocator = draw.choice(["even", "task_level", "top_down", "greedy_matching_improved", "pairwise"])
+    allocator = draw.choice(["even", "task_level", "top_down", "greedy_matching_improved", "greedy_matching"])
     allocator, tolerance = BASELINES.get(allocator, allocator), draw.choice([1.01, 1.2])
     online = OnlinePlacement(options, Cluster(nodes), names, allocator, tolerance)
     homes = {stage.name: [draw.choice(names) for _ in range(stage.tasks)] for stage in job.graph.stages}

@@ -134,7 +134,7 @@ def test_tasks_are_where_the_plan_says_and_their_report_is_the_next_runs_profile
 
     measured = [
         "--set",
-        "placement={allocator: experiments.placement.baselines:PairwiseAllocator, profile: "
+        "placement={allocator: experiments.placement.baselines:TaskLevelAllocator, profile: "
         + str(directory / "report.json")
         + "}",
     ]

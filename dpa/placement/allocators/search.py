@@ -71,7 +71,7 @@ class SearchAllocator:
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         objective, budget = self._objective(graph, cluster), Budget(self._work)
-        descent = self.descent(objective, budget)
+        descent = Descent(objective, budget)
         found = min(map(descent.improve, starts(graph, cluster, self._starts)), key=objective.value)
         random = np.random.default_rng(0)
         for _ in range(self._trials):
@@ -81,9 +81,6 @@ class SearchAllocator:
             if trial is not None:
                 found = min(found, descent.improve(trial, since=found), key=objective.value)
         return Placement(graph, cluster, found)
-
-    def descent(self, objective: Objective, budget: Budget) -> Descent:
-        return Descent(objective, budget)
 
 
 class TopDownSearchAllocator(SearchAllocator):

@@ -1,15 +1,10 @@
-"""Placements that follow the load, in virtual time, and the job that they follow on Ray."""
+"""Placements that follow the load, in virtual time."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from dpa import Job
 from experiments.otd.methods import METHODS, OTD, OURS
-from experiments.otd.real import Followed, job_file, wrong_profile
 from experiments.otd.virtual import KINDS, Course, course
 from experiments.otd.virtual_page import PAPERS, delay, papers_courses, published_effects, settled
 
@@ -35,20 +30,6 @@ def test_ours_reaches_in_one_cycle_what_otd_needs_many_for() -> None:
 
 def test_nothing_moves_once_the_load_is_steady() -> None:
     assert sum(run("compute", OURS).moves[5:]) == 0
-
-
-def test_the_wrong_profile_fits_the_job(tmp_path: Path) -> None:
-    file = tmp_path / "counts.yaml"
-    file.write_text(json.dumps(job_file(1_000)), encoding="utf-8")
-    for method in METHODS.values():
-        section = json.dumps({**wrong_profile(), "allocator": method.allocator, "online": method.section(2.0)})
-        Job.from_file(file, [f"placement={section}"]).check()
-
-
-def test_what_is_left_is_a_part_of_the_most_that_went_between_nodes() -> None:
-    found = Followed((1, 3, 5, 7, 9), (2e6, 4e6, 3e6, 1e5, 1e5), (0, 1, 2, 0, 0), ("",) * 5, 10.0, 1)
-    assert found.left == pytest.approx(1e5 / 4e6)
-    assert found.cycles == 3
 
 
 def test_a_record_is_under_way_for_less_time_the_less_goes_between_nodes() -> None:

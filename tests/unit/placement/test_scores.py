@@ -12,9 +12,7 @@ from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import Fullness, KeptTraffic, Objective, Unevenness
-from experiments.placement.baselines import LOCAL_DELAY, NETWORK_DELAY, Makespan
 from experiments.placement.elastic import bandwidth_use, deviation
-from experiments.placement.objective import makespan
 
 
 @st.composite
@@ -55,20 +53,16 @@ def test_traffic_is_the_sum_over_pairs_of_tasks(placement: Placement) -> None:
 @given(placement=placements())
 def test_objectives_agree_with_the_scores(placement: Placement) -> None:
     graph, cluster, fits = placement.graph, placement.cluster, not scores.overloaded(placement)
-    kept, uneven, long = (kind(graph, cluster).value(placement.counts) for kind in (KeptTraffic, Unevenness, Makespan))
+    kept, uneven = (kind(graph, cluster).value(placement.counts) for kind in (KeptTraffic, Unevenness))
     if not fits:
-        assert [kept, uneven, long] == [np.inf] * 3
+        assert [kept, uneven] == [np.inf] * 2
         return
     assert kept == pytest.approx(-scores.kept_traffic(placement), abs=1e-3)
     squares = np.square(scores.utilisation(placement)).sum() + np.square(bandwidth_use(placement)).sum()
     assert uneven == pytest.approx(squares, abs=1e-6)
-    remote = NETWORK_DELAY * len(graph.links)
-    assert long + remote == pytest.approx(
-        makespan(placement), abs=0.061 * max(1.0, 1 / scores.throughput(placement)) ** 2
-    )
 
 
-@pytest.mark.parametrize("kind", [KeptTraffic, Unevenness, Makespan, Fullness])
+@pytest.mark.parametrize("kind", [KeptTraffic, Unevenness, Fullness])
 @given(placement=placements(), data=st.data())
 def test_an_objective_asked_about_some_groups_or_one_more_task_says_what_it_says_about_all(
     kind: type[Objective], placement: Placement, data: st.DataObject
@@ -94,7 +88,6 @@ def test_the_busiest_resource_limits_throughput() -> None:
     assert scores.throughput(Placement(graph, narrow, apart.copy())) == pytest.approx(0.25)
     together = Placement(graph, narrow, np.array([[1, 0], [1, 0]]))
     assert scores.throughput(together) == pytest.approx(1.0)
-    assert makespan(together) == pytest.approx(60.0 + LOCAL_DELAY)
 
 
 def test_reserved_processors_and_bandwidth_count_as_used() -> None:
