@@ -2,8 +2,8 @@
 a scrape of its metrics each second, and a client that follows it as `dpa control attach` does; in turn. Chromium is
 open all the time, with no page while nobody looks.
 
-Beside it: how long the page of a job that streams takes to its first figures, and how many bytes a second the page of a
-large job receives. The browser and the clients share the machine's processors with the stream.
+Beside it: how long the page of a job that streams takes to its first figures. The browser and the clients share the
+machine's processors with the stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -27,19 +26,14 @@ import numpy as np
 import pyarrow as pa
 
 from dpa import Flow, Generator
-from dpa.config import DoorConfig
-from dpa.door.opening import Door
 from dpa.driver.control import RunningJob
 from dpa.errors import JobCancelledError
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.telemetry.observers import Observer, Observers
-from dpa.telemetry.tracker import RunTracker, TrackedSnapshot
+from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.harness import Findings, at_most, main, markdown_table, progress
 
 RECORDS, QUICK, ENDLESS = 100_000_000, 2_000_000, 10**10
 KEYS, TASKS = 100_000, 2
-STAGES, MANY, REPORT_SECONDS = ("read", "map", "count"), 256, 6.0
-"""Of the large job, the tasks of each, and seconds between two reports of a task."""
 
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 OPTIONS += ["--disable-component-update", "--disable-sync"]
@@ -177,39 +171,9 @@ def first_figures(records: int) -> float:
     return milliseconds / 1_000
 
 
-def _task(stage: str, task: int, count: int) -> TaskStats:
-    counted = TaskStats(stage, task, read=count, processed=count, emitted=(count,), queue=count % 977)
-    return replace(counted, latency_p99=count % 97 / 100, busy_seconds=count / 1e4, waiting_seconds=count / 3e4)
-
-
-def bytes_a_second(seconds: int, draw: np.random.Generator) -> float:
-    """What the page of the large job receives after its first view, of the views that the door sends."""
-    tracker, sizes = RunTracker(), list[int]()
-    counts = draw.integers(1_000, 2_000, (len(STAGES), MANY))
-
-    def receive(address: str) -> None:
-        with urlopen(_asked(address, "events")) as events:
-            sizes.extend(map(len, events))
-
-    with Door("large", DoorConfig()) as door:
-        reading = threading.Thread(target=receive, args=(door.address,))
-        for half in range(2 * seconds):
-            reported = draw.random(counts.shape) < 0.5 / REPORT_SECONDS
-            counts = counts + reported * draw.integers(1_000, 2_000, counts.shape)
-            rows = zip(STAGES, counts.tolist(), strict=True)
-            tasks = {name: tuple(_task(name, *each) for each in enumerate(row)) for name, row in rows}
-            stages = tuple(StageSnapshot(name, "streaming", each) for name, each in tasks.items())
-            door.update(tracker.update(Snapshot("stream", half / 2, 0, stages)))
-            if not half:
-                reading.start()
-            time.sleep(0.5)
-    reading.join()
-    return sum(sizes[3:]) / seconds  # the first event has three lines
-
-
 def measure(options: argparse.Namespace) -> Findings:
-    """Run the job in both ways in turn, and measure the stream of views."""
-    records, repeats, seconds = (QUICK, 1, 4) if options.quick else (RECORDS, options.repeats, 20)
+    """Run the job in both ways in turn, and open its page."""
+    records, repeats = (QUICK, 1) if options.quick else (RECORDS, options.repeats)
     alone, looked, figures = list[float](), list[float](), list[float]()
     with Browser() as browser:
         for _ in range(repeats):
@@ -220,13 +184,11 @@ def measure(options: argparse.Namespace) -> Findings:
         figures.append(first_figures(ENDLESS))
         progress(f"figures after {figures[-1]:.2f} s")
     medians = {"alone": median(alone), "looked at": median(looked)}
-    received = bytes_a_second(seconds, np.random.default_rng(options.seed))
     targets = [
         at_most("part of the rate that is lost while looked at", 1 - medians["looked at"] / medians["alone"], 0.01),
         at_most("seconds from a request for the page of a job that streams to its first figures", median(figures), 1.0),
-        at_most(f"bytes a second of the views of {len(STAGES)} x {MANY} tasks", received, 20_000),
     ]
-    data = {"alone": alone, "looked_at": looked, "figures": figures, "bytes_a_second": received}
+    data = {"alone": alone, "looked_at": looked, "figures": figures}
     return Findings(data, targets, markdown_table(("", "records/s"), [*medians.items()]))
 
 

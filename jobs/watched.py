@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -112,35 +112,4 @@ class SleepingCount(WatchedCount):
         """Sleep, count, and note."""
         if value["due"]:
             self._work.spend(self._seconds)
-        return super().reduce(state, value)
-
-
-class AwayCount(WatchedCount):
-    """The same, of keys that nobody works on at times: whoever has such a key waits until that is over.
-
-    So a task is as good as away, if these are its keys: it works on no others meanwhile, and its queue fills up.
-    """
-
-    def __init__(
-        self,
-        directory: str,
-        task_of: Sequence[int],
-        away: Sequence[Sequence[tuple[float, float]]],
-        flush_seconds: float,
-    ) -> None:
-        """`task_of` is the task of each key; `away`: from when until when each task is, in seconds since the stream
-        began."""
-        super().__init__(directory, flush_seconds)
-        self._task_of = task_of
-        self._away = away
-        self._began: float | None = None
-
-    def reduce(self, state: int, value: dict[str, Any]) -> int:
-        """Wait, count, and note."""
-        if value["due"]:
-            began = began_at(self.directory) if self._began is None else self._began
-            assert began is not None
-            self._began, now = began, time.time() - began
-            until = max((end for since, end in self._away[self._task_of[value["number"]]] if since <= now), default=now)
-            time.sleep(max(0.0, until - now))
         return super().reduce(state, value)

@@ -1,5 +1,5 @@
 """`python -m experiments.elastic`: stages whose number of tasks follows their work, under loads that change, beside a
-number that stays and a rule that goes by busy time. In virtual time; with `--ray` on real actors."""
+number that stays. In virtual time; with `--ray` on real actors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.elastic.loads import HELD_OUT, LOADS, STEP
 from experiments.elastic.page import page
 from experiments.elastic.picture import draw
 from experiments.elastic.targets import targets
-from experiments.elastic.virtual import OLD, OURS, SHORT, cases, run_all
+from experiments.elastic.virtual import OURS, SHORT, cases, run_all
 from experiments.harness import Findings, main
 
 
@@ -20,12 +20,12 @@ def measure(options: argparse.Namespace) -> Findings:
     """All loads in virtual time."""
     loads = (STEP,) if options.quick else (*LOADS, *HELD_OUT)
     found = run_all(cases(1 if options.quick else options.seeds, loads), 1 if options.quick else options.processes)
-    first = [run for run in found if run.seed == 0 and run.queues == SHORT and run.method in (OURS, OLD)]
+    first = [run for run in found if run.seed == 0 and run.queues == SHORT and run.method == OURS]
     return Findings(
         data={"runs": [asdict(run) for run in found]},
         targets=[] if options.quick else list(targets(found)),
         text=page(found),
-        figure=draw(loads, {load.name: {run.method: run for run in first if run.load == load.name} for load in loads}),
+        figure=draw(loads, {run.load: run for run in first}),
     )
 
 

@@ -1,4 +1,4 @@
-"""The number of tasks over time under each load, by ours and by the rule that is compared with."""
+"""The number of tasks over time under each load."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(loads: Sequence[Load], shown: Mapping[str, Mapping[str, Outcome]]) -> Figure:
-    """A panel for each load; `shown`: of each load, by its name, the runs by their labels."""
+def draw(loads: Sequence[Load], shown: Mapping[str, Outcome]) -> Figure:
+    """A panel for each load; `shown`: the run of each, by its name."""
     figure, axes = panels(2, (11.0, 2.6 * (-(-len(loads) // 2))), rows=-(-len(loads) // 2))
     for panel, load in zip(axes, loads, strict=False):
         at = np.arange(0.0, load.seconds, 0.1)
         panel.fill_between(at, load.tasks(at), color="#dddddd", label="load")
-        for colour, (label, run) in zip((COLOURS[2], COLOURS[1]), shown[load.name].items(), strict=False):
-            numbers = [tasks_at(load, run.changes, moment) for moment in at]
-            panel.plot(at, numbers, color=colour, linewidth=1.2, label=label)
+        numbers = [tasks_at(load, shown[load.name].changes, moment) for moment in at]
+        panel.plot(at, numbers, color=COLOURS[2], linewidth=1.2, label="tasks")
         panel.set_title(load.name, loc="left", fontsize=9)
         panel.set_xlabel("seconds", fontsize=8, color=INK)
         panel.set_ylim(bottom=0)

@@ -95,5 +95,5 @@ def measure(options: argparse.Namespace) -> Findings:
         data={"runs": [asdict(each) for each in found]},
         targets=targets,
         text=text,
-        figure=draw(loads, {each.load: {OURS: each} for each in found}),
+        figure=draw(loads, {each.load: each for each in found}),
     )

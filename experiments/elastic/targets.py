@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from experiments.elastic.loads import CROWD, HELD_OUT, LONG_WAVE, SHORT_WAVE, STEP
 from experiments.elastic.outcome import Outcome
-from experiments.elastic.virtual import OLD, OPTIONS, OURS, START_SECONDS
-from experiments.harness import Target, at_most, below
+from experiments.elastic.virtual import OPTIONS, OURS, START_SECONDS
+from experiments.harness import Target, at_most
 
 DECIDE_SECONDS = 4.0
 """Within which a rise of the load is decided on: two seconds of it, two looks, and the reports of the tasks."""
@@ -52,5 +52,3 @@ def _of_loads(found: Sequence[Outcome]) -> Iterator[Target]:
     yield at_most("ours: changes undone, all runs", sum(run.undone for run in ours), 0)
     longest = max(run.longest for run in ours if run.load in (STEP.name, LONG_WAVE.name, CROWD.name))
     yield at_most("ours: longest time for which records are late, s", longest, late_at_most(START_SECONDS))
-    late = {method: sum(run.late for run in found if run.method == method) for method in (OURS, OLD)}
-    yield below("ours: time in which records are late, to that by busy time", late[OURS] / late[OLD], 1.0)

@@ -14,18 +14,16 @@ import pyarrow as pa
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.job import Job
-from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
 from experiments.elastic.loads import HELD_OUT, LOADS, Floats, Load
-from experiments.elastic.old_rule import OldCoordinator
 from experiments.elastic.outcome import Change, Outcome, outcome_of
 from experiments.harness import check_counted, plan_of, progress
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import SimulatedJob
 
-OURS, OLD, MEAN, PEAK = "ours", "by busy time", "fixed, mean load", "fixed, peak load"
-METHODS = (OURS, OLD, MEAN, PEAK)
+OURS, PEAK = "ours", "fixed, peak load"
+METHODS = (OURS, PEAK)
 
 SHORT, LONG = "short queues", "long queues"
 QUEUES = {SHORT: 0.5, LONG: None}
@@ -50,11 +48,7 @@ def cases(seeds: int, loads: Iterable[Load] = (*LOADS, *HELD_OUT)) -> list[Case]
     """All of them: what is fixed has one seed, as it hardly depends on it; loads that are held out are met by ours."""
     found = (Case(load.name, *rest) for load, *rest in itertools.product(loads, QUEUES, METHODS, range(seeds)))
     held_out = {load.name for load in HELD_OUT}
-    return [
-        case
-        for case in found
-        if case.method == OURS or (case.load not in held_out and (case.seed == 0 or case.method == OLD))
-    ]
+    return [case for case in found if case.method == OURS or (case.load not in held_out and case.seed == 0)]
 
 
 def run_all(chosen: Iterable[Case], processes: int) -> list[Outcome]:
@@ -85,7 +79,7 @@ def simulate(case: Case) -> Outcome:
         combiner=False,
         parallelism={"mappers": 1, "reducers": load.begins},
         limits={"split_records": len(due), "queue_seconds": QUEUES[case.queues], "batch_records": _BATCH},
-        elastic={"max_tasks": OPTIONS.max_tasks} if case.method in (OURS, OLD) else None,
+        elastic={"max_tasks": OPTIONS.max_tasks} if case.method == OURS else None,
     )
     plan = plan_of(job)
     simulated = SimulatedJob(
@@ -97,8 +91,7 @@ def simulate(case: Case) -> Outcome:
         ticks=None,
         start_seconds=START_SECONDS,
     )
-    coordinator = OldCoordinator if case.method == OLD else CoordinatorMachine
-    run = SimulatedCluster(simulated, case.seed, coordinator=coordinator).run(max_steps=100 * len(due))
+    run = SimulatedCluster(simulated, case.seed).run(max_steps=100 * len(due))
     check_counted(table["key"], run)
     return outcome_of(
         load,
@@ -111,11 +104,10 @@ def simulate(case: Case) -> Outcome:
 
 
 def _of_case(case: Case) -> Load:
-    """The load of a case; a number that stays is the ideal one of the mean load, or of the highest."""
+    """The load of a case; a number that stays is the ideal one of the highest load."""
     load = next(load for load in (*LOADS, *HELD_OUT) if load.name == case.load)
-    loads = load.tasks(np.arange(0.0, load.seconds, 0.1))
-    fixed = {MEAN: float(loads.mean()), PEAK: float(loads.max())}.get(case.method)
-    return load if fixed is None else replace(load, begins=math.ceil(fixed / OPTIONS.target))
+    highest = float(load.tasks(np.arange(0.0, load.seconds, 0.1)).max())
+    return load if case.method == OURS else replace(load, begins=math.ceil(highest / OPTIONS.target))
 
 
 def _even_keys(records: int, seed: int) -> pa.Array:

@@ -25,7 +25,7 @@ def measure(options: argparse.Namespace) -> Findings:
     """What a look costs, then all cases."""
     setup = QUICK if options.quick else Setup()
     look = measure_looks(setup.layout, 20 if options.quick else LOOKS)
-    storm = Storm(load=setup.load, polling=look.polling())
+    storm = Storm(load=setup.load, polling=look)
     cases = list(all_cases((4,), ()) if options.quick else all_cases())
     seeds = range(options.seed, options.seed + (2 if options.quick else SEEDS))
     found = run_all(cases, setup, storm, seeds, 1 if options.quick else options.processes)
@@ -37,7 +37,7 @@ def measure(options: argparse.Namespace) -> Findings:
             "modelled": [runs.plain() for runs in found.modelled.values()],
         },
         targets=[] if options.quick else list(targets(found)),
-        text=page(found, setup, storm, look),
+        text=page(found, setup, storm),
         figure=draw(found, setup),
     )
 

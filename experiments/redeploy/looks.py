@@ -1,7 +1,7 @@
 """What a look for a plan costs: N-Storm's two looks (3.2), each done here with the least that it needs.
 
-A node's agent asks a server for the plan, over TCP, and appends its own part to a file if that is new. A worker reads
-the last record of that file. ZooKeeper and a Java process cost more.
+A node's agent asks a server for the plan, over TCP, and appends its own part to a file. A worker reads the last record
+of that file. ZooKeeper and a Java process cost more.
 """
 
 from __future__ import annotations
@@ -13,100 +13,57 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.redeploy.plans import Layout
-from experiments.redeploy.schemes import Durations, Polling
+from experiments.redeploy.schemes import Polling
 
 RECORD = 512
 """Bytes of a node's part of a plan: typically fewer (3.2)."""
-
-ASK = 16
-"""Bytes of the question for a plan."""
 
 LOOKS, BATCHES = 200, 5
 """Looks of a batch, whose median is taken."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """What looks cost, in seconds, and the bytes that they carry. Waiting for the server and the disk is among it,
-    which is more than the processor time that tasks lose.
-
-    Attributes:
-        ask: an agent's question and its answer.
-        write: of a new part of a plan, until it is on the disk.
-        read: a worker's.
-        plan: bytes of a plan of all nodes.
-    """
-
-    ask: float
-    write: float
-    read: float
-    plan: int
-
-    def polling(self) -> Polling:
-        """What looks cost tasks, with a new plan at every look of an agent, which is the most that there can be."""
-        return Polling(agent=self.ask + self.write, worker=self.read)
-
-    def traffic(self, layout: Layout, durations: Durations, every: float) -> tuple[float, float, float]:
-        """Bytes a second of each node (figure 11): with the server, and written and read on the node, with a new plan
-        so often (seconds)."""
-        return (
-            (ASK + self.plan) / durations.agent_cycle,
-            RECORD / every,
-            layout.workers * RECORD / durations.worker_cycle,
-        )
-
-
-def measure_looks(layout: Layout, looks: int = LOOKS) -> Look:
-    """Measure each kind of look, in turn with nothing else."""
+def measure_looks(layout: Layout, looks: int = LOOKS) -> Polling:
+    """The seconds of a look of an agent that finds a new plan, the most that there can be, and of a worker. Waiting for
+    the server and the disk is among them, which is more than the processor time that tasks lose."""
     plan = os.urandom(RECORD * layout.nodes)
-    with tempfile.TemporaryDirectory(prefix="dpa-looks-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="dpa-looks-") as directory,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
         path = Path(directory, "store")
-        with path.open("ab", buffering=0) as store:
-
-            def write() -> None:
-                store.write(plan[:RECORD])
-                os.fsync(store.fileno())
-
-            ask = _asked(plan, looks)
-            return Look(ask, _median(write, looks), _median(lambda: _last_record(path), looks), len(plan))
-
-
-def _asked(plan: bytes, looks: int) -> float:
-    """The seconds of a question to a server that answers with a plan."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
         answering = threading.Thread(target=_answer, args=(server, plan), daemon=True)
         answering.start()
-        with socket.create_connection(server.getsockname()) as asking:
+        with path.open("ab", buffering=0) as store, socket.create_connection(server.getsockname()) as asking:
 
-            def ask() -> None:
-                asking.sendall(bytes(ASK))
+            def agent() -> None:
+                asking.sendall(b"?")
                 left = len(plan)
                 while left:
                     left -= len(asking.recv(left))
+                store.write(plan[:RECORD])
+                os.fsync(store.fileno())
 
-            spent = _median(ask, looks)
+            def worker() -> None:
+                with path.open("rb") as file:
+                    file.seek(-RECORD, os.SEEK_END)
+                    file.read(RECORD)
+
+            found = Polling(_median(agent, looks), _median(worker, looks))
         answering.join()
-    return spent
+    return found
 
 
 def _answer(server: socket.socket, plan: bytes) -> None:
     """Answer every question of one connection."""
     with server.accept()[0] as connection:
-        while connection.recv(ASK):
+        while connection.recv(1):
             connection.sendall(plan)
 
 
-def _last_record(path: Path) -> bytes:
-    with path.open("rb") as store:
-        store.seek(-RECORD, os.SEEK_END)
-        return store.read(RECORD)
-
-
-def _median(look: Callable[[], object], looks: int) -> float:
+def _median(look: Callable[[], None], looks: int) -> float:
     """Seconds of a look."""
     spent = []
     for _ in range(BATCHES):

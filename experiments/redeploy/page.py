@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from experiments.harness import interval, markdown_table
 from experiments.redeploy.cases import CYCLES, MOVED, TUNED, Outcomes, case_of, of_cycles
 from experiments.redeploy.course import Floats
-from experiments.redeploy.looks import Look
 from experiments.redeploy.losses import Storm
 from experiments.redeploy.outcome import NONE, Case
 from experiments.redeploy.schemes import LAZY, OURS, RESTART, SINGLE, STOP
@@ -23,7 +22,7 @@ SHOWN = {
 }
 
 
-def page(found: Outcomes, setup: Setup, storm: Storm, look: Look) -> str:
+def page(found: Outcomes, setup: Setup, storm: Storm) -> str:
     """The text, with all tables."""
     layout = setup.layout
     return "\n\n".join(
@@ -51,15 +50,13 @@ def page(found: Outcomes, setup: Setup, storm: Storm, look: Look) -> str:
             _published(found),
             "## Cycles",
             _by_cycles(found),
-            "Agents of nodes look for a plan every `T_S`, workers every `T_W`. Measured here, a look of an agent takes "
-            f"{1e6 * look.ask:.0f} us, and {1e6 * look.write:.0f} us more where it writes a new part of a plan to the "
-            f"disk; a look of a worker takes {1e6 * look.read:.0f} us. Storm's processes and ZooKeeper take more. In "
+            "Agents of nodes look for a plan every `T_S`, workers every `T_W`. Measured here, a look of an agent that "
+            f"writes a new part of a plan to the disk takes {1e6 * storm.polling.agent:.0f} us, one of a worker "
+            f"{1e6 * storm.polling.worker:.0f} us. Storm's processes and ZooKeeper take more. In "
             "the paper the shortest cycles degrade the job for longer again, and the cost of looking is named as the "
             f"reason, without a figure. Tasks that are {setup.load:.0%} busy would have to lose {1 - setup.load:.0%} "
             f"of a processor for that: {1e3 * (1 - setup.load) * CYCLES[-1][1]:.0f} ms a look every "
             f"{CYCLES[-1][1]:g} s.",
-            "Traffic of looks, bytes a second of each node, with a new plan every minute (figure 11):",
-            _traffic(look, setup),
         )
     )
 
@@ -115,11 +112,3 @@ def _by_cycles(found: Outcomes) -> str:
             rows.append((f"{agent:g}/{worker:g}", *lost, f"{runs.throughput.mean():.1%}"))
     head = ("T_S/T_W, s", ">= 20 %, s", ">= 60 %, s", "100 %, s", "throughput")
     return f"N-Storm+, {MOVED[-1]} tasks at a time, means of all runs.\n\n{markdown_table(head, rows)}"
-
-
-def _traffic(look: Look, setup: Setup) -> str:
-    rows = []
-    for agent, worker in CYCLES:
-        durations = of_cycles(agent, worker).durations
-        rows.append((f"{agent:g}/{worker:g}", *look.traffic(setup.layout, durations, setup.every)))
-    return markdown_table(("T_S/T_W, s", "with the server", "written to the store", "read from it"), rows)

@@ -33,7 +33,7 @@ def draw(found: Outcomes, setup: Setup) -> Figure:
 
 def draw_over_time(found: Outcomes, cases: Iterable[Case], moments: Sequence[float]) -> Figure:
     """A panel for each of these cases, after the run in which nothing moves."""
-    figure, axes = panels(2, (11.0, 7.0), rows=3)
+    figure, axes = panels(2, (11.0, 4.7), rows=2)
     _over_time(axes, found, cases, moments)
     return figure
 

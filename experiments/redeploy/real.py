@@ -1,8 +1,7 @@
 """The same on real actors, scaled down: every published time is divided by a factor.
 
-Stopping the job is real: a job ends, its states are written, and another one begins with them. So is ours. Of the other
-schemes only the pauses are real: a reducer waits as long as the model says that its task is away. The stream is paced,
-and what was due meanwhile is read as soon as it can be.
+The job is stopped, its states are written, and another one begins with them; or its tasks move, as ours do. The stream
+is paced, and what was due meanwhile is read as soon as it can be.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import argparse
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +27,10 @@ from experiments.harness import Findings, at_most, below, progress
 from experiments.redeploy.cases import Outcomes, case_of
 from experiments.redeploy.course import Gap
 from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
-from experiments.redeploy.page import SHOWN, table
+from experiments.redeploy.page import table
 from experiments.redeploy.picture import draw_over_time
 from experiments.redeploy.plans import Layout, Redeployment, redeployments, requests_of
-from experiments.redeploy.schemes import LAZY, OURS, RESTART, SCHEMES, SINGLE, STOP, pauses
+from experiments.redeploy.schemes import OURS, STOP
 from experiments.redeploy.targets import MAX_DEGRADED, MAX_GAP
 from experiments.watching import (
     Integers,
@@ -44,7 +43,7 @@ from experiments.watching import (
     plan_of,
     stream,
 )
-from jobs.watched import AwayCount, WatchedCount
+from jobs.watched import WatchedCount
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -53,13 +52,10 @@ RATE, KEYS = 2_000, 2_000
 """Records a second, and keys, each with a state before the stream begins."""
 
 MOVED = (1, 4)
-"""Tasks at a time; emulated schemes move so many as the last says."""
+"""Tasks at a time."""
 
 _LIMITS = {"batch_records": 50, "split_records": 10_000_000}
 _LAYOUT = Layout(nodes=2, workers=2, tasks=8)
-
-_EMULATED = (RESTART, SINGLE, LAZY)
-"""Schemes of which only the pauses are real."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +82,6 @@ class RealSetup:
         table = NoBalancingOptions().ring(self.layout.tasks).snapshot(0)
         return table.owners_of(hash_column(pa.array(np.arange(KEYS)))).astype(np.int64)
 
-    def case(self, scheme: str, moved: int) -> Case:
-        """A scheme that moves so many tasks at a time, with the paper's times by this clock."""
-        case = case_of(scheme, moved)
-        return replace(case, durations=case.durations.by(1 / self.shrink))
-
 
 def run(setup: RealSetup, case: Case, seed: int) -> Outcome:
     """One run.
@@ -101,7 +92,7 @@ def run(setup: RealSetup, case: Case, seed: int) -> Outcome:
     plans = tuple(redeployments(setup.layout, case.moved, setup.moments, seed)) if case.moved else ()
     first, records = one_of_each(KEYS), stream(KEYS, setup.seconds, RATE, seed)
     with tempfile.TemporaryDirectory(prefix="dpa-redeploy-") as directory:
-        planned = partial(_plan, setup, _reducer(setup, case, plans, directory, seed), case.scheme)
+        planned = partial(_plan, setup, WatchedCount(directory, flush_seconds=0.0), case.scheme)
         if case.scheme == STOP:
             counted = counts_with_stops(list(_parts(records, setup.moments)), first, planned, directory)
         elif case.scheme == OURS:
@@ -137,15 +128,6 @@ def _parts(records: pa.Table, moments: Sequence[float]) -> Iterator[pa.Table]:
     cuts = [0, *(int(at * RATE) for at in moments), len(records)]
     for since, until in itertools.pairwise(cuts):
         yield records.slice(since, until - since)
-
-
-def _reducer(setup: RealSetup, case: Case, plans: Sequence[Redeployment], directory: str, seed: int) -> WatchedCount:
-    """What counts: tasks of an emulated scheme are away as it says."""
-    if case.scheme not in _EMULATED:
-        return WatchedCount(directory, flush_seconds=0.0)
-    away = pauses(SCHEMES[case.scheme], plans, setup.layout, case.durations, seed)
-    intervals = [each.intervals for each in away]
-    return AwayCount(directory, setup.task_of.tolist(), intervals, flush_seconds=0.0)
 
 
 def _plan(setup: RealSetup, reducer: WatchedCount, scheme: str, records: pa.Table, first: pa.Table) -> RunPlan:
@@ -184,12 +166,8 @@ def measure(options: argparse.Namespace) -> Findings:
     """Every scheme with every number of tasks that move."""
     setup = RealSetup(20.0, 12) if options.quick else RealSetup(options.shrink)
     numbers = MOVED[-1:] if options.quick else MOVED
-    by_moved = [
-        (str(moved), scheme, setup.case(scheme, moved))
-        for moved in numbers
-        for scheme in (*(_EMULATED if moved == numbers[-1] else ()), OURS)
-    ]
-    rows = [("-", NONE, Case(NONE)), ("any", STOP, setup.case(STOP, 1)), *by_moved]
+    by_moved = [(str(moved), OURS, case_of(OURS, moved)) for moved in numbers]
+    rows = [("-", NONE, Case(NONE)), ("any", STOP, case_of(STOP, 1)), *by_moved]
     found = []
     with ray_session(None, actors=setup.layout.tasks + 3):
         for moved, scheme, case in rows:
@@ -205,13 +183,9 @@ def measure(options: argparse.Namespace) -> Findings:
             below("ours: longest gap of a task that moved, s", max(each.longest_gap for each in ours), MAX_GAP),
             at_most("ours: seconds that lost at least 60 % of throughput", worst, MAX_DEGRADED),
         ],
-        text=_text(setup, table(outcomes, [(moved, _shown(scheme), case) for moved, scheme, case in rows])),
-        figure=draw_over_time(outcomes, [setup.case(scheme, numbers[-1]) for scheme in SHOWN], setup.moments),
+        text=_text(setup, table(outcomes, rows)),
+        figure=draw_over_time(outcomes, [case for _, _, case in rows[1:]], setup.moments),
     )
-
-
-def _shown(scheme: str) -> str:
-    return f"{scheme} (emulated)" if scheme in _EMULATED else scheme
 
 
 def _text(setup: RealSetup, rows: str) -> str:
@@ -220,11 +194,8 @@ def _text(setup: RealSetup, rows: str) -> str:
         (
             f"A count by key on Ray, {layout.tasks} reducers, {RATE:,} records a second for {setup.seconds} s; tasks "
             f"move after {setup.moments[0]:g} s and then every {60 / setup.shrink:g} s: the paper's times, divided by "
-            f"{setup.shrink:g}. *Stop the job* and *ours* really happen, and take as long as they take: nothing of "
-            "them is scaled. Of the schemes marked *emulated* only the pauses are real: a reducer waits while the "
-            f"model says that its task is away, on {layout.nodes} nodes with {layout.workers} workers each that exist "
-            "in the model alone; the paper's durations are divided as well. Their processes do not restart, so they "
-            "are shown at their best.",
+            f"{setup.shrink:g}. To stop the job, and to move tasks, takes as long as it takes: nothing of it is "
+            "scaled.",
             "The stream is paced, and what was due meanwhile is read as soon as it can be. So throughput catches up, "
             "which it does not in virtual time, and delays count from when a record was due. A gap is the longest "
             "time from one record of a moved task's keys to the next: some hundredths of a second where nothing "

@@ -8,13 +8,11 @@ one at which its old worker stops it until its new worker has started it.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from experiments.redeploy.plans import Layout, Redeployment
-from experiments.simulated_jobs.pauses import Pauses
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,6 @@ class Durations:
     stop: float = 30.0
     restart: float = 15.5
     start: float = 0.5
-
-    def by(self, factor: float) -> Durations:
-        """All of them times a factor."""
-        return Durations(*(seconds * factor for seconds in astuple(self)))
 
 
 PUBLISHED = Durations()
@@ -115,18 +109,6 @@ STOP, RESTART, SINGLE, LAZY, OURS = "stop the job", "restart workers", "single t
 
 SCHEMES: Mapping[str, Scheme] = {STOP: stop_job, RESTART: restart_workers, SINGLE: single_tasks, LAZY: lazy_tasks}
 """The published ones; ours is carried out, not modelled."""
-
-
-def pauses(
-    scheme: Scheme, plans: Iterable[Redeployment], layout: Layout, durations: Durations, seed: int
-) -> tuple[Pauses, ...]:
-    """The pauses of each task, by number. For a seed all schemes have the same cycles."""
-    draw, away = random.Random(seed), defaultdict(list)
-    for plan in plans:
-        known = Known.drawn(plan.at, layout, durations, draw)
-        for task, interval in scheme(plan, known, layout, durations).items():
-            away[task].append(interval)
-    return tuple(Pauses.of(away[task]) for task in range(layout.tasks))
 
 
 @dataclass(frozen=True)
