@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import PlacementError
+from dpa.placement._descent import Budget, Descent
 from dpa.placement.allocators import allocator_of, resolved
-from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, Counts, OnlineOptions
 from dpa.placement.objectives import KeptTraffic
 from dpa.placement.profile import Profile

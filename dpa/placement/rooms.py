@@ -10,7 +10,7 @@ import numpy as np
 
 from dpa._util.words import plural
 from dpa.errors import PlacementError
-from dpa.placement.descent import Budget, Descent
+from dpa.placement._descent import Budget, Descent
 from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import Fullness
 from dpa.placement.scores import Floats, dearest_first, rooms, task_costs

@@ -9,8 +9,8 @@ from wires import INPUT, CoordinatorWire, last_table
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.protocol.coordinator._demand import TrueRates
+from dpa.protocol.coordinator._planners import Planners
 from dpa.protocol.coordinator.membership import Membership
-from dpa.protocol.coordinator.planners import Planners
 from dpa.protocol.graph import Edge, Graph, Stage, StageInput
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import TaskRequest

@@ -69,7 +69,7 @@ def test_random_graphs_whose_tasks_change_keep_every_invariant(first: int) -> No
 
 
 def test_placements_follow_the_load_while_tasks_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.protocol.coordinator.planners._REST_SECONDS", 0.1)
+    monkeypatch.setattr("dpa.protocol.coordinator._planners._REST_SECONDS", 0.1)
     happened: Counter[str] = Counter()
     for seed in range(PLACED):
         try:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpa.errors import PlacementError
+from dpa.placement._descent import Budget, Descent
 from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Allocator, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Objective, Unevenness
 from dpa.placement.rooms import evenly_packed, filled, refilled

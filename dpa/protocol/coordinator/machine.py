@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.coordinator._errors import Errors
+from dpa.protocol.coordinator._planners import Planners
 from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.coordinator.membership import Membership
-from dpa.protocol.coordinator.planners import Planners
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine

@@ -13,6 +13,7 @@ from placement_samples import MEGABYTE, clusters, graphs, moved, pipeline
 
 from dpa.errors import PlacementError
 from dpa.placement import scores
+from dpa.placement._descent import Budget, Descent
 from dpa.placement.allocators import ALLOCATORS, Allocator, allocator_of
 from dpa.placement.allocators.greedy_matching import _Matching
 from dpa.placement.allocators.search import (
@@ -21,7 +22,6 @@ from dpa.placement.allocators.search import (
     TopDownSearchAllocator,
 )
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
-from dpa.placement.descent import Budget, Descent
 from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import KeptTraffic, Nodes, Unevenness
 from dpa.placement.online import aligned
