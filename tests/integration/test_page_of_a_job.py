@@ -55,15 +55,13 @@ def running(directory: Path) -> Iterator[str]:
             job.wait(60)
 
 
-def picture(tab: Any, name: str, width: int = 1280, height: int = 860, scheme: str = "light") -> None:
+def picture(tab: Any, name: str, height: int = 860) -> None:
     """Of the top of the page, if pictures are wanted."""
     if wanted := os.environ.get("DPA_SCREENS"):
-        tab.set_viewport_size({"width": width, "height": height})
-        tab.emulate_media(color_scheme=scheme)
+        tab.set_viewport_size({"width": 1280, "height": height})
         path = ROOT / wanted / f"page-{name}.png"
         tab.screenshot(path=path)
         Image.open(path).convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(path, optimize=True)
-        tab.emulate_media(color_scheme="light")
         tab.set_viewport_size({"width": 1280, "height": 860})
 
 
@@ -102,10 +100,8 @@ def test_the_page_of_a_running_job(tmp_path: Path) -> None:
         keys.get_by_role("row", name=re.compile("^a0 +4[0-9]% +[0-9]+% to [0-9]+% +[012]")).wait_for()
         assert tab.evaluate("document.activeElement.id") == "h-stage"
         picture(tab, "hot-key", height=1000)
-        picture(tab, "dark", height=1000, scheme="dark")
         tab.evaluate("scrollTo(0, 0)")
         picture(tab, "running")
-        picture(tab, "narrow", width=400)
 
         # By the page a stage gets another task.
         tab.locator("select[name=stage]").select_option("reducer")
