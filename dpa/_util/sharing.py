@@ -14,7 +14,8 @@ from dpa._util.signals import interrupts_held
 
 T = TypeVar("T")
 
-_TURN = threading.RLock()
+OWN_ENVIRONMENT = threading.RLock()
+"""Who holds it starts processes that inherit nothing which another thread sets by `environment`."""
 
 
 class Shared(Generic[T]):
@@ -153,8 +154,8 @@ def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables in this block; no thread is in `own_environment` meanwhile."""
-    with _TURN:
+    """Set environment variables in this block, which holds `OWN_ENVIRONMENT`."""
+    with OWN_ENVIRONMENT:
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         try:
@@ -165,10 +166,3 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-
-
-@contextmanager
-def own_environment() -> Iterator[None]:
-    """Start processes in this block that inherit nothing which another thread sets by `environment`."""
-    with _TURN:
-        yield

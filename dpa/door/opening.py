@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpa._secrets import hidden
-from dpa._util.sharing import own_environment
+from dpa._util.sharing import OWN_ENVIRONMENT
 from dpa._util.streams import say
 from dpa.config import DoorConfig
 from dpa.door._changes import difference
@@ -209,7 +209,7 @@ class Door(Observer):
 
     def _start(self, inherited: socket.socket) -> subprocess.Popen[bytes]:
         sockets = [each.fileno() for each in (inherited, *self._listeners)]
-        with own_environment():
+        with OWN_ENVIRONMENT:
             return subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(Path(__file__).parents[2]), *map(str, sockets)],
                 stdin=subprocess.DEVNULL,

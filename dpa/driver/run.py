@@ -150,8 +150,8 @@ class Run:
     def _tasks(self, stack: ExitStack, placer: Placer | None = None) -> Callable[[], Runner]:
         """A function that prepares tasks when it is first called, until `stack` closes. `placer`: where they start."""
         tasks = sum(step.tasks or 0 for step in self._spec.steps)
-        demand = self._spec.demand
-        return cache(lambda: stack.enter_context(self._backend.prepared(tasks, placer, demand)))
+        block = self._backend.prepared(tasks, placer, self._spec.demand)
+        return cache(lambda: stack.enter_context(block))
 
     def _stream(self, opened: Mapping[str, OpenedInput], tasks: Runner) -> RunOutcome:
         plan = self._plan(opened, tasks)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpa._util.sharing import Background
@@ -44,15 +45,20 @@ class RayBackend:
         with ray_session(self.address, runtime_env=dict(self.runtime_env)):
             return alive_nodes()
 
-    @contextmanager
     def prepared(
         self, tasks: int, placer: Placer | None = None, demand: JobDemand | None = None
-    ) -> Iterator[RayRunner]:
+    ) -> AbstractContextManager[RayRunner]:
         """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray
         ends in the background too, once the plan has been run, if it was started for the job."""
-        is_over = threading.Event()
         if self.address is None:
-            set_token(self.object_store_mb)  # here, as the plan is pickled by Ray, perhaps before the thread has begun
+            set_token(self.object_store_mb)  # which Ray reads when it is imported
+        # Beside what comes before the block. An interpreter that ends meanwhile waits: a daemon could make it crash.
+        threading.Thread(target=import_module, args=("dpa.runtime.launch",), name="dpa-import").start()
+        return self._prepared(tasks, placer, demand)
+
+    @contextmanager
+    def _prepared(self, tasks: int, placer: Placer | None, demand: JobDemand | None) -> Iterator[RayRunner]:
+        is_over = threading.Event()
         with Background(self._started(tasks, placer, demand, is_over)) as started:
             try:
                 yield RayRunner(started)
@@ -72,8 +78,6 @@ class RayBackend:
         with ready as connection:
             if is_over.is_set():
                 raise JobFailedError("the job ended before its tasks were started")
-            # Ray reads the environment when it is imported, and the session sets that. So all modules that import Ray
-            # as they begin, which are most of this package, come after.
             from dpa.runtime.launch import Generations
 
             spares, changes = connection.spares(), connection.changes()

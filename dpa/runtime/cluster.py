@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpa._util.disk import why
 from dpa._util.owned import directory_for_sockets
-from dpa._util.sharing import Shared, in_lasting_thread, own_environment
+from dpa._util.sharing import OWN_ENVIRONMENT, Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa._util.streams import chosen_level, say
 from dpa.errors import ConfigError, JobFailedError
@@ -82,7 +82,7 @@ class Connection:
             return Surroundings({}, "", own_paths())
         if self._begun is None:
             return None
-        with own_environment():
+        with OWN_ENVIRONMENT:
             return Surroundings.here().since(self._begun)
 
     def spares(self) -> Spares:
@@ -282,7 +282,7 @@ def _connected(options: dict[str, Any], where: str) -> Iterator[Surroundings]:
     try:
         lean = few_processes(logs=logs) if is_own else nullcontext()
         with ray_messages_logged():
-            with interrupts_held(), terminal_kept_away(), own_environment(), lean:
+            with interrupts_held(), terminal_kept_away(), OWN_ENVIRONMENT, lean:
                 _start({**options, "logging_level": logging.ERROR, "log_to_driver": logs})
                 begun = Surroundings.here()
             # Ray ends a process one of whose threads lets go of an actor while Ray's own end is under way, which the

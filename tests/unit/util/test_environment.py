@@ -1,7 +1,7 @@
 import os
 import threading
 
-from dpa._util.sharing import environment, own_environment
+from dpa._util.sharing import OWN_ENVIRONMENT, environment
 
 
 def test_variables_are_set_for_the_block_and_are_then_what_they_were(monkeypatch) -> None:
@@ -17,7 +17,7 @@ def test_who_starts_processes_in_another_thread_sees_nothing_of_them() -> None:
 
     def start() -> None:
         waiting.set()
-        with own_environment():
+        with OWN_ENVIRONMENT:
             seen.append(os.environ.get("DPA_TEST_NEW"))
 
     with environment({"DPA_TEST_NEW": "within"}):
