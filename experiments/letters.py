@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpa.balance.options import BY_STRATEGY, TokenOptions
+from dpa.balance.options import TokenOptions
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.job import Job
 from dpa.measure.skew import skew
@@ -48,11 +48,6 @@ COLOUR_OF = dict(zip(METHODS, COLOURS, strict=False))
 
 UNBALANCED = {"halving": "none", "doubling": "none, 1 token"}
 """The method that does not balance, on the ring that a method starts with."""
-
-
-def known(methods: Iterable[str]) -> list[str]:
-    """The methods whose strategy exists."""
-    return [name for name in methods if METHODS[name][0].rpartition("=")[2] in BY_STRATEGY]
 
 
 @dataclass(frozen=True)

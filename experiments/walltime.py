@@ -38,15 +38,23 @@ def measure(options: argparse.Namespace) -> Findings:
         runs = [run for workload in WORKLOADS for name in chosen for run in simulate(workload, name, [options.seed])]
     else:
         runs = [run for name in SOURCES for run in _read(options.results or RESULTS, name)]
-    still = [run for run in runs if not run.redistributions]
-    moved = [run for run in runs if run.redistributions]
-    overall = _correlation(runs)
+    kinds = {
+        "all": runs,
+        "without a redistribution": [run for run in runs if not run.redistributions],
+        "with redistributions": [run for run in runs if run.redistributions],
+        "all but wl3": [run for run in runs if run.workload != "wl3"],
+    }
+    correlations = {name: _correlation(some) for name, some in kinds.items()}
+    overall = correlations["all"]
     slope, start = np.polyfit([run.skew for run in runs], [run.seconds for run in runs], 1)
+    rows = [
+        (name, len(some), f"{correlations[name]:.3f}", statistics.median(map(_idle, some)), max(map(_idle, some)))
+        for name, some in kinds.items()
+    ]
     return Findings(
         data={
-            "runs": len(runs),
             "virtual": options.quick,
-            "correlation": {"all": overall, "none moved": _correlation(still), "moved": _correlation(moved)},
+            "correlation": correlations,
             "line": {"seconds": float(start), "seconds_a_unit_of_skew": float(slope)},
             "points": [
                 {"workload": run.workload, "method": run.method, "skew": round(run.skew, 4), "seconds": run.seconds}
@@ -61,22 +69,22 @@ def measure(options: argparse.Namespace) -> Findings:
                 overall >= MIN_CORRELATION,
             )
         ],
-        text=_text(runs, still, moved, virtual=options.quick, line=(float(start), float(slope))),
+        text='The paper says that "wall time is highly (inversely) correlated" with S and shows no figure. It is the '
+        "stream's. It grows with S, so *inversely* must be a slip: the straight line through all runs is "
+        f"{start:.1f} s + {slope:.1f} s x S, where {EVEN * SERVICE_SECONDS:g} s + "
+        f"{(LETTERS - EVEN) * SERVICE_SECONDS:g} s x S is how long the busiest reducer works. *Beyond*: wall time less "
+        "the time that the busiest reducer works. Where nothing moved, S is the whole story. Where keys moved it is "
+        "not: S counts letters, not when they came, and a reducer that gets its letters late had nothing to do before. "
+        "The extreme is wl3, a single key: as it is moved from one reducer to the next, each gets its share and S "
+        "falls, but only one works at a time.\n\n"
+        + markdown_table(("runs", "number", "correlation", "median s beyond", "most s beyond"), rows),
         figure=_figure(runs, virtual=options.quick),
     )
 
 
-def busiest_seconds(run: Run) -> float:
-    """The seconds that the busiest reducer works: W letters, with W = U + S (M - U) by the paper's equation 2."""
-    return SERVICE_SECONDS * (EVEN + run.skew * (LETTERS - EVEN))
-
-
 def _read(directory: Path, name: str) -> list[Run]:
     file = directory / f"{name}.json"
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))["data"]
-    except FileNotFoundError:
-        sys.exit(f"{file} is missing: run `python -m experiments.{name}` first")
+    data = json.loads(file.read_text(encoding="utf-8"))["data"]
     if not data["runs"] or data["service_seconds"] != SERVICE_SECONDS:
         sys.exit(
             f"{file} has no runs on Ray of {SERVICE_SECONDS:g} s a letter: run `python -m experiments.{name}` again"
@@ -89,45 +97,9 @@ def _correlation(runs: Sequence[Run]) -> float:
     return float(np.corrcoef([run.skew for run in runs], [run.seconds for run in runs])[0, 1])
 
 
-def _text(
-    runs: Sequence[Run], still: Sequence[Run], moved: Sequence[Run], *, virtual: bool, line: tuple[float, float]
-) -> str:
-    kinds = {
-        "all": runs,
-        "without a redistribution": still,
-        "with redistributions": moved,
-        "all but wl3": [run for run in runs if run.workload != "wl3"],
-    }
-    rows = [
-        (
-            name,
-            len(some),
-            f"{_correlation(some):.3f}",
-            f"{statistics.median(_idle(run) for run in some):.1f}",
-            f"{max(_idle(run) for run in some):.1f}",
-        )
-        for name, some in kinds.items()
-    ]
-    worst = max(moved, key=_idle)
-    start, slope = line
-    made = "Runs in virtual time" if virtual else f"All runs on Ray of the experiments {' and '.join(SOURCES)}"
-    return (
-        'The paper says that "wall time is highly (inversely) correlated" with S and shows no figure. '
-        f"{made}: {len(runs)}. Wall time is the stream's. It grows with S, so *inversely* must be a slip: the straight "
-        f"line through all runs is {start:.1f} s + {slope:.1f} s x S, where {EVEN * SERVICE_SECONDS:g} s + "
-        f"{(LETTERS - EVEN) * SERVICE_SECONDS:g} s x S is how long the busiest reducer works.\n\n"
-        + markdown_table(("runs", "number", "correlation", "median s beyond", "most s beyond"), rows)
-        + "\n\n*Beyond*: wall time less the time that the busiest reducer works. Where nothing moved, S is the whole "
-        "story. Where keys moved it is not: S counts letters, not when they came, and a reducer that gets its letters "
-        "late had nothing to do before. The extreme is wl3, a single key: as it is moved from one reducer to the next, "
-        "each gets its share and S falls, but only one works at a time. The furthest is "
-        f"{worst.workload} with {worst.method} and {worst.rounds} {'round' if worst.rounds == 1 else 'rounds'}: S is "
-        f"{worst.skew:.2f}, and it took {worst.seconds:.1f} s, not {busiest_seconds(worst):.1f} s."
-    )
-
-
 def _idle(run: Run) -> float:
-    return run.seconds - busiest_seconds(run)
+    """Seconds beyond those in which the busiest reducer works: W letters, with W = U + S (M - U) by equation 2."""
+    return run.seconds - SERVICE_SECONDS * (EVEN + run.skew * (LETTERS - EVEN))
 
 
 def _figure(runs: Sequence[Run], *, virtual: bool) -> Figure:
@@ -149,5 +121,4 @@ def _figure(runs: Sequence[Run], *, virtual: bool) -> Figure:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    main("walltime", parser, measure)
+    main("walltime", argparse.ArgumentParser(description=__doc__), measure)

@@ -18,7 +18,6 @@ from experiments.letters import (
     UNBALANCED,
     Race,
     Run,
-    known,
     one_after_another,
     sessions,
     simulate,
@@ -33,10 +32,10 @@ from jobs.letters import WORKLOADS
 def measure(options: argparse.Namespace) -> Findings:
     """Run on Ray and in virtual time, and compare with the paper."""
     runs, seeds, service_seconds = options.runs, options.seeds, SERVICE_SECONDS
-    workloads, methods, delays, periods = options.workloads, options.methods, MAP_SECONDS, REPORT_EVERY
+    workloads, methods, delays, periods = list(WORKLOADS), list(METHODS), MAP_SECONDS, REPORT_EVERY
     if options.quick:
         runs, seeds, service_seconds = 1, 2, SERVICE_SECONDS / 10
-        workloads, methods, delays, periods = ["wl3"], known(("none", "adaptive")), (0.005, 0.05), (20,)
+        workloads, methods, delays, periods = ["wl3"], ["none", "adaptive"], (0.005, 0.05), (20,)
     ray: list[Run] = []
     if not options.simulate:
         with sessions():
@@ -73,7 +72,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2, help="runs on Ray of what is balanced")
     parser.add_argument("--seeds", type=int, default=5, help="simulated runs of each race")
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--methods", nargs="+", choices=known(METHODS), default=known(METHODS))
     parser.add_argument("--simulate", action="store_true", help="in virtual time only; better with --results elsewhere")
     main("table1", parser, measure)

@@ -40,10 +40,6 @@ MAP_SECONDS = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2)
 REPORT_EVERY = (5, 10, 18, 20, 40)
 """The sweep: what a letter takes a mapper, and dequeued letters between two reports of a reducer. The paper's is 20."""
 
-EARLIER = 18
-"""The report period with which a reducer has processed 19 letters when the new table reaches it. With 20 it is 21: it
-reports when the 20th is processed, and is at the next when the table comes."""
-
 
 @dataclass(frozen=True)
 class Swept:
@@ -79,12 +75,6 @@ class Cell:
         """The simulated runs of the whole sweep."""
         return [run for swept in self.swept for run in swept.runs]
 
-    def along(self, parameter: str) -> list[Run]:
-        """The simulated runs in which only one of the two parameters of the race differs from the paper's."""
-        other = {"map_seconds": "report_every", "report_every": "map_seconds"}[parameter]
-        usual = getattr(Race(report_every=20), other)
-        return [run for swept in self.swept if getattr(swept.race, other) == usual for run in swept.runs]
-
     @property
     def on_ray(self) -> bool:
         """Whether the paper's S lies within the range seen on Ray."""
@@ -94,15 +84,6 @@ class Cell:
     def in_sweep(self) -> bool:
         """Whether the paper's S lies within the range of the sweep."""
         return self.paper is not None and _within(self.paper, self.all_swept)
-
-    def just_so(self, period: int) -> list[tuple[Race, list[Run]]]:
-        """The races with that report period in which runs gave exactly the paper's S, and those runs."""
-        found = []
-        for swept in (swept for swept in self.swept if swept.race.report_every == period):
-            runs = [run for run in swept.runs if round(run.skew, 2) == self.paper]
-            if runs:
-                found.append((swept.race, runs))
-        return found
 
     @property
     def best(self) -> tuple[Run, ...]:

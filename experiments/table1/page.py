@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from experiments.harness import markdown_table
 from experiments.letters import UNBALANCED, Race, Run
-from experiments.table1.cells import EARLIER, IMPOSSIBLE, MAP_SECONDS, REPORT_EVERY, Cell
+from experiments.table1.cells import IMPOSSIBLE, MAP_SECONDS, REPORT_EVERY, Cell
 
 
 def text_of(cells: Sequence[Cell], runs: int, seeds: int, service_seconds: float) -> str:
@@ -29,7 +29,6 @@ def text_of(cells: Sequence[Cell], runs: int, seeds: int, service_seconds: float
         _static_text([cell for cell in cells if cell.method in UNBALANCED.values()]),
         _balanced_text([cell for cell in cells if cell.method in UNBALANCED]),
         _adaptive_text([cell for cell in cells if cell.method == "adaptive"]),
-        _race_text([cell for cell in cells if cell.method not in UNBALANCED.values()]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -78,38 +77,12 @@ def _balanced_text(cells: Sequence[Cell]) -> str:
         for cell in cells
     ]
     head = ("workload", "method", "paper", "Ray", "s", "virtual", "sweep", "the paper's S is within")
-    verdicts = "\n".join(f"- {cell.workload}, {cell.method}: {_verdict(cell)}" for cell in cells)
-    earlier = sum(bool(cell.just_so(EARLIER)) for cell in cells)
     return (
         f"## With balancing, one round\n\n{markdown_table(head, rows)}\n\n"
-        f"With a report at every {EARLIER} letters, {earlier} of {len(cells)} cells come out just as printed. A "
-        "reducer of dpa reports when it has processed the 20th letter, and is at the 21st when the new table comes: 21 "
-        f"letters go by the old table. With a report at every {EARLIER} it is 19, which is what the paper's numbers "
-        "ask for: as if its reducers report when they take the 20th letter, wait for the answer, and only then look up "
-        f"whose letter it is.\n\nCell by cell; in brackets with how many of the speeds of "
-        f"the mappers:\n\n{verdicts}"
+        "*Virtual* differs by the interleaving alone, *sweep* by the speed of the mappers and the report period too. "
+        "Where these are one number, the job decides the cell; otherwise it is a race, and the paper's number is one "
+        "draw of it."
     )
-
-
-def _verdict(cell: Cell) -> str:
-    """Where the paper's S comes out, in a sentence."""
-    if cell.on_ray:
-        return f"the paper's {cell.paper:.2f} is within the range on Ray, {_range(cell.ray)}."
-    seen = f"Ray gave {_range(cell.ray)}, and " if cell.ray else ""
-    if not cell.in_sweep:
-        return f"{seen}the paper's {cell.paper:.2f} is outside the sweep too, {_range(cell.all_swept)}."
-    how = f"the paper's {cell.paper:.2f} is explained by the race sweep, {_range(cell.all_swept)}"
-    where = []
-    for period in dict.fromkeys(swept.race.report_every or 0 for swept in cell.swept):
-        found = cell.just_so(period)
-        if found:
-            speeds = len({swept.race.map_seconds for swept in cell.swept})
-            idle = not any(run.redistributions for _, runs in found for run in runs)
-            still = ", too late for any redistribution" if idle else ""
-            where.append(f"{period} letters ({len(found)} of {speeds}{still})")
-    if not where:
-        return f"{seen}{how}, though no single run gave just that."
-    return f"{seen}{how}; just that comes out with a report at every {', '.join(where)}."
 
 
 def _adaptive_text(cells: Sequence[Cell]) -> str:
@@ -128,38 +101,6 @@ def _adaptive_text(cells: Sequence[Cell]) -> str:
     ]
     head = ("workload", "Ray", "s", "redistributions", "virtual", "sweep")
     return "## adaptive, which is not the paper's\n\n" + markdown_table(head, rows)
-
-
-def _race_text(cells: Sequence[Cell]) -> str:
-    if not cells:
-        return ""
-    rows = [
-        (
-            cell.workload,
-            cell.method,
-            _range(cell.simulated),
-            _range(cell.along("map_seconds")),
-            _range([run for swept in cell.swept if swept.race.report_every == EARLIER for run in swept.runs]),
-            _range(cell.along("report_every")),
-            _range(cell.all_swept),
-        )
-        for cell in cells
-    ]
-    head = (
-        "workload",
-        "method",
-        "interleaving only",
-        "mapper's speed",
-        f"... at every {EARLIER}",
-        "report period",
-        "all",
-    )
-    return (
-        "## Which cells depend on a race\n\nThe range of S in virtual time if only the interleaving differs, if the "
-        f"mappers' speed differs too (also with a report at every {EARLIER} letters), if the report period does, and "
-        "if all do. With one number in the first two columns, the job decides the cell; otherwise it is a race, and "
-        "the paper's number is one draw of it.\n\n" + markdown_table(head, rows)
-    )
 
 
 def _skews(runs: Sequence[Run]) -> str:
