@@ -2,7 +2,6 @@
 start, write a checkpoint, recover, or end: a source task, an operator task, the load balancer, the coordinator, a node
 with all that is on it, or its raylet alone, the driver, which is resumed, and what stands before the object storage.
 That, and the broker of Kafka, may be out of reach for 90 seconds.
-Older checkpoints are put back, too: then the job is refused, goes back with what it has published, and is resumed.
 
 A word count with a hot key, of an input that ends, of one that does not and of a topic, its windows, and a graph with
 two results; with states that are merged and that migrate, results in each of four places, and checkpoints in a
@@ -144,12 +143,10 @@ def _text(runs: list[Run], rows: int) -> str:
         "on*: by the same driver; *resumed*: another driver went on behind a checkpoint; *begun anew*: there was "
         "none.\n\n"
         + markdown_table(("at", "killed", "times", "went on", "resumed", "begun anew", "exact"), _by_kill(runs))
-        + "\n\nMedian seconds until records flowed again by the same driver, from the first kill of a recovery, and as "
-        "the driver counts them from when it has noticed. Where something is killed before any have flowed, the job's "
-        "own start is a part of them; the last line has those starts that nothing disturbed:\n\n"
+        + "\n\nMedian seconds until records flowed again by the same driver, from the first kill of a recovery. Where "
+        "something is killed before any have flowed, the job's own start is a part of them; the last line has those "
+        "starts that nothing disturbed:\n\n"
         + markdown_table(("killed", "while", "times", "median", "longest"), _by_seconds(runs))
-        + "\n\n"
-        + markdown_table(("noticed until", "times", "median", "longest"), _by_phase(runs))
     )
 
 
@@ -184,15 +181,6 @@ def _by_seconds(runs: list[Run]) -> list[tuple[Any, ...]]:
             found[each.what, "records flow" if each.again else "the job starts"].append(each.seconds)
         found["nothing", "the job starts"] += run.starts
     return [(what, when, *_times(found[what, when])) for what, when in _ROWS if found[what, when]]
-
-
-def _by_phase(runs: list[Run]) -> list[tuple[Any, ...]]:
-    phases = {"begun": "the next generation begins", "restored": "its tasks have states", "seconds": "records flow"}
-    found = []
-    for phase, words_of in phases.items():
-        of_phase = [each[phase] for run in runs for each in run.recoveries if each[phase] is not None]
-        found += [(words_of, *_times(of_phase))] if of_phase else []
-    return found
 
 
 def _times(seconds: list[float]) -> tuple[int, str, str]:

@@ -1,16 +1,14 @@
 """The driver of one run, a process of its own that can be killed. It says on its standard output, a word a line, what
-the job is at; the last line is its report."""
+the job is at."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from dpa import Flow
 from dpa.errors import DpaError
-from dpa.result import Result
 from dpa.telemetry.observers import Observer
 from experiments.chaos.jobs import TOPOLOGIES
 
@@ -38,24 +36,23 @@ class Says(Observer):
             print(RECOVERY, flush=True)
 
 
-def run(given: dict[str, Any], *, resume: bool) -> Result:
+def run(given: dict[str, Any], *, resume: bool) -> None:
     """Run the job of a specification, or go on with it behind its checkpoints."""
     topology = TOPOLOGIES[given["topology"]]
     flow = Flow(given["name"], **given["sections"])
     topology.steps(flow, given["file"], given["write"], given["consistency"])
     path = given["sections"]["checkpoint"]["path"] if resume else None
-    return flow.run(Says(), address=given["address"], resume=path)
+    flow.run(Says(), address=given["address"], resume=path)
 
 
 def main() -> None:
     """`python -m experiments.chaos.driver SPECIFICATION [resume]`, a text of JSON."""
     given, *rest = sys.argv[1:]
     try:
-        report = run(json.loads(given), resume=bool(rest)).report
+        run(json.loads(given), resume=bool(rest))
     except DpaError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)
-    print(json.dumps([asdict(recovery) for recovery in report.recoveries]), flush=True)
 
 
 if __name__ == "__main__":

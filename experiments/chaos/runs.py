@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -14,7 +13,7 @@ from typing import Any
 
 from experiments.chaos.driver import RECOVERY
 from experiments.chaos.jobs import TOPOLOGIES
-from experiments.chaos.world import AWAY_SECONDS, BROKER, DRIVER, NODES, PUT_BACK, STORAGE, Kill, World, kill, kind_of
+from experiments.chaos.world import AWAY_SECONDS, BROKER, DRIVER, NODES, STORAGE, Kill, World, kill, kind_of
 
 BACKOFF = "100ms"
 
@@ -76,11 +75,10 @@ class Run:
     Attributes:
         way: what it was of.
         kills: what was killed.
-        drivers: how each ended: `killed`, `failed`, `refused`, or `ended`.
+        drivers: how each ended: `killed`, `failed`, or `ended`.
         resumed: how many drivers went on behind a checkpoint.
         flowed: each time that records flowed behind a kill.
         starts: seconds from the start of the tasks until records flowed, of drivers of which nothing was killed before.
-        recoveries: of the last driver, as its report has them.
         seconds: that it took.
         errors: of drivers that failed.
         is_exact: whether its results are Spark's.
@@ -93,7 +91,6 @@ class Run:
     resumed: int = 0
     flowed: list[Flowed] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
-    recoveries: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
     is_exact: bool = False
@@ -141,8 +138,6 @@ class Chaos:
         self._killed_at: list[tuple[str, float]] = []
         self._said: list[str] = []
         self._given_up: set[str] = set()  # jobs whose driver was killed before their first checkpoint
-        self._kept = -1  # the newest checkpoint of the copy
-        self._is_put_back = False
 
     @property
     def _is_remote(self) -> bool:
@@ -181,7 +176,7 @@ class Chaos:
             return False
         status = self._driver.poll()
         if status is not None:
-            self._end("ended" if status == 0 else "killed" if status < 0 else self._refused())
+            self._end("ended" if status == 0 else "killed" if status < 0 else "failed")
             if status == 0 or len(self.run.drivers) == MOST_DRIVERS:
                 return False
             self._start(resume=bool(self._store) and self._world.has_checkpoint(self._store, self._given_up))
@@ -200,14 +195,12 @@ class Chaos:
             *TASKS,
             *([] if any(what in NODES for what, _ in before) else NODES),
             *([DRIVER] if self._store else []),
-            *([PUT_BACK] if self._store and not self._is_remote and PUT_BACK not in dict(before) else []),
         ]
         if self._is_remote or self.run.way.sink == "objects":
             kinds.append(STORAGE)
         if self._topology.reads_topic:
             kinds.append(BROKER)
-        what, moment = self._draw.choice(kinds), self._draw.choice(MOMENTS)
-        return what, "any" if what == PUT_BACK else moment
+        return self._draw.choice(kinds), self._draw.choice(MOMENTS)
 
     def _is_time(self, moment: str) -> bool:
         """A kill at any moment, or one whose moment does not come, waits for the stream, and counts from its begin."""
@@ -231,18 +224,6 @@ class Chaos:
         match what:
             case "driver":
                 kill(self._driver.pid)
-            case "checkpoints put back":
-                newest = self._world.newest(self._store, self._given_up)
-                if newest <= self._kept:
-                    return False
-                kill(self._driver.pid)
-                self._driver.wait()
-                if self._kept < 0:
-                    self._world.keep(self._name)
-                    self._kept = newest
-                    return False  # and another one is to come
-                self._world.put_back(self._name)
-                self._is_put_back = True
             case "another node":
                 self._world.kill_node()
             case "its raylet":
@@ -260,26 +241,9 @@ class Chaos:
                     return False
                 kill(self._draw.choice(found[self._draw.choice(of_kind)]))
         self.run.kills.append(Kill(what, step, at))
-        if what not in (DRIVER, PUT_BACK, STORAGE, BROKER):
+        if what not in (DRIVER, STORAGE, BROKER):
             self._killed_at.append((what, at))
         return True
-
-    def _refused(self) -> str:
-        """How a driver has ended that has failed: `refused` if it names a command that goes back, which is given."""
-        for reader in self._readers:
-            reader.join()
-        found = re.search(r"`python -m (dpa.checkpoints \S+ back-to \S+ \d+)`", "".join(self._said))
-        if found is None or not self._is_put_back:
-            return "failed"
-        self._is_put_back = False
-        job = self._world.directory / f"{self._name}.json"  # with the keys of the object storage
-        steps = {step: {"from": "words", "key_by": "key", "reduce": "count"} for step in self._steps}
-        written = {step: {**steps[step], "write": self._given["write"][step]} for step in steps}
-        read = {"format": "parquet", "path": self._given["file"]}
-        job.write_text(json.dumps({"stages": {"words": {"read": read}, **written}}))
-        command = [*found[1].split(), "--config", str(job)]
-        subprocess.run([sys.executable, "-m", *command], check=True, stdout=subprocess.DEVNULL)
-        return "refused"
 
     def _start(self, *, resume: bool) -> None:
         self._world.mend()
@@ -303,14 +267,11 @@ class Chaos:
         """Note what a driver is at, and when records flow again."""
         assert driver.stdout is not None
         for line in driver.stdout:
-            if line.startswith("["):
-                self.run.recoveries = json.loads(line)
-            else:
-                if line.strip() == "startup":
-                    self._starts = time.time()
-                if line.strip() == "stream":
-                    self._note_flow()
-                self._at = line.strip()
+            if line.strip() == "startup":
+                self._starts = time.time()
+            if line.strip() == "stream":
+                self._note_flow()
+            self._at = line.strip()
 
     def _note_flow(self) -> None:
         """Records flow: for the first time of a driver, or again."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -44,14 +43,8 @@ BUCKET = "chaos"
 AWAY_SECONDS = (1.5, 90.0)
 """For how long nobody reaches the object storage when what stands before it is killed, or the broker."""
 
-QUIET_SECONDS = 30.0
-"""For how long the processes of a job whose driver was killed may take to end."""
-
 DRIVER, NODE, RAYLET, STORAGE, BROKER = "driver", "another node", "its raylet", "object storage", "broker"
 """What is killed besides processes of the job."""
-
-PUT_BACK = "checkpoints put back"
-"""A driver is killed, and another one later, behind which the checkpoints are replaced by those that the first had."""
 
 NODES = (NODE, RAYLET)
 """What ends all that is on another node."""
@@ -134,15 +127,11 @@ class World:
 
     def has_checkpoint(self, place: str, without: Set[str]) -> bool:
         """Whether a job other than these can go on behind one."""
-        return self.newest(place, without) >= 0
-
-    def newest(self, place: str, without: Set[str]) -> int:
-        """The number of the newest checkpoint behind which a job other than these can go on; -1: there is none."""
         try:
             found = [CheckpointStore.open(place).chain(job).newest() for job in self.jobs(place) - without]
         except CheckpointError:
-            return -1
-        return max((checkpoint.number for checkpoint in found if checkpoint is not None), default=-1)
+            return False
+        return any(checkpoint is not None for checkpoint in found)
 
     def jobs(self, place: str) -> set[str]:
         """Those that have begun to write checkpoints there."""
@@ -150,24 +139,6 @@ class World:
             return {*CheckpointStore.open(place).jobs()}
         except CheckpointError:
             return set()
-
-    def keep(self, name: str) -> None:
-        """Copy the checkpoints of a job in a directory, once nothing of the job runs any more."""
-        self._quiet(name)
-        saved = self.store(name, is_remote=False)
-        shutil.copytree(saved, f"{saved}-kept")
-
-    def put_back(self, name: str) -> None:
-        """Have the checkpoints that were kept in place of those that there are, once nothing runs any more."""
-        self._quiet(name)
-        saved = self.store(name, is_remote=False)
-        shutil.rmtree(saved)
-        Path(f"{saved}-kept").rename(saved)
-
-    def _quiet(self, name: str) -> None:
-        until = time.monotonic() + QUIET_SECONDS
-        while self.processes(name) and time.monotonic() < until:
-            time.sleep(0.1)
 
     def remove(self, place: str, jobs: Set[str]) -> None:
         """Remove what these have left there, as `python -m dpa.checkpoints PATH remove JOB` does."""
