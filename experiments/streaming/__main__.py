@@ -1,7 +1,6 @@
 """Windowed counts by key of the same watched files, by dpa and by Spark Structured Streaming in turn, on two
-processors: the rate at which a backlog is read, also with a state in Python and with one key at 60 %, and how long a
-window's result takes to come to a function once a row has come that ends the window, at half of the rate that the
-engine can bear.
+processors: the rate at which a backlog is read, also with one key at 60 %, and how long a window's result takes to come
+to a function once a row has come that ends the window, at half of the rate that the engine can bear.
 
 Files are what both engines watch by themselves. The rate of Spark leaves out its first micro-batch, which is planned
 and compiled; that of dpa is of the whole stream. Both write checkpoints, Spark with each micro-batch. Every count is
@@ -26,9 +25,9 @@ from dpa.runtime.cluster import ray_session
 from dpa.spark import spark_session
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
-from experiments.streaming.inputs import MICROS, Appearance, Arrivals, EventFiles, Expected
-from experiments.streaming.ours import TASKS, OurRun, RowCount, run_ours
-from experiments.streaming.structured import CONF, SparkRun, run_spark
+from experiments.streaming.inputs import MICROS, Appearance, Arrivals, Counted, EventFiles
+from experiments.streaming.ours import TASKS, run_ours
+from experiments.streaming.structured import CONF, run_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +39,6 @@ CORES = 2
 
 FILES = EventFiles(files=32, file_rows=500_000, file_seconds=5.0, window_seconds=10.0)
 """What is counted in columns."""
-
-PYTHON_FILES = replace(FILES, files=8)
-"""What is counted by a function in Python, once and without a warm-up, as Spark takes minutes for it."""
 
 QUICK_FILES = replace(FILES, files=4, file_rows=20_000, keys=200)
 
@@ -58,8 +54,10 @@ FILE_SECONDS, WINDOW_SECONDS, SETTLED_SECONDS = 0.1, 0.5, 5.0
 LOAD = 0.5
 """Part of the rate that an engine bears."""
 
-RATES = {"even keys": 2.0, "even keys, in Python": 4.0, "hot key": None, "hot key, in Python": 6.0}
-"""Of each case, the least rate of dpa in Spark's."""
+EVEN, HOT = "even keys", "hot key"
+
+RATE = 2.0
+"""The least rate of dpa in Spark's, where keys are even."""
 
 LATENCY = 0.5
 """Seconds from the row that ends a window to its result, of 99 %."""
@@ -74,10 +72,9 @@ class Case:
     """One input that both count, with the rates that were measured, in rows a second."""
 
     name: str
-    in_python: bool
     files: EventFiles
-    ours: Callable[[], OurRun]
-    spark: Callable[[], SparkRun]
+    ours: Callable[[], Counted]
+    spark: Callable[[], Counted]
     rates: dict[str, list[float]] = field(default_factory=lambda: {OURS: [], SPARK: []})
     more: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {OURS: [], SPARK: []})
 
@@ -97,11 +94,10 @@ def measure(options: argparse.Namespace) -> Findings:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dpa-streaming-")))
         spark = stack.enter_context(spark_session("streaming", f"local[{CORES}]", CONF))
         stack.enter_context(ray_session(None, actors=2 * TASKS))
-        cases = [case for is_hot in (False, True) for case in _cases(spark, scratch, is_hot, options)]
+        cases = [_case(name, spark, scratch, options) for name in (EVEN, HOT)]
         for repeat in range(0 if options.quick else -1, 1 if options.quick else options.repeats):
             for case in cases:
-                if not case.in_python or repeat == 0:
-                    _once(case, repeat)
+                _once(case, repeat)
         seconds = QUICK_SECONDS if options.quick else LIVE_SECONDS
         even = cases[0]
         latencies = {
@@ -128,50 +124,35 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _cases(spark: SparkSession, scratch: Path, is_hot: bool, options: argparse.Namespace) -> Iterator[Case]:
-    name = "hot key" if is_hot else "even keys"
-    for in_python in (False, True):
-        files = QUICK_FILES if options.quick else PYTHON_FILES if in_python else FILES
-        files = replace(files, is_hot=is_hot)
-        directory = scratch / f"{name} {in_python}"
-        directory.mkdir()
-        progress(f"writing {files.rows:,} rows")
-        expected = files.written(directory, options.seed)
-        yield Case(
-            name + (", in Python" if in_python else ""),
-            in_python,
-            files,
-            partial(_ours, files, directory, scratch, expected, in_python),
-            partial(_spark, spark, files, directory, scratch, expected, in_python),
-        )
+def _case(name: str, spark: SparkSession, scratch: Path, options: argparse.Namespace) -> Case:
+    files = replace(QUICK_FILES if options.quick else FILES, is_hot=name == HOT)
+    directory = scratch / name
+    directory.mkdir()
+    progress(f"writing {files.rows:,} rows")
+    expected = files.written(directory, options.seed)
+
+    def ours() -> Counted:
+        with _new(scratch) as checkpoints:
+            run = run_ours(files, directory, checkpoint={"path": str(checkpoints), "every": "2s"})
+        expected.check(OURS, run.arrivals.rows, all_of=True)
+        return run
+
+    def theirs() -> Counted:
+        with _new(scratch) as checkpoints:
+            run = run_spark(spark, files, directory, checkpoints, batch_files=max(1, files.files // BATCHES))
+        expected.check(SPARK, run.arrivals.rows, all_of=False)
+        return run
+
+    return Case(name, files, ours, theirs)
 
 
-def _ours(files: EventFiles, directory: Path, scratch: Path, expected: Expected, in_python: bool) -> OurRun:
-    with _new(scratch) as checkpoints:
-        saved = {"path": str(checkpoints), "every": "2s"}
-        run = run_ours(files, directory, RowCount() if in_python else "count", checkpoint=saved)
-    expected.check(OURS, run.arrivals.rows, all_of=True)
-    return run
-
-
-def _spark(
-    spark: SparkSession, files: EventFiles, directory: Path, scratch: Path, expected: Expected, in_python: bool
-) -> SparkRun:
-    with _new(scratch) as checkpoints:
-        run = run_spark(
-            spark, files, directory, checkpoints, in_python=in_python, batch_files=max(1, files.files // BATCHES)
-        )
-    expected.check(SPARK, run.arrivals.rows, all_of=False)
-    return run
-
-
-def _live_ours(scratch: Path, files: EventFiles, directory: Path, ready: Ready) -> OurRun:
+def _live_ours(scratch: Path, files: EventFiles, directory: Path, ready: Ready) -> Counted:
     with _new(scratch) as checkpoints:
         saved = {"path": str(checkpoints), "every": "10s"}
         return run_ours(files, directory, publish_every="100ms", look_every="20ms", ready=ready, checkpoint=saved)
 
 
-def _live_spark(spark: SparkSession, scratch: Path, files: EventFiles, directory: Path, ready: Ready) -> SparkRun:
+def _live_spark(spark: SparkSession, scratch: Path, files: EventFiles, directory: Path, ready: Ready) -> Counted:
     with _new(scratch) as checkpoints:
         return run_spark(spark, files, directory, checkpoints, ready=ready)
 
@@ -193,7 +174,7 @@ def _once(case: Case, repeat: int) -> None:
 
 def _latencies(
     system: str,
-    run: Callable[[EventFiles, Path, Ready], OurRun | SparkRun],
+    run: Callable[[EventFiles, Path, Ready], Counted],
     rate: float,
     seconds: float,
     keys: int,
@@ -227,12 +208,11 @@ def _after_ends(arrivals: Arrivals, files: EventFiles, appearance: Appearance, s
 
 
 def _targets(cases: list[Case], latencies: dict[str, list[float]]) -> list[Target]:
-    rates = [
-        Target(f"{case.name}: rate of dpa to that of {SPARK}", f">= {least:g}", case.ratio, case.ratio >= least)
-        for case in cases
-        if (least := RATES[case.name]) is not None
+    even = cases[0].ratio
+    return [
+        Target(f"{EVEN}: rate of dpa to that of {SPARK}", f">= {RATE:g}", even, even >= RATE),
+        at_most("seconds to a window's result, 99 %", _quantile(latencies[OURS], 0.99), LATENCY),
     ]
-    return [*rates, at_most("seconds to a window's result, 99 %", _quantile(latencies[OURS], 0.99), LATENCY)]
 
 
 def _quantile(values: list[float], part: float) -> float:
@@ -257,9 +237,7 @@ def _text(cases: list[Case], latencies: dict[str, list[float]]) -> str:
     return (
         f"{cases[0].files.keys:,} keys in windows of {FILES.window_seconds:g} s of event time; dpa has {TASKS} tasks "
         f"that read and {TASKS} that count, Spark `local[{CORES}]` and {stores} partitions of states "
-        "in RocksDB. *In Python*: a function of dpa's that is called for every record, beside "
-        "`transformWithStateInPandas`, whose function is called for the rows of a key. Hot: one key of "
-        "60 %.\n\n"
+        "in RocksDB. Hot: one key of 60 %.\n\n"
         + markdown_table(("keys", "rows", f"{OURS}, rows/s", f"{SPARK}, rows/s", "ratio"), rows)
         + f"\n\nA file every {FILE_SECONDS:g} s at half of each engine's own rate; windows of {WINDOW_SECONDS:g} s; "
         "seconds from the file that ends a window to its rows in a function:\n\n"

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -138,6 +139,15 @@ class Arrivals:
             ends = pc.unique(table["window_end"]).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
             found |= dict.fromkeys(ends.to_pylist(), at)
         return found
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a run gave: the rows that it read a second, its results, and figures of its epochs or micro-batches."""
+
+    rate: float
+    arrivals: Arrivals
+    more: dict[str, Any]
 
 
 class Appearance:

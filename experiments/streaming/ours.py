@@ -7,33 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpa import Flow, Reducer, tumbling
+from dpa import Flow, tumbling
 from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
-from experiments.streaming.inputs import Arrivals, EventFiles
+from experiments.streaming.inputs import Arrivals, Counted, EventFiles
 
 TASKS = 2
 """Tasks that read, and as many that count."""
-
-
-class RowCount(Reducer[int, int]):
-    """Counts rows, one call a row."""
-
-    def zero(self) -> int:
-        """None yet."""
-        return 0
-
-    def reduce(self, state: int, value: int) -> int:
-        """One more."""
-        return state + 1
-
-    def merge(self, left: int, right: int) -> int:
-        """Both."""
-        return left + right
-
-    def finish(self, state: int) -> dict[str, int]:
-        """The column of the result."""
-        return {"count": state}
 
 
 @dataclass
@@ -48,25 +28,15 @@ class _Ready(Observer):
             self.ready()
 
 
-@dataclass(frozen=True)
-class OurRun:
-    """What a run gave: the rows that it read a second, and epochs and processor time."""
-
-    rate: float
-    arrivals: Arrivals
-    more: dict[str, Any]
-
-
 def run_ours(
     files: EventFiles,
     directory: Path,
-    reducer: Any = "count",
     *,
     publish_every: str = "1s",
     look_every: str = "1s",
     ready: Callable[[], None] | None = None,
     **sections: Any,
-) -> OurRun:
+) -> Counted:
     """Count the rows of a directory until all were read; `ready` is called when it is watched."""
     arrivals = Arrivals()
 
@@ -81,7 +51,7 @@ def run_ours(
         "time": {"column": "time", "out_of_order": 0},
     }
     rows = flow.read(watched, name="rows", parallelism=TASKS).window(tumbling(files.window_seconds))
-    counts = rows.key_by("key", value="value").reduce(reducer, name="counts", parallelism=TASKS)
+    counts = rows.key_by("key", value="value").reduce("count", name="counts", parallelism=TASKS)
     counts.results(note, publish="final", every=publish_every)
     report = flow.run(_Ready(ready), check=False).report
     more = {
@@ -92,4 +62,4 @@ def run_ours(
         "waited_for": str(report.epochs.waited_for),
         "cpu_seconds": sum(task.cpu_seconds for stage in report.stages for task in stage.tasks),
     }
-    return OurRun(report.records.read / report.seconds.stream, arrivals, more)
+    return Counted(report.records.read / report.seconds.stream, arrivals, more)
