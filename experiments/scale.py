@@ -50,7 +50,6 @@ CHANGED = 0.1
 """Share of the thousand hottest keys that others take the place of in a step."""
 
 TOLERANCE = 0.1
-LOOKED_UP = 1_000_000
 _CHUNK = 5_000_000
 
 
@@ -106,10 +105,8 @@ def measure(options: argparse.Namespace) -> Findings:
 def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
     """One size: in each step the hot keys change, all senders report, and the planner plans."""
     random = np.random.default_rng(seed)
-    began = time.perf_counter()
     table = TokenRing(reducers, TOKENS).snapshot(0)
     base = frozenset(table.positions.tolist())
-    first = time.perf_counter() - began
     names = np.arange(len(world.loads))
     rows = []
     for step in range(steps):
@@ -121,18 +118,13 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
         expected = _offered(world, table, names, hashes)
         began = time.perf_counter()
         demand = Demand.of(table, loads, expected)
-        gathered = time.perf_counter()
         plan = rebalance(demand, RebalanceOptions(tolerance=TOLERANCE), base=base)
-        planned = time.perf_counter()
         change = TableChange.between(table, plan.table) if plan.steps else None
         ended = time.perf_counter()
         before = _worst(world, table, hashes)
         table = plan.table
         rows.append(
             {
-                "gather": gathered - began,
-                "plan": planned - gathered,
-                "difference": ended - planned,
                 "decision": ended - began,
                 "before": before,
                 "after": _worst(world, table, hashes),
@@ -150,7 +142,7 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
             f"{rows[-1]['before']:.2f} to {rows[-1]['after']:.2f} times the mean, {rows[-1]['bytes_sent']:,} bytes "
             f"of {rows[-1]['bytes_table']:,}"
         )
-    return {"steps": rows, "first_table": first, "lookup_ns": _lookup(table, random)}
+    return {"steps": rows}
 
 
 def _offered(
@@ -178,18 +170,6 @@ def _worst(world: World, table: RoutingTable, hashes: npt.NDArray[np.uint32]) ->
     return float(loads.max() * table.reducers)
 
 
-def _lookup(table: RoutingTable, random: np.random.Generator) -> float:
-    """Nanoseconds to look up one key of a large column."""
-    hashes = random.integers(0, 2**32, LOOKED_UP, dtype=np.uint32)
-    table.resolve(hashes)
-    spent = []
-    for _ in range(5):
-        began = time.perf_counter()
-        table.resolve(hashes)
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent) / LOOKED_UP * 1e9
-
-
 def _later(found: dict[str, Any], what: str) -> float:
     """The median over all steps but the first, which starts from a ring without knowledge of loads."""
     return statistics.median(row[what] for row in found["steps"][1:])
@@ -212,7 +192,7 @@ def _targets(found: dict[int, dict[str, Any]]) -> list[Target]:
 
 
 def _text(found: dict[int, dict[str, Any]], keys: int) -> str:
-    head = ("reducers", "tokens", "decision, s", "sent, kB", "table, kB", "moved", "widest split", "lookup, ns")
+    head = ("reducers", "tokens", "decision, s", "sent, kB", "table, kB", "moved", "widest split")
     rows = []
     for size, of_size in found.items():
         last = of_size["steps"][-1]
@@ -227,7 +207,6 @@ def _text(found: dict[int, dict[str, Any]], keys: int) -> str:
                 whole,
                 moved,
                 last["widest"],
-                of_size["lookup_ns"],
             )
         )
     return (
