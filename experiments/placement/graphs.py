@@ -27,27 +27,6 @@ def as_published(random: np.random.Generator) -> Case:
     return _graph(random, tasks, costs), Cluster.alike(NODES, 1.0)
 
 
-def proportional(random: np.random.Generator) -> Case:
-    """All tasks cost the same."""
-    tasks = _tasks(random)
-    return _graph(random, tasks, tasks.astype(float)), Cluster.alike(NODES, 1.0)
-
-
-def unequal(random: np.random.Generator) -> Case:
-    """The cost of a group has nothing to do with its number of tasks."""
-    tasks = _tasks(random)
-    return _graph(random, tasks, random.dirichlet(np.ones(len(tasks)))), Cluster.alike(NODES, 1.0)
-
-
-def pipelines(random: np.random.Generator) -> Case:
-    """Every group sends to the next one alone."""
-    tasks = _tasks(random)
-    names = [f"g{number}" for number in range(len(tasks))]
-    groups = _groups(names, tasks, tasks * random.uniform(0.8, 1.2, len(tasks)))
-    edges = [_edge(random, one, other) for one, other in itertools.pairwise(names)]
-    return TaskGraph(groups, tuple(edges)), Cluster.alike(NODES, 1.0)
-
-
 def unlike_nodes(random: np.random.Generator) -> Case:
     """As published, but on four nodes of half a processor and four of one and a half."""
     nodes = [Node(f"node {number}", 0.5 if number % 2 else 1.5) for number in range(NODES)]
@@ -89,9 +68,6 @@ def full(random: np.random.Generator) -> Case:
 
 GENERATORS: Mapping[str, Callable[[np.random.Generator], Case]] = {
     "as published": as_published,
-    "all tasks equal": proportional,
-    "cost unlike tasks": unequal,
-    "pipelines": pipelines,
     "unlike nodes": unlike_nodes,
     "six nodes": crowded,
     "trees": trees,

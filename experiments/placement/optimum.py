@@ -43,7 +43,7 @@ ALLOCATORS: Mapping[str, Allocator] = {
     "TD with search": TopDownSearchAllocator(),
 }
 
-ROWS = 3
+ROWS = 2
 """Of the picture."""
 
 PUBLISHED = {"TD": 0.931, "TL": 0.859}

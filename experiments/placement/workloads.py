@@ -53,9 +53,6 @@ RATES = (0.6, 0.8, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.3, 0.2)
 SEEDS = 10
 """Orders of TL's pairs by chance, over which figures are means."""
 
-DIVIDED = ("TD by traffic", "TD by significance")
-"""Features that are also judged where the tasks of a group are placed by their own costs."""
-
 
 @dataclass(frozen=True)
 class Workload:
@@ -120,14 +117,12 @@ class Comparison:
 
     Attributes:
         graph: what was measured, the tasks of a group taken to be alike, as the paper has them.
-        divided: the same with skewed groups divided.
         kept: for each allocator, at each room.
         runs: as predicted and as measured, for each allocator and room that was run.
     """
 
     workload: Workload
     graph: TaskGraph
-    divided: TaskGraph
     kept: Mapping[str, Line]
     runs: Mapping[tuple[str, float], tuple[float, float]]
 
@@ -150,7 +145,7 @@ def measure(options: argparse.Namespace) -> Findings:
     rows = QUICK_ROWS if options.quick else ROWS
     with LocalCluster(NODES) as cluster:
         trending, bargains = (_compared(workload, rows, options, cluster.address) for workload in WORKLOADS)
-    features = features_kept(bargains.graph, bargains.divided)
+    features = features_kept(bargains.graph)
     rates = kept_over_rates(trending.graph)
     steady = min(rates["TD, placed anew"]) / max(rates["TD, placed anew"])
     fixed = min(rates["TD, placed once"]) / max(rates["TD, placed once"])
@@ -222,7 +217,7 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
         write(workload.job(rows).run(address=address).report, Path(directory))
         profile = Path(directory, "report.json")
         tasks = {name: len(costs) for name, costs in Profile.of_report(profile).costs.items()}
-        graph, skewed = (Profile.of_report(profile).graph(tasks, divide=divide).graph for divide in (False, True))
+        graph = Profile.of_report(profile).graph(tasks, divide=False).graph
         kept = {name: [kept_at(allocators, graph, room) for room in ROOMS] for name, allocators in _predicted().items()}
         runs = {}
         for room in RUN_ROOMS:
@@ -232,7 +227,7 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
                 measured = _measured(job, 1 if options.quick else options.repeats, address)
                 runs[name, room] = _foreseen(job, address), measured
                 progress(f"{workload.name}, room {room}, {name}: predicted and measured {runs[name, room]}")
-    return Comparison(workload, graph, skewed, kept, runs)
+    return Comparison(workload, graph, kept, runs)
 
 
 def _foreseen(job: Job, address: str) -> float:
@@ -285,8 +280,8 @@ def _kept_part(placement: Placement) -> float:
     return scores.kept_traffic(placement) / placement.graph.traffic
 
 
-def features_kept(graph: TaskGraph, skewed: TaskGraph) -> dict[str, float]:
-    """What each feature of TD adds, as in figure 8, and what it comes to where skewed groups are divided."""
+def features_kept(graph: TaskGraph) -> dict[str, float]:
+    """What each feature of TD adds, as in figure 8."""
     versions: dict[str, Sequence[Allocator]] = {
         "even": [EvenAllocator()],
         "TL by traffic": [TaskLevelAllocator()],
@@ -294,8 +289,7 @@ def features_kept(graph: TaskGraph, skewed: TaskGraph) -> dict[str, float]:
         "TD by significance": [TopDownAllocator()],
         "TD with search": [TopDownSearchAllocator()],
     }
-    kept = {name: kept_at(allocators, graph, FEATURES_ROOM) for name, allocators in versions.items()}
-    return kept | {f"{name}, divided": kept_at(versions[name], skewed, FEATURES_ROOM) for name in DIVIDED}
+    return {name: kept_at(allocators, graph, FEATURES_ROOM) for name, allocators in versions.items()}
 
 
 def kept_over_rates(graph: TaskGraph) -> dict[str, list[float]]:
