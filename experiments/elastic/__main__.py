@@ -9,8 +9,7 @@ from dataclasses import asdict
 
 from experiments.elastic import real
 from experiments.elastic.loads import HELD_OUT, LOADS, STEP
-from experiments.elastic.page import page
-from experiments.elastic.picture import draw
+from experiments.elastic.page import draw, page
 from experiments.elastic.targets import targets
 from experiments.elastic.virtual import OURS, SHORT, cases, run_all
 from experiments.harness import Findings, main

@@ -1,14 +1,21 @@
-"""The page of the runs in virtual time."""
+"""The page of the runs in virtual time, and the picture of any runs."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from experiments.elastic.loads import HELD_OUT, LOADS
-from experiments.elastic.outcome import Outcome
+import numpy as np
+
+from experiments.charts import COLOURS, INK, panels
+from experiments.elastic.loads import HELD_OUT, LOADS, Load
+from experiments.elastic.outcome import Outcome, tasks_at
 from experiments.elastic.virtual import METHODS, OPTIONS, OURS, QUEUES, SERVICE_SECONDS, START_SECONDS
 from experiments.harness import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _HEAD = ("load", "turns", "queues", "method", "changes", "undone", "late (s)", "longest (s)", "tasks, mean")
 
@@ -55,3 +62,21 @@ def _changes(found: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
         if run.method == OURS and run.seed == 0:
             for change in run.changes:
                 yield (run.load, run.queues, f"{change.at:.1f}", change.tasks, change.reason)
+
+
+def draw(loads: Sequence[Load], shown: Mapping[str, Outcome]) -> Figure:
+    """A panel for each load; `shown`: the run of each, by its name."""
+    figure, axes = panels(2, (11.0, 2.6 * (-(-len(loads) // 2))), rows=-(-len(loads) // 2))
+    for panel, load in zip(axes, loads, strict=False):
+        at = np.arange(0.0, load.seconds, 0.1)
+        panel.fill_between(at, load.tasks(at), color="#dddddd", label="load")
+        numbers = [tasks_at(load, shown[load.name].changes, moment) for moment in at]
+        panel.plot(at, numbers, color=COLOURS[2], linewidth=1.2, label="tasks")
+        panel.set_title(load.name, loc="left", fontsize=9)
+        panel.set_xlabel("seconds", fontsize=8, color=INK)
+        panel.set_ylim(bottom=0)
+    for unused in axes[len(loads) :]:
+        unused.set_axis_off()
+    axes[0].legend(fontsize=7, frameon=False, loc="upper right")
+    axes[0].set_ylabel("tasks", fontsize=8, color=INK)
+    return figure

@@ -15,7 +15,7 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from experiments.elastic.loads import SHORT_WAVE, STEP, Load
 from experiments.elastic.outcome import Outcome, outcome_of
-from experiments.elastic.picture import draw
+from experiments.elastic.page import draw
 from experiments.elastic.targets import DECIDE_SECONDS
 from experiments.elastic.virtual import OPTIONS, OURS, SHORT, changes_of
 from experiments.harness import Findings, at_most, markdown_table, progress

@@ -9,14 +9,16 @@ from dataclasses import asdict
 
 from experiments.harness import Findings, main
 from experiments.redeploy import real
-from experiments.redeploy.cases import SEEDS, all_cases, run_all
+from experiments.redeploy.cases import SEEDS, all_cases, case_of, run_all
 from experiments.redeploy.looks import LOOKS, measure_looks
 from experiments.redeploy.losses import Storm
-from experiments.redeploy.page import page
-from experiments.redeploy.picture import draw
+from experiments.redeploy.page import SHOWN, draw, page
 from experiments.redeploy.plans import Layout
 from experiments.redeploy.targets import targets
 from experiments.redeploy.virtual import Setup
+
+OVER_TIME = 4
+"""Tasks that move at a time in the picture."""
 
 QUICK = Setup(seconds=40, first=12.0, every=20.0, layout=Layout(2, 2, 8))
 
@@ -38,7 +40,7 @@ def measure(options: argparse.Namespace) -> Findings:
         },
         targets=[] if options.quick else list(targets(found)),
         text=page(found, setup, storm),
-        figure=draw(found, setup),
+        figure=draw(found, [case_of(scheme, OVER_TIME) for scheme in SHOWN], setup.moments),
     )
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from experiments.redeploy.course import Gap
 from experiments.redeploy.plans import Redeployment
 from experiments.redeploy.schemes import PUBLISHED, Durations
@@ -18,9 +16,6 @@ NONE = "none"
 
 LEVELS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Parts of the throughput that are lost: the paper counts the seconds of each (5.2.1)."""
-
-_SHARES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
-"""The quantiles of gaps in a result file."""
 
 _WARM_UP = 10
 """Seconds in which the first windows of credit are found."""
@@ -82,8 +77,7 @@ class Outcome:
         """For a result file."""
         degraded = {f"{level:.0%}": self.degraded(level, usual) for level in LEVELS}
         rates = [round(rate, 1) for rate in self.rates]
-        gaps = dict(zip(map("{:.0%}".format, _SHARES), np.quantile(self.gaps or 0.0, _SHARES).tolist(), strict=True))
-        gaps = {"tasks": len(self.gaps), "mean": self.mean_gap, **gaps}
+        gaps = {"tasks": len(self.gaps), "mean": self.mean_gap, "longest": self.longest_gap}
         return {**asdict(self), "rates": rates, "gaps": gaps, "degraded": degraded, "to_usual": self.rate / usual}
 
 

@@ -1,9 +1,11 @@
-"""The page of the runs in virtual time."""
+"""The page of the runs in virtual time, and the picture of any runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from experiments.charts import COLOURS, INK, panels
 from experiments.harness import interval, markdown_table
 from experiments.redeploy.cases import CYCLES, MOVED, TUNED, Outcomes, case_of, of_cycles
 from experiments.redeploy.course import Floats
@@ -13,6 +15,9 @@ from experiments.redeploy.schemes import LAZY, OURS, RESTART, SINGLE, STOP
 from experiments.redeploy.targets import SECONDS
 from experiments.redeploy.virtual import Setup
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SHOWN = {
     STOP: "stop the job (Storm)",
     RESTART: "restart workers (Storm*)",
@@ -20,6 +25,8 @@ SHOWN = {
     LAZY: f"lazy kill (N-Storm+), {TUNED[0]:g}/{TUNED[1]:g} s",
     OURS: "ours",
 }
+
+_COLOUR = dict(zip((NONE, *SHOWN), ("#999999", *COLOURS), strict=False))
 
 
 def page(found: Outcomes, setup: Setup, storm: Storm) -> str:
@@ -112,3 +119,23 @@ def _by_cycles(found: Outcomes) -> str:
             rows.append((f"{agent:g}/{worker:g}", *lost, f"{runs.throughput.mean():.1%}"))
     head = ("T_S/T_W, s", ">= 20 %, s", ">= 60 %, s", "100 %, s", "throughput")
     return f"N-Storm+, {MOVED[-1]} tasks at a time, means of all runs.\n\n{markdown_table(head, rows)}"
+
+
+def draw(found: Outcomes, cases: Iterable[Case], moments: Sequence[float]) -> Figure:
+    """A panel for the run in which nothing moves, and for each of these cases: the throughput of each second; dotted: a
+    plan is published."""
+    shown = [run for case in (Case(NONE), *cases) if (run := found.of(case)) is not None]
+    rows = -(-len(shown) // 2)
+    figure, axes = panels(2, (11.0, 2.3 * rows), rows=rows)
+    for panel, run in zip(axes, shown, strict=False):
+        case = run.case
+        shares = [100 * rate / found.usual for rate in run.rates]
+        panel.stairs(shares, range(len(shares) + 1), color=_COLOUR[case.scheme], fill=True, alpha=0.8)
+        for at in moments if case.moved else ():
+            panel.axvline(at, color=INK, linewidth=0.7, linestyle=":")
+        moved = f", {case.moved} tasks at a time" if case.scheme not in (NONE, STOP) else ""
+        panel.set_title(f"{case.scheme}{moved}: throughput, %", loc="left", fontsize=9)
+        panel.set_xlim(0, len(shares))
+        panel.set_ylim(0, 150)
+        panel.set_xlabel("seconds", fontsize=8)
+    return figure

@@ -27,8 +27,7 @@ from experiments.harness import Findings, at_most, below, progress
 from experiments.redeploy.cases import Outcomes, case_of
 from experiments.redeploy.course import Gap
 from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
-from experiments.redeploy.page import table
-from experiments.redeploy.picture import draw_over_time
+from experiments.redeploy.page import draw, table
 from experiments.redeploy.plans import Layout, Redeployment, redeployments, requests_of
 from experiments.redeploy.schemes import OURS, STOP
 from experiments.redeploy.targets import MAX_DEGRADED, MAX_GAP
@@ -184,7 +183,7 @@ def measure(options: argparse.Namespace) -> Findings:
             at_most("ours: seconds that lost at least 60 % of throughput", worst, MAX_DEGRADED),
         ],
         text=_text(setup, table(outcomes, rows)),
-        figure=draw_over_time(outcomes, [case for _, _, case in rows[1:]], setup.moments),
+        figure=draw(outcomes, [case for _, _, case in rows[1:]], setup.moments),
     )
 
 

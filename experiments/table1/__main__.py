@@ -23,9 +23,7 @@ from experiments.letters import (
     simulate,
 )
 from experiments.table1.cells import MAP_SECONDS, REPORT_EVERY, Cell, Swept
-from experiments.table1.page import text_of
-from experiments.table1.picture import draw
-from experiments.table1.targets import targets_of
+from experiments.table1.page import draw, targets_of, text_of
 from jobs.letters import WORKLOADS
 
 
