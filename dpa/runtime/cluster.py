@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import secrets
+import shutil
 import socket
 import sys
 import threading
@@ -24,7 +25,7 @@ from dpa._util.streams import chosen_level, say
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
 from dpa.runtime._surroundings import Surroundings, own_paths
-from dpa.runtime.ray_internals.private import few_processes, node_processes, ray_messages_logged
+from dpa.runtime.ray_internals.private import few_processes, node_processes, ray_messages_logged, session_directory
 from dpa.runtime.standing import Standing, let_in, usable
 
 if TYPE_CHECKING:
@@ -335,10 +336,12 @@ def _start(options: dict[str, Any]) -> None:
 
 
 def _end() -> None:
-    """Shut Ray down, and kill those of its processes here that stay, such as agents whose raylet has died."""
+    """Shut Ray down, and kill those of its processes here that stay, such as agents whose raylet has died. Its logs
+    stay if the user wants logs."""
     import ray
 
     started = [each for _, process in node_processes() for each in _descendants(process.pid)]
+    place = session_directory() if started and chosen_level() is None else None
     ray.shutdown(_exiting_interpreter=chosen_level() is not None)  # as at exit, it waits for the tasks' last log lines
     if started:
         import psutil  # Ray brings it
@@ -346,6 +349,8 @@ def _end() -> None:
         for process in psutil.wait_procs(started, timeout=_END_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+    if place is not None:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _descendants(pid: int) -> list[Any]:

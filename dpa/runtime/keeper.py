@@ -7,7 +7,6 @@ too, and the next one that looks for it removes its directory.
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from dpa._util.owned import OwnedDirectory, held, users_directory
 from dpa._util.signals import ENDING
 from dpa.errors import ConfigError, JobFailedError
 from dpa.runtime.cluster import ray_session, require_alive
-from dpa.runtime.ray_internals.private import session_directory
 from dpa.runtime.standing import PREFIX, SWITCH, TOKEN, Standing, made_with
 
 _LOOK_SECONDS = 0.5  # how often to check whether Ray lives, and is used
@@ -70,7 +68,7 @@ def start(lasts_seconds: float, object_store_mb: int) -> Standing:
 def main() -> None:
     lasts_seconds, object_store_mb = sys.argv[1:]
     os.environ |= {SWITCH: "none", "RAY_AUTH_MODE": "token", TOKEN: secrets.token_hex(32)}
-    directory, logs = OwnedDirectory.make(users_directory(), PREFIX, mode=0o700), None
+    directory = OwnedDirectory.make(users_directory(), PREFIX, mode=0o700)
     try:
         with ray_session(None, object_store_mb=int(object_store_mb)):
             import ray
@@ -85,11 +83,8 @@ def main() -> None:
                 made_with=made_with(),
                 variables=[*os.environ],
             )
-            logs = session_directory()
             _keep(standing)
     finally:
-        if logs is not None:
-            shutil.rmtree(logs, ignore_errors=True)
         directory.remove_directory()
 
 

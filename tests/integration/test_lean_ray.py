@@ -13,8 +13,9 @@ from dpa.runtime.ray_internals._forked_worker import SCRIPT, WORKER_PORTS
 
 PROGRAM = """
 import json, sys
+from pathlib import Path
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.ray_internals.private import node_processes
+from dpa.runtime.ray_internals.private import node_processes, session_directory
 
 with ray_session(None, object_store_mb=100):
     import ray
@@ -27,7 +28,9 @@ with ray_session(None, object_store_mb=100):
     ray.wait(found, num_returns=2, fetch_local=False)
     from ray._private.worker import global_worker
     small = [global_worker.core_worker.object_exists(each, memory_store_only=True) for each in found]
-    print(json.dumps([small, sorted(name for name, _ in node_processes())]))
+    names = sorted(name for name, _ in node_processes())
+    assert (logs := Path(session_directory())).is_dir()
+print(json.dumps([small, names, logs.exists()]))
 """
 
 
@@ -35,9 +38,10 @@ def test_ray_starts_no_process_that_a_job_of_its_own_has_no_use_for() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", PROGRAM]
     output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    small, names = json.loads(output.splitlines()[-1])
+    small, names, has_logs = json.loads(output.splitlines()[-1])
     assert names == ["gcs_server", "raylet"]
     assert small == [True, False], "what is as large as most blocks does not go through the object store"
+    assert not has_logs, "they go with Ray"
 
 
 FORKS = """
