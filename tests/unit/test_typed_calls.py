@@ -3,6 +3,7 @@
 The keyword arguments are those of dpa/config/keywords.pyi, which is printed from the schema of job files.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -190,15 +191,24 @@ def test_checkers_find_the_package_where_it_is_installed(tmp_path: Path) -> None
     assert [path for path in paths if (tmp_path / path / "dpa" / "py.typed").exists()]
 
 
+_CACHE = ["--cache-dir", str(ROOT / ".mypy_cache" / "of_users")]
+CHECKERS = {
+    "mypy": ["--strict", "--config-file=", *_CACHE, "--follow-imports=silent", "right.py", "wrong.py"],
+    "basedpyright": ["--pythonpath", sys.executable, "--project", "settings.json"],
+}
+SETTINGS = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)]}
+
+
 @pytest.mark.slow
-def test_mypy_finds_each_mistake_in_a_wrong_program_and_none_in_a_right_one(tmp_path: Path) -> None:
-    """As of a user's programs, whose imports it only follows."""
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_each_mistake_in_a_wrong_program_is_found_and_none_in_a_right_one(checker: str, tmp_path: Path) -> None:
+    """As of a user's programs, whose imports are only followed. `basedpyright` brings pyright, and Node for it."""
+    pytest.importorskip(checker, reason=f"without {checker}, which `.ci/run` installs")
     for name, program in (("right", RIGHT), ("wrong", WRONG)):
         (tmp_path / f"{name}.py").write_text(program, encoding="utf-8")
-    cache = ["--cache-dir", str(ROOT / ".mypy_cache" / "of_users")]
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", *cache, "--follow-imports=silent"]
+    (tmp_path / "settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
     done = subprocess.run(
-        [*command, "right.py", "wrong.py"],
+        [sys.executable, "-m", checker, *CHECKERS[checker]],
         check=False,
         capture_output=True,
         text=True,
@@ -206,6 +216,6 @@ def test_mypy_finds_each_mistake_in_a_wrong_program_and_none_in_a_right_one(tmp_
         env={"MYPYPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
     assert done.stderr == "", done.stderr
-    found = set(re.findall(r"^(\w+)\.py:(\d+): error", done.stdout, re.MULTILINE))
+    found = set(re.findall(r"\b(\w+)\.py:(\d+):(?:\d+ -)? error", done.stdout))
     planted = {number for number, line in enumerate(WRONG.split("\n"), start=1) if "# wrong" in line}
     assert found == {("wrong", str(number)) for number in planted}, done.stdout
