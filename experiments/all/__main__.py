@@ -1,8 +1,8 @@
 """`python -m experiments.all`: measure all results again, one after another.
 
-What is measured at this commit already is left out, so a run that was interrupted goes on when it is started again; and
-so does one whose results were committed, since commits of results and documents do not count. An experiment that fails
-does not keep the others from running. Measure on a machine that does nothing else.
+A result is left out if the code that it measures has not changed since, so a run that was interrupted continues when it
+is started again, also after a commit of its results. An experiment that fails does not keep the others from running.
+Measure on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--max-changed",
         type=float,
+        default=0.0,
         metavar="SHARE",
         help="leave out results of which at most this share of the measured code has changed, such as 0.1",
     )

@@ -36,9 +36,9 @@ class Measurement:
         return not self.left_out
 
     @property
-    def is_of_this_commit(self) -> bool:
-        """Whether no commit has followed that changes more than results and documents."""
-        return self.age is not None and not self.age.commits and not self.is_dirty
+    def changed(self) -> float:
+        """The share of the measured code that has changed since; all of it where that is unknown."""
+        return 1.0 if self.age is None or self.is_dirty else self.age.share
 
 
 def measurements(history: History) -> list[Measurement]:
@@ -54,14 +54,14 @@ def measurements(history: History) -> list[Measurement]:
 
 
 def selected(
-    found: Sequence[Measurement], names: Sequence[str], max_changed: float | None = None, *, again: bool = False
+    found: Sequence[Measurement], names: Sequence[str], max_changed: float = 0.0, *, again: bool = False
 ) -> list[Measurement]:
     """The measurements with those left out that are not asked for or that are fresh enough.
 
     Args:
         found: all of them.
         names: those to measure; none for all.
-        max_changed: the share of the measured code that may have changed; None for what follows from commits.
+        max_changed: the share of the measured code that may have changed.
         again: leave out nothing that is asked for.
 
     Raises:
@@ -74,12 +74,8 @@ def selected(
     def why_not(each: Measurement) -> str:
         if names and each.name not in names:
             return "not asked for"
-        if again:
+        if again or each.changed > max_changed:
             return ""
-        if each.is_of_this_commit:
-            return "measured at this commit"
-        if max_changed is not None and each.age is not None and not each.is_dirty and each.age.share <= max_changed:
-            return "fresh enough"
-        return ""
+        return "fresh enough" if each.changed else "its code is the same"
 
     return [replace(each, left_out=why_not(each)) for each in found]

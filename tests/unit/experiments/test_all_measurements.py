@@ -16,18 +16,18 @@ from experiments.report.ages import Age, History
 from experiments.report.findings import load_findings
 
 AGE = Age("2026-01-31", commits=7, changed=50, lines=1_000)
-FRESH = Measurement("fresh", "python -m experiments.fresh", 60.0, replace(AGE, commits=0, changed=0))
+FRESH = Measurement("fresh", "python -m experiments.fresh", 60.0, replace(AGE, changed=0))
 OLD = Measurement("old", "python -m experiments.old", 120.0, AGE)
 DIRTY = replace(FRESH, name="dirty", is_dirty=True)
 LOST = replace(OLD, name="lost", age=None)
 ALL = (FRESH, OLD, DIRTY, LOST)
 
 
-def chosen(names: Sequence[str] = (), max_changed: float | None = None, *, again: bool = False) -> list[str]:
+def chosen(names: Sequence[str] = (), max_changed: float = 0.0, *, again: bool = False) -> list[str]:
     return [each.name for each in selected(ALL, names, max_changed, again=again) if each.is_chosen]
 
 
-def test_what_was_measured_at_this_commit_is_left_out() -> None:
+def test_a_result_whose_code_is_the_same_is_left_out() -> None:
     assert chosen() == ["old", "dirty", "lost"]
     assert chosen(["fresh", "old"]) == ["old"]
     assert chosen(["fresh", "old"], again=True) == ["fresh", "old"]
@@ -46,7 +46,7 @@ def test_a_result_that_does_not_exist_is_refused_with_those_that_do() -> None:
 def test_the_list_has_the_age_of_each_result_and_what_would_run() -> None:
     lines = listed(selected(ALL, ["fresh", "old", "lost"])).splitlines()
     assert "| old | 2026-01-31 | 7 | 50 | 5% | 120 s | **yes** |" in lines
-    assert "| fresh | 2026-01-31 | 0 | 0 | 0% | 60 s | measured at this commit |" in lines
+    assert "| fresh | 2026-01-31 | 7 | 0 | 0% | 60 s | its code is the same |" in lines
     assert "| lost | unknown |  |  |  | 120 s | **yes** |" in lines
     assert lines[-1] == "2 to be measured, 4 min by earlier times"
 
@@ -102,7 +102,7 @@ def test_two_never_run_at_a_time(tmp_path: Path) -> None:
 
 
 class Fixed(History):
-    """A history in which nothing has changed since any commit."""
+    """A history in which no code has changed since any commit."""
 
     def __init__(self, has_changes: bool) -> None:
         self._has_changes = has_changes
@@ -112,7 +112,7 @@ class Fixed(History):
         return self._has_changes
 
     def age(self, commit: str, paths: object) -> Age:
-        return replace(AGE, commits=0)
+        return replace(AGE, changed=0)
 
 
 def test_all_results_are_known_and_nothing_is_measured_of_what_no_commit_has(
@@ -125,4 +125,4 @@ def test_all_results_are_known_and_nothing_is_measured_of_what_no_commit_has(
     assert main([], Fixed(has_changes=False), lambda each: begun.append(each) or "") == 0
     assert not begun, "nothing is left to measure"
     table = capsys.readouterr().out
-    assert all(f"| {finding.result} | measured at this commit |" in table for finding in load_findings().all)
+    assert all(f"| {finding.result} | its code is the same |" in table for finding in load_findings().all)
