@@ -12,16 +12,12 @@ import statistics
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpa.job import Job
 from dpa.runtime.cluster import ray_session
-from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, at_most, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TASKS = 2
 """Mappers, and as many reducers."""
@@ -77,7 +73,6 @@ def measure(options: argparse.Namespace) -> Findings:
         data={"records": records * times, "runs": {_words(every): found for every, found in runs.items()}},
         targets=[at_most(f"time with an epoch every {_words(first)}, to none", ratios[first], MAX_RATIO)],
         text=_text(runs, medians, ratios, records, times),
-        figure=_figure(runs, medians, ratios),
     )
 
 
@@ -158,24 +153,6 @@ def _text(
         "code* is the time that a reducer takes to extract, merge and write. The result is checked.\n\n"
         + markdown_table(head, rows)
     )
-
-
-def _figure(runs: Runs, medians: dict[float | None, dict[str, float]], ratios: dict[float | None, float]) -> Figure:
-    figure, (times, waited) = panels(2, (9.0, 3.0))
-    names = [_words(every) for every in runs]
-    bars = times.barh(names, [median["seconds"] for median in medians.values()], 0.6, color=COLOURS[0])
-    label_bars(times, bars, [f"{ratio:.2f}" for ratio in ratios.values()])
-    for place, found in enumerate(runs.values()):
-        times.plot([run["seconds"] for run in found], [place] * len(found), ".", color=COLOURS[1], markersize=4)
-    times.set_xlabel("seconds (medians; a dot is a run), and as a ratio to none")
-    bars = waited.barh(names, [median["waited"] for median in medians.values()], 0.6, color=COLOURS[2])
-    label_bars(waited, bars, [f"{median['epochs']:g} epochs" for median in medians.values()])
-    waited.set_xlabel("seconds in which sources waited, all epochs")
-    for axes in (times, waited):
-        axes.invert_yaxis()
-        axes.margins(x=0.2)
-        axes.grid(visible=False, axis="y")
-    return figure
 
 
 if __name__ == "__main__":

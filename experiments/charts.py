@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.container import BarContainer
 
 # Okabe and Ito's colours without black and yellow, and two of Tol's.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999933", "#aa4499")
@@ -27,8 +25,3 @@ def panels(columns: int = 1, size: tuple[float, float] = (9.0, 3.6), *, rows: in
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9, colors=INK)
     return figure, made
-
-
-def label_bars(axes: Axes, bars: BarContainer, labels: Sequence[str]) -> None:
-    """Write a label at the end of each bar."""
-    axes.bar_label(bars, labels, padding=4, fontsize=8, color=INK)

@@ -30,12 +30,10 @@ import pyarrow.parquet as pq
 from dpa import Job, Result
 from dpa.runtime.cluster import ray_session
 from dpa.spark import spark_session
-from experiments.charts import COLOURS, label_bars, panels
 from experiments.column_programs import programs
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 CORES = 2
@@ -107,7 +105,6 @@ def measure(options: argparse.Namespace) -> Findings:
         },
         targets=_targets(tools),
         text=_text(tools, rows, size, repeats),
-        figure=_figure(tools),
     )
 
 
@@ -265,22 +262,6 @@ def _text(tools: list[Tool], rows: int, size: int, repeats: int) -> str:
         + "\n"
         + markdown_table(head, shown)
     )
-
-
-def _figure(tools: list[Tool]) -> Figure:
-    figure, both = panels(2)
-    for axes, (task, what) in zip(both, TASKS.items(), strict=True):
-        of_task = [tool for tool in tools if tool.task == task]
-        colours = [COLOURS[0] if tool.name in MOST_LINES else "#888888" for tool in of_task]
-        drawn = axes.barh(range(len(of_task)), [tool.median for tool in of_task], 0.6, color=colours)
-        label_bars(axes, drawn, [f"{tool.median:.2f} s, {tool.lines} lines" for tool in of_task])
-        axes.set_yticks(range(len(of_task)), [tool.name for tool in of_task])
-        axes.invert_yaxis()
-        axes.margins(x=0.4)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel("seconds")
-        axes.set_title(what, loc="left", fontsize=9)
-    return figure
 
 
 if __name__ == "__main__":

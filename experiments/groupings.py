@@ -5,17 +5,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from typing import TYPE_CHECKING
 
 from dpa.routing.groupings.options import BY_KIND, ConsistentOptions
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
-from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, Words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RECORDS = 4_000_000
 BLOCK = 131_072
@@ -67,29 +62,12 @@ def measure(options: argparse.Namespace) -> Findings:
         data={"records_per_second": found},
         targets=[Target("the slowest grouping", wanted, reached, met)],
         text=text,
-        figure=_figure(found),
     )
 
 
 def _rate(found: Found, name: str, reducers: int) -> float:
     """Million records a second."""
     return statistics.median(found[name][reducers]) / 1e6
-
-
-def _figure(found: Found) -> Figure:
-    figure, [axes] = panels(size=(9.0, 3.8))
-    height = 0.8 / len(REDUCERS)
-    for place, reducers in enumerate(REDUCERS):
-        at = [row + (place - (len(REDUCERS) - 1) / 2) * height for row in range(len(FORMS))]
-        rates = [_rate(found, name, reducers) for name in FORMS]
-        axes.barh(at, rates, height * 0.92, color=COLOURS[place], label=f"{reducers} reducers")
-    axes.axvline(WANTED / 1e6, color=INK, linewidth=1)
-    axes.set_yticks(range(len(FORMS)), list(FORMS))
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel("million records a second and processor", color=INK)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
 
 
 if __name__ == "__main__":

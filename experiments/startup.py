@@ -15,15 +15,10 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import yaml
 
-from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, at_most, main, markdown_table, progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PARALLELISM = (2, 4)
 """Mappers, and as many reducers."""
@@ -131,7 +126,6 @@ def measure(options: argparse.Namespace) -> Findings:
         data={"records": RECORDS, "runs": runs, "medians": medians},
         targets=targets,
         text=_text(runs, medians, repeats),
-        figure=_figure(medians),
     )
 
 
@@ -239,26 +233,6 @@ def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, 
 def _range(runs: list[dict[str, float]], phase: str) -> str:
     seconds = [run[phase] for run in runs]
     return f"{min(seconds):.2f} ... {max(seconds):.2f}"
-
-
-def _figure(medians: dict[int, dict[str, float]]) -> Figure:
-    figure, (axes,) = panels(size=(9.0, 2.4))
-    names = [f"{tasks} mappers,\n{tasks} reducers" for tasks in medians]
-    left = [0.0] * len(names)
-    for number, (phase, name) in enumerate(PHASES.items()):
-        seconds = [median[phase] for median in medians.values()]
-        axes.barh(names, seconds, 0.55, left=left, color=COLOURS[number], label=name)
-        left = [start + more for start, more in zip(left, seconds, strict=True)]
-    for place, end in enumerate(left):
-        axes.annotate(f"{end:.2f} s", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
-    wanted = [MAX_RATIO * median["bare"] for median in medians.values()]
-    axes.scatter(wanted, names, marker="|", s=600, color=COLOURS[5], linewidth=1.2, label=f"{MAX_RATIO:g} x bare Ray")
-    axes.invert_yaxis()
-    axes.set_xlim(0, max(*left, *wanted) * 1.12)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel("seconds since the command was given (medians)")
-    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside upper left", ncols=5)
-    return figure
 
 
 if __name__ == "__main__":

@@ -26,13 +26,11 @@ import pyarrow as pa
 
 from dpa.runtime.cluster import ray_session
 from dpa.spark import spark_session
-from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
 from experiments.peers import BYTEWAX, PEERS, Peer, running, why_not
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, ZipfTable, zipf_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 CORES = 2
@@ -47,7 +45,6 @@ PER_RECORD = {"value": "value", "reducer": operator.add}
 DPA = {
     "dpa": {"combiner": "auto"},
     "dpa, no combiner": {},
-    "dpa, no combiner, not balanced": {"balance": {"strategy": "none"}},
     "dpa, per record": PER_RECORD,
 }
 """What each variant of the job sets; everything else is left at its default, but for the combiner: off."""
@@ -69,9 +66,6 @@ MANY = "dpa, many keys"
 
 MOST_CPU = 1.5
 """Where tasks share processors, a long run may take this many times the processor time of one with a task for each."""
-
-_BAR = 0.4
-"""Height of a bar, where systems are 1 apart."""
 
 POLARS, DATAFRAME, RDD, RAY_DATA = "polars", "Spark DataFrame", "Spark reduceByKey", "Ray Data"
 MANY_POLARS = f"{POLARS}, many keys"
@@ -159,7 +153,6 @@ def measure(options: argparse.Namespace) -> Findings:
         },
         targets=_targets(systems),
         text=_text(systems, table, repeats, left_out),
-        figure=_figure(systems),
     )
 
 
@@ -354,25 +347,6 @@ def _text(systems: list[System], table: ZipfTable, repeats: int, left_out: dict[
         + "\n"
         + markdown_table(head, rows)
     )
-
-
-def _figure(systems: list[System]) -> Figure:
-    figure, (axes,) = panels(size=(9.0, 5.2))
-    names = list(dict.fromkeys(system.name for system in systems))
-    for place, name in enumerate(names):
-        bars = [system for system in systems if system.name == name]
-        for index, system in enumerate(bars):
-            rate = system.rate / 1e6
-            colour = COLOURS[index] if name.startswith("dpa") else "#888888"
-            offset = (index - (len(bars) - 1) / 2) * _BAR
-            drawn = axes.barh(place + offset, rate, _BAR * 0.9, color=colour)
-            label_bars(axes, drawn, [f"{rate:.2f}  ({system.tasks})"])
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.margins(x=0.15)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel("million records a second (in brackets: mappers + reducers, or cores)")
-    return figure
 
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +17,9 @@ from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.search import ImprovedGreedyMatchingAllocator, TopDownSearchAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Allocator
-from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, interval, markdown_table, progress, published
 from experiments.placement.baselines import ExactAllocator, RandomAllocator, TaskLevelAllocator
 from experiments.placement.graphs import GENERATORS, Case
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 GRAPHS, OTHER_GRAPHS, QUICK_GRAPHS = 1_000, 200, 10
 """Of the published generator, whose figures are compared with the paper's, and of each other one."""
@@ -42,9 +37,6 @@ ALLOCATORS: Mapping[str, Allocator] = {
     "GMA improved": ImprovedGreedyMatchingAllocator(),
     "TD with search": TopDownSearchAllocator(),
 }
-
-ROWS = 2
-"""Of the picture."""
 
 PUBLISHED = {"TD": 0.931, "TL": 0.859}
 PUBLISHED_ALIKE = "as published"
@@ -117,7 +109,6 @@ def measure(options: argparse.Namespace) -> Findings:
         data=_data(found, intervals),
         targets=_targets(found, intervals),
         text=_text(found, intervals),
-        figure=_figure(found, intervals),
     )
 
 
@@ -188,22 +179,3 @@ def _text(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[
         ),
     ]
     return "\n\n".join(parts)
-
-
-def _figure(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
-    columns = math.ceil(len(found) / ROWS)
-    figure, axes = panels(columns, size=(12, 3.5 * ROWS), rows=ROWS)
-    for place, (generator, kept) in enumerate(found.items()):
-        shares = [100 * kept.share(name) for name in ALLOCATORS]
-        errors = [
-            [100 * abs(kept.share(name) - intervals[generator][name][side]) for name in ALLOCATORS] for side in (0, 1)
-        ]
-        bars = axes[place].barh(list(ALLOCATORS), shares, color=COLOURS[0], xerr=errors, error_kw={"linewidth": 0.8})
-        label_bars(axes[place], bars, [f"{share:.1f}" for share in shares])
-        axes[place].invert_yaxis()
-        axes[place].set_xlim(0, 115)
-        axes[place].set_title(generator, loc="left", fontsize=10)
-        axes[place].set_xlabel("traffic kept, % of the optimum")
-        if place % columns:
-            axes[place].set_yticklabels([])
-    return figure

@@ -30,7 +30,7 @@ from dpa.placement.relaxations import balanced
 from dpa.report import write
 from dpa.result import Report
 from dpa.testing import LocalCluster
-from experiments.charts import COLOURS, GRID, label_bars, panels
+from experiments.charts import COLOURS, GRID, panels
 from experiments.harness import Findings, Target, markdown_table, progress, published
 from experiments.placement.baselines import BASELINES, TaskLevelAllocator
 
@@ -355,7 +355,7 @@ def _figure(
     for axes, each in zip(sweeps, found, strict=True):
         _draw_sweep(axes, each)
     drawn = bars.barh(list(features), [100 * kept for kept in features.values()], height=0.6, color=COLOURS[0])
-    label_bars(bars, drawn, [f"{100 * kept:.0f}" for kept in features.values()])
+    bars.bar_label(drawn, [f"{100 * kept:.0f}" for kept in features.values()], padding=4, fontsize=8)
     bars.invert_yaxis()
     bars.set_xlabel(f"bargains: traffic kept, % (room {FEATURES_ROOM})")
     minutes = range(len(RATES))

@@ -23,7 +23,6 @@ import numpy as np
 
 from dpa.runtime.cluster import ray_session
 from dpa.spark import spark_session
-from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
 from experiments.streaming.inputs import MICROS, Appearance, Arrivals, Counted, EventFiles
 from experiments.streaming.ours import TASKS, run_ours
@@ -32,7 +31,6 @@ from experiments.streaming.structured import CONF, run_spark
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 CORES = 2
@@ -120,7 +118,6 @@ def measure(options: argparse.Namespace) -> Findings:
         },
         targets=_targets(cases, latencies),
         text=_text(cases, latencies),
-        figure=_figure(cases, latencies),
     )
 
 
@@ -243,30 +240,6 @@ def _text(cases: list[Case], latencies: dict[str, list[float]]) -> str:
         "seconds from the file that ends a window to its rows in a function:\n\n"
         + markdown_table(("engine", "rows/s", "windows", "50 %", "99 %"), late)
     )
-
-
-def _figure(cases: list[Case], latencies: dict[str, list[float]]) -> Figure:
-    figure, (rates, late) = panels(2, (10.0, 3.6))
-    colours = {OURS: COLOURS[0], SPARK: "#888888"}
-    for place, system in enumerate((OURS, SPARK)):
-        millions = [case.rate(system) / 1e6 for case in cases]
-        at = np.arange(len(cases)) + (place - 0.5) * 0.38
-        bars = rates.barh(at, millions, 0.34, color=colours[system], label=system)
-        label_bars(rates, bars, [f"{value:.3g}" for value in millions])
-        seconds = np.sort(latencies[system])
-        late.plot(seconds, (np.arange(len(seconds)) + 1) / len(seconds), ".", ms=4, color=colours[system], label=system)
-    rates.set_yticks(range(len(cases)), [case.name for case in cases])
-    rates.invert_yaxis()
-    rates.margins(x=0.15)
-    rates.grid(visible=False, axis="y")
-    rates.locator_params(axis="x", nbins=6)
-    rates.set_xlabel("million rows a second")
-    late.axvline(LATENCY, color="black", linewidth=0.8)
-    late.set_xscale("log")
-    late.set_xlabel("seconds from the row that ends a window to its result")
-    late.set_ylabel("share of windows")
-    late.legend(loc="lower right", fontsize="small")
-    return figure
 
 
 if __name__ == "__main__":
