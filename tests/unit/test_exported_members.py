@@ -162,7 +162,7 @@ def test_private_modules_are_imported_only_within_their_package(directory: str) 
         ("dpa.report._files", "dpa/report/_screens.py", False),
         ("dpa._util.disk", "dpa/report/_files.py", False),
         ("dpa._util", "jobs/letters.py", True),
-        ("dpa._util.disk", "experiments/hosts/network.py", False),
+        ("dpa._util.disk", "experiments/looked.py", False),
         ("dpa.report", "experiments/charts.py", False),
         ("dpa.routing.ring._private_name", "dpa/run.py", False),
     ],
