@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import PurePosixPath
+from posixpath import basename, splitext
 from typing import Any
 
 import numpy as np
@@ -199,7 +199,7 @@ def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None)
         with location.filesystem.open_input_file(location.path) as file:
             size = file.size()
             first = file.read_at(min(size, _FIRST_BYTES), 0)
-        is_packed = PurePosixPath(location.path).suffix.lower() in COMPRESSED
+        is_packed = splitext(location.path)[1].lower() in COMPRESSED
         if is_packed or first[:2] in _NO_LINES:
             is_what = "is compressed" if is_packed else _NO_LINES[first[:2]]
             raise TableError(
@@ -392,5 +392,5 @@ def large_text(
 
 def _is_plain(file: Location) -> bool:
     """Whether Spark reads a file, and reads it as it is."""
-    path = PurePosixPath(file.path)
-    return not (is_hidden(path.name) or path.name.endswith("._COPYING_") or path.suffix.lower() in COMPRESSED)
+    name = basename(file.path)
+    return not (is_hidden(name) or name.endswith("._COPYING_") or splitext(name)[1].lower() in COMPRESSED)

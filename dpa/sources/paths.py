@@ -182,7 +182,7 @@ def data_files(
             named = _named_by_manifests(_files_in(root, recursive, exclude), root)
             shown = (inner for inner in named if not is_hidden(inner[len(root.path) :]))
             files.extend(root.at(inner) for inner in shown if not is_below(inner[len(root.path) :], exclude))
-    kept = [file for file in files if glob is None or fnmatchcase(PurePosixPath(file.path).name, glob)]
+    kept = [file for file in files if glob is None or fnmatchcase(posixpath.basename(file.path), glob)]
     if not kept:
         which = f" whose name matches {glob!r}" if glob else ""
         deeper = "" if recursive else "; sub-directories are read with `recursive: true`"
