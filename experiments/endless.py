@@ -21,7 +21,7 @@ from dpa import Job
 from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.charts import COLOURS, panels
-from experiments.harness import Findings, Target, at_most, holds, main, markdown_table, progress
+from experiments.harness import Findings, Target, at_most, holds, main, progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,7 +122,7 @@ def measure(options: argparse.Namespace) -> Findings:
         holds("every row is counted once, as Spark counts them", found["matches"]),
         Target("rows read a second, to those that come", f">= {KEPT_UP:g}", kept_up, kept_up >= KEPT_UP),
     ]
-    return Findings(data=found, targets=targets, text=_text(found, memory), figure=_figure(memory, first))
+    return Findings(data=found, targets=targets, text=_text(found), figure=_figure(memory, first))
 
 
 def _job(name: str, seed: int, rate: float | None, seconds: float, **sections: Any) -> Job:
@@ -142,17 +142,13 @@ def _job(name: str, seed: int, rate: float | None, seconds: float, **sections: A
     )
 
 
-def _text(found: dict[str, Any], memory: Memory) -> str:
-    last = memory.samples[-1][1]
-    then = next(sizes for at, sizes in memory.samples if at >= found["first"])
-    rows = [(name, f"{then.get(name, 0.0):.0f}", f"{size:.0f}") for name, size in sorted(last.items())]
+def _text(found: dict[str, Any]) -> str:
     return (
         f"{TASKS} mappers and {TASKS} reducers count the words of generated lines; they bear {found['capacity']:,.0f} "
         f"lines/s, and {found['rows_a_second']:,.0f} come for {found['seconds']:.0f} s: {found['rows']:,} lines, "
         f"{found['records']:,} words, {found['checkpoints']} checkpoints. All processes together have "
         f"{found['memory_before']:.0f} MiB of their own after {found['first']:g} s, and "
-        f"{found['memory_after']:.0f} MiB in the end (medians of up to a minute).\n\n"
-        + markdown_table(("process", f"MiB after {found['first']:g} s", "MiB in the end"), rows)
+        f"{found['memory_after']:.0f} MiB in the end (medians of up to a minute)."
     )
 
 

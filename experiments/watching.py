@@ -36,13 +36,11 @@ class Noted:
     Attributes:
         due, done: when each record was due, and when it was processed; shape (records,).
         keys: their keys, shape (records,).
-        of_process: the times at which each reducer's process was done with a record, ascending.
     """
 
     due: Floats
     done: Floats
     keys: Integers
-    of_process: tuple[Floats, ...]
 
 
 def stream(keys: int, seconds: float, rate: float, seed: int) -> pa.Table:
@@ -121,8 +119,6 @@ def noted(directory: Path) -> Noted:
     """What the reducers of a run noted."""
     began = began_at(directory)
     assert began is not None
-    files = [np.fromfile(path).reshape(-1, 3) for path in sorted(directory.glob("*.times"))]
-    rows = np.concatenate(files)
+    rows = np.concatenate([np.fromfile(path).reshape(-1, 3) for path in sorted(directory.glob("*.times"))])
     rows = rows[np.argsort(rows[:, 1], kind="stable")]
-    processes = tuple(np.sort(file[:, 0]) - began for file in files)
-    return Noted(rows[:, 1] - began, rows[:, 0] - began, rows[:, 2].astype(np.int64), processes)
+    return Noted(rows[:, 1] - began, rows[:, 0] - began, rows[:, 2].astype(np.int64))

@@ -39,13 +39,25 @@ from experiments.simulation.checks.credit_ledger import CreditLedger
 from experiments.simulation.checks.input_order import InputOrder
 from experiments.simulation.checks.migrations import StatesAndOrder
 from experiments.simulation.checks.require import broken, require
-from experiments.simulation.checks.tally import Tally
 
 _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 """What must come, though its sender ends."""
 
 Rounds: TypeAlias = Mapping[str, Mapping[int, int]]
 """By stage, the redistributions that the load of each of its tasks has caused."""
+
+
+class Tally:
+    """A number of each task, and their sum."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[Address, int] = {}
+
+    def note(self, address: Address, number: int) -> None:
+        """A task's number is this now."""
+        self.total += number - self._of.get(address, 0)
+        self._of[address] = number
 
 
 class Invariants:

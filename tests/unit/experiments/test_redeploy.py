@@ -184,7 +184,7 @@ def test_a_gap_on_real_actors_is_the_time_between_two_records_of_a_tasks_keys() 
     keys = np.tile([mine, other], 60)
     done = np.where((keys == mine) & (due > 2.45) & (due < 4.9), 4.9, due)
     plans = [Redeployment(2.5, (0, 1), (1, 1)), Redeployment(5.5, (1, 1), (1, 0))]
-    found = outcome_of(Case(OURS, 1), Noted(due, done, keys, ()), plans, setup)
+    found = outcome_of(Case(OURS, 1), Noted(due, done, keys), plans, setup)
     assert found.gaps == pytest.approx((2.5, 0.1)) and found.others == pytest.approx(0.1)
     assert (found.p50, found.p99) == pytest.approx((0.0, 2.3), abs=0.1)
     assert sum(found.rates) == 120 and found.rates[3] == 10
