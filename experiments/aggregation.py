@@ -26,6 +26,7 @@ RECORDS, TIMES = 5_000_000, 12
 """Records in the file, and how often a run reads it: long enough for several epochs of two seconds."""
 
 QUICK_RECORDS, QUICK_TIMES = 400_000, 20
+REPEATS = 5
 
 BALANCE = {
     "strategy": "doubling",
@@ -50,7 +51,7 @@ Runs = dict[float | None, list[dict[str, float]]]
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run every kind in turn, several times."""
-    kinds, records, times, repeats = EVERY, options.records, TIMES, options.repeats
+    kinds, records, times, repeats = EVERY, RECORDS, TIMES, REPEATS
     if options.quick:
         kinds, records, times, repeats = QUICK_EVERY, QUICK_RECORDS, QUICK_TIMES, 1
     runs: Runs = {every: [] for every in kinds}
@@ -156,9 +157,4 @@ def _text(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
-    parser.add_argument(
-        "--records", type=int, default=RECORDS, help=f"records in the file, which is read {TIMES} times"
-    )
-    main("aggregation", parser, measure)
+    main("aggregation", argparse.ArgumentParser(description=__doc__), measure)

@@ -39,6 +39,9 @@ TASKS = 2
 
 KEYS = 1_000_000
 
+STRETCHES, REPEATS = 8, 3
+"""Stretches with a checkpoint, and as many without; paced streams with checkpoints; one is without."""
+
 EVERY = 10.0
 """Seconds of a stretch."""
 
@@ -156,7 +159,7 @@ class Rate(Observer):
         at, processed, written = np.array(self.seen, dtype=float).T
         ends = at[np.flatnonzero(np.diff(written)) + 1] + SEEN
         if len(ends) < 3:
-            raise ValueError(f"there were {len(ends)} checkpoints, which is too few to compare: more --stretches")
+            raise ValueError(f"there were {len(ends)} checkpoints, which is too few to compare")
         borders = np.sort([*ends, *(ends[:-1] + ends[1:]) / 2])
         rates = np.diff(np.interp(borders, at, processed)) / np.diff(borders)
         without, with_one = rates[::2], rates[1::2]
@@ -237,7 +240,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def _measured(options: argparse.Namespace) -> Findings:
-    keys, stretches, every, repeats, rate = options.keys, options.stretches, EVERY, options.repeats, options.rate
+    keys, stretches, every, repeats, rate = KEYS, STRETCHES, EVERY, REPEATS, RATE
     measured = cases(keys)
     if options.quick:
         keys, stretches, every, repeats, rate = 5_000, 4, 0.5, 1, 10_000
@@ -283,9 +286,8 @@ def _measured(options: argparse.Namespace) -> Findings:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=KEYS)
-    parser.add_argument("--stretches", type=int, default=8, help="with a checkpoint, and as many without")
-    parser.add_argument("--rate", type=int, default=RATE, help="of the stream in which silence is measured")
-    parser.add_argument("--repeats", type=int, default=3, help="paced streams with checkpoints; one is without")
-    main("checkpoints", parser, measure)
+    main(
+        "checkpoints",
+        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter),
+        measure,
+    )

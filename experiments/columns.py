@@ -40,6 +40,7 @@ CORES = 2
 """Spark runs as `local[2]`; the actors of dpa ask Ray for none."""
 
 CUSTOMERS, ROW_GROUP, QUICK_ROWS = 200_000, 1_000_000, 500_000
+ROWS, REPEATS = 20_000_000, 5
 COUNTRIES, PRODUCTS, SEGMENTS = 20, 50, 8
 
 TASKS = {
@@ -76,7 +77,7 @@ class Tool:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run every program once to warm up, then `repeats` times in turn, and compare all results."""
-    rows, repeats = (QUICK_ROWS, 1) if options.quick else (options.rows, options.repeats)
+    rows, repeats = (QUICK_ROWS, 1) if options.quick else (ROWS, REPEATS)
     with ExitStack() as stack:
         progress(f"writing {rows:,} orders and {CUSTOMERS:,} customers")
         directory = stack.enter_context(tables(rows, options.seed))
@@ -265,7 +266,4 @@ def _text(tools: list[Tool], rows: int, size: int, repeats: int) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each program")
-    main("columns", parser, measure)
+    main("columns", argparse.ArgumentParser(description=__doc__), measure)

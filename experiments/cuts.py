@@ -94,13 +94,13 @@ def cuts_of(keys: pa.Array, strategy: str, queue_seconds: float | None, every: f
     began, ended = cluster.coordinator.started_at, cluster.coordinator.stream_ended_at
     assert began is not None and ended is not None
     if not epochs.number:
-        raise ValueError("the stream ended before a cut, so none can be measured: more --records")
+        raise ValueError("the stream ended before a cut, so none can be measured")
     return Cuts(epochs.number, epochs.seconds / epochs.number, epochs.longest, ended - began)
 
 
 def measure(options: argparse.Namespace) -> Findings:
     """With and without balancing, even keys and a hot one."""
-    records, every = (QUICK_RECORDS, QUICK_EVERY) if options.quick else (options.records, EVERY)
+    records, every = (QUICK_RECORDS, QUICK_EVERY) if options.quick else (RECORDS, EVERY)
     rows, targets = [], []
     for queue_seconds, strategy in itertools.product((QUEUE_SECONDS, None), BALANCE):
         even, hot = (
@@ -132,6 +132,8 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=RECORDS)
-    main("cuts", parser, measure)
+    main(
+        "cuts",
+        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter),
+        measure,
+    )

@@ -91,7 +91,7 @@ class Memory(Observer):
 
 def measure(options: argparse.Namespace) -> Findings:
     """Measure what the job can bear, and run it at half of that."""
-    seconds, capacity_seconds, first = QUICK if options.quick else (options.seconds, CAPACITY_SECONDS, FIRST_SECONDS)
+    seconds, capacity_seconds, first = QUICK if options.quick else (SECONDS, CAPACITY_SECONDS, FIRST_SECONDS)
     fast = _job("endless_fast", options.seed, None, capacity_seconds).run().report
     capacity = fast.records.read / fast.seconds.stream
     progress(f"it can bear {capacity:,.0f} rows/s")
@@ -166,6 +166,4 @@ def _figure(memory: Memory, first: float) -> Figure:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of the run")
-    main("endless", parser, measure)
+    main("endless", argparse.ArgumentParser(description=__doc__), measure)

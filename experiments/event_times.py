@@ -69,7 +69,7 @@ def _counts(snapshot: TrackedSnapshot) -> StageSnapshot:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the stream, and compare what was published with the rows that came."""
-    seconds = 8.0 if options.quick else options.seconds
+    seconds = 8.0 if options.quick else 30.0
     watch = Watch()
     flow = Flow("event_times", seed=options.seed, until={"seconds": seconds})
     source = {"format": "generated", "use": "jobs.delayed:Delayed", "rows": None, "rate": RATE}
@@ -144,6 +144,4 @@ def _figure(happened: npt.NDArray[np.float64], watch: Watch, seconds: float) -> 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of the stream")
-    main("event_times", parser, measure)
+    main("event_times", argparse.ArgumentParser(description=__doc__), measure)

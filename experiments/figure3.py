@@ -25,8 +25,8 @@ METHODS = ("halving", "doubling")
 ROUNDS = (0, 1, 2, 4, 8)
 """What each runs with: from none to all of the paper's figure, closer where most changes."""
 
-MAP_SECONDS = (0.0, 0.005, 0.05)
-"""What a letter takes a mapper in virtual time."""
+MAP_SECONDS, SEEDS = (0.0, 0.005, 0.05), 3
+"""What a letter takes a mapper in virtual time, and the runs of each."""
 
 VIRTUAL = {"virtual": 20, "virtual, often": 5}
 """What runs in virtual time are called, by the dequeued letters between two reports of a reducer. The paper's is 20: a
@@ -41,7 +41,7 @@ Curves = Mapping[tuple[str, str], Mapping[int, Sequence[float]]]
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run every workload and method with every number of rounds."""
-    workloads, rounds, seeds, service_seconds = list(WORKLOADS), ROUNDS, options.seeds, SERVICE_SECONDS
+    workloads, rounds, seeds, service_seconds = list(WORKLOADS), ROUNDS, SEEDS, SERVICE_SECONDS
     if options.quick:
         workloads, rounds, seeds, service_seconds = ["wl2"], ROUNDS[:3], 1, SERVICE_SECONDS / 10
     points = list(itertools.product(workloads, METHODS, rounds))
@@ -166,6 +166,5 @@ def _figure(found: Mapping[str, Curves], workloads: Sequence[str]) -> Figure:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="simulated runs of each, for each speed of the mappers")
     parser.add_argument("--simulate", action="store_true", help="in virtual time only; better with --results elsewhere")
     main("figure3", parser, measure)

@@ -33,7 +33,7 @@ from dpa.telemetry.tracker import TrackedSnapshot
 from experiments.harness import Findings, at_most, main, markdown_table, progress
 
 RECORDS, QUICK, ENDLESS = 100_000_000, 2_000_000, 10**10
-KEYS, TASKS = 100_000, 2
+KEYS, TASKS, REPEATS = 100_000, 2, 7
 
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 OPTIONS += ["--disable-component-update", "--disable-sync"]
@@ -173,7 +173,7 @@ def first_figures(records: int) -> float:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job in both ways in turn, and open its page."""
-    records, repeats = (QUICK, 1) if options.quick else (RECORDS, options.repeats)
+    records, repeats = (QUICK, 1) if options.quick else (RECORDS, REPEATS)
     alone, looked, figures = list[float](), list[float](), list[float]()
     with Browser() as browser:
         for _ in range(repeats):
@@ -193,6 +193,4 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=7)
-    main("looked", parser, measure)
+    main("looked", argparse.ArgumentParser(description=__doc__), measure)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 REDUCERS, MAPPERS = 4, 2
 SERVICE_SECONDS = 0.002
 RECORDS = 20_000
+REPEATS = 3
+"""Runs of `adaptive` on each workload; everything else runs once."""
+
 KEYS = 10_000
 HOT_SHARE = 0.6
 CHANGE_SECONDS = 5.0
@@ -91,7 +94,7 @@ WORKLOADS: dict[str, Callable[[int, int], list[str]]] = {
 def measure(options: argparse.Namespace) -> Findings:
     """Run every workload under every strategy, and beside it Spark and key grouping."""
     records, chosen = RECORDS, list(WORKLOADS)
-    repeats = {**dict.fromkeys(BALANCE, options.peers), "adaptive": options.repeats}
+    repeats = {**dict.fromkeys(BALANCE, 1), "adaptive": REPEATS}
     if options.quick:
         records, chosen, repeats = RECORDS // 20, ["hot key 60 %"], {"none": 1, "adaptive": 1}
     workloads = {name: WORKLOADS[name](records, options.seed) for name in chosen}
@@ -104,7 +107,7 @@ def measure(options: argparse.Namespace) -> Findings:
         for name, keys in workloads.items():
             row = found.setdefault(name, {})
             row["key grouping (computed)"] = [_key_grouping(keys)]
-            row["Spark"] = [_spark(spark, keys) for _ in range(options.peers)]
+            row["Spark"] = [_spark(spark, keys)]
             for strategy, times in repeats.items():
                 for _ in range(times):
                     report = _run(keys, strategy)
@@ -238,7 +241,4 @@ def _figure(medians: dict[str, dict[str, float]], ideal: float) -> Figure:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of `adaptive` on each workload")
-    parser.add_argument("--peers", type=int, default=1, help="runs of everything else")
-    main("makespan", parser, measure)
+    main("makespan", argparse.ArgumentParser(description=__doc__), measure)

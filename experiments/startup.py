@@ -23,7 +23,7 @@ from experiments.harness import Findings, at_most, main, markdown_table, progres
 PARALLELISM = (2, 4)
 """Mappers, and as many reducers."""
 
-RECORDS = 1_000
+RECORDS, REPEATS = 1_000, 5
 MAX_RATIO = 1.15
 """The time to the first record that is wanted, by that of a bare Ray: no job can be ready before its actors are."""
 
@@ -102,7 +102,7 @@ TIMEOUT_SECONDS = 300
 
 def measure(options: argparse.Namespace) -> Findings:
     """Start the command and a bare Ray several times, with few and with more actors in turn."""
-    parallelism, repeats = (PARALLELISM[:1], 1) if options.quick else (PARALLELISM, options.repeats)
+    parallelism, repeats = (PARALLELISM[:1], 1) if options.quick else (PARALLELISM, REPEATS)
     runs: dict[int, list[dict[str, float]]] = {tasks: [] for tasks in parallelism}
     with TemporaryDirectory(prefix="dpa-startup-") as directory:
         for _ in range(repeats):
@@ -231,6 +231,4 @@ def _range(runs: list[dict[str, float]], phase: str) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
-    main("startup", parser, measure)
+    main("startup", argparse.ArgumentParser(description=__doc__), measure)

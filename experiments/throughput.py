@@ -33,6 +33,8 @@ from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, ZipfTable, zipf_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+RECORDS, REPEATS = 20_000_000, 5
+
 CORES = 2
 """Spark runs as `local[2]`, and Ray Data on two CPUs, as Ray counts them. The actors of dpa ask Ray for none."""
 
@@ -110,7 +112,7 @@ class System:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run every system once to warm up, then `repeats` times in turn."""
-    records, repeats = (200_000, 1) if options.quick else (options.records, options.repeats)
+    records, repeats = (200_000, 1) if options.quick else (RECORDS, REPEATS)
     parallelism, warm_up = (PARALLELISM[:1], 0) if options.quick else (PARALLELISM, 1)
     with ExitStack() as stack:
         progress(f"writing {records:,} records")
@@ -350,7 +352,4 @@ def _text(systems: list[System], table: ZipfTable, repeats: int, left_out: dict[
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=20_000_000)
-    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each system")
-    main("throughput", parser, measure)
+    main("throughput", argparse.ArgumentParser(description=__doc__), measure)

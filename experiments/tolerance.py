@@ -27,6 +27,7 @@ from dpa.tolerance import Letters, Tolerance
 from experiments.harness import Findings, Target, main, markdown_table, progress
 
 BLOCK = 4_096
+RECORDS, REPEATS = 100_000, 7
 MOST = {"records through a mapper or a function of a record": 0.1, "values into states that are numbers": 0.1}
 """The greatest parts by which these may take longer."""
 
@@ -135,7 +136,7 @@ def cases(records: int, seed: int) -> dict[str, Callable[[Tolerance | None], Cal
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run each with and without a tolerance, in turn."""
-    records, repeats = (5_000, 1) if options.quick else (options.records, options.repeats)
+    records, repeats = (5_000, 1) if options.quick else (RECORDS, REPEATS)
     found: dict[str, list[float]] = {}
     for name, made in cases(records, options.seed).items():
         tolerance = Tolerance("step", Letters(), merges="copied" not in name)
@@ -164,7 +165,4 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--repeats", type=int, default=7)
-    main("tolerance", parser, measure)
+    main("tolerance", argparse.ArgumentParser(description=__doc__), measure)

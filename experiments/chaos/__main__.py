@@ -41,8 +41,8 @@ MAX_SECONDS = 3.0
 MAX_NODE_SECONDS = 12.0
 """The same where a node has died."""
 
-KILLS = 3
-"""Of one run, at most."""
+KILLS, ROWS = 3, 20_000
+"""Of one run, at most, and its rows."""
 
 _ROWS = [
     *((what, when) for what in (*TASKS, *NODES) for when in ("records flow", "the job starts")),
@@ -69,7 +69,7 @@ def ways(number: int, *, endless: bool = False) -> list[Way]:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run all in turn."""
-    number, rows = (3, 15_000) if options.quick else (options.runs, options.rows)
+    number, rows = (3, 15_000) if options.quick else (options.runs, ROWS)
     found: list[Run] = []
     with TemporaryDirectory(prefix="dpa-chaos-") as name, spark_session("chaos") as spark, world(Path(name)) as where:
         for seed, way in enumerate(ways(number, endless=options.endless), start=options.seed):
@@ -189,7 +189,6 @@ def _times(seconds: list[float]) -> tuple[int, str, str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--endless", action="store_true", help="jobs without end alone")
     if parser.parse_known_args()[0].endless:
         parser.add_argument("--runs", type=int, default=30)

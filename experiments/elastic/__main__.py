@@ -14,11 +14,14 @@ from experiments.elastic.targets import targets
 from experiments.elastic.virtual import OURS, SHORT, cases, run_all
 from experiments.harness import Findings, main
 
+SEEDS = 2
+"""Of what is elastic."""
+
 
 def measure(options: argparse.Namespace) -> Findings:
     """All loads in virtual time."""
     loads = (STEP,) if options.quick else (*LOADS, *HELD_OUT)
-    found = run_all(cases(1 if options.quick else options.seeds, loads), 1 if options.quick else options.processes)
+    found = run_all(cases(1 if options.quick else SEEDS, loads), 1 if options.quick else os.cpu_count())
     first = [run for run in found if run.seed == 0 and run.queues == SHORT and run.method == OURS]
     return Findings(
         data={"runs": [asdict(run) for run in found]},
@@ -31,8 +34,6 @@ def measure(options: argparse.Namespace) -> Findings:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.elastic", description=__doc__)
     parser.add_argument("--ray", action="store_true", help="on real actors")
-    parser.add_argument("--seeds", type=int, default=2, help="of what is elastic, in virtual time")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time, in virtual time")
     if parser.parse_known_args()[0].ray:
         main("elastic_ray", parser, real.measure, command="python -m experiments.elastic --ray")
     else:

@@ -20,6 +20,5 @@ jobs with measured costs (7.4); the elastic allocator's evaluation (V)."""
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.placement", description=__doc__)
     parser.add_argument("--part", required=True, choices=list(PARTS))
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each placement on real nodes")
     part = parser.parse_known_args()[0].part
     main(f"placement_{part}", parser, PARTS[part], command=f"python -m experiments.placement --part {part}")

@@ -105,6 +105,9 @@ WORKLOADS = (
     ),
 )
 ROWS, QUICK_ROWS = 1_000_000, 20_000
+REPEATS = 3
+"""Runs of each placement."""
+
 RUN_ALLOCATORS = ("even", "task_level", "top_down")
 
 Line = Sequence[float]
@@ -224,7 +227,7 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
             for name in RUN_ALLOCATORS:
                 placement = f"allocator: {BASELINES.get(name, name)}, profile: {profile}, tolerance: {room}"
                 job = workload.job(rows, f"placement={{{placement}, divide: false}}")
-                measured = _measured(job, 1 if options.quick else options.repeats, address)
+                measured = _measured(job, 1 if options.quick else REPEATS, address)
                 runs[name, room] = _foreseen(job, address), measured
                 progress(f"{workload.name}, room {room}, {name}: predicted and measured {runs[name, room]}")
     return Comparison(workload, graph, kept, runs)

@@ -30,7 +30,7 @@ def measure(options: argparse.Namespace) -> Findings:
     storm = Storm(load=setup.load, polling=look)
     cases = list(all_cases((4,), ()) if options.quick else all_cases())
     seeds = range(options.seed, options.seed + (2 if options.quick else SEEDS))
-    found = run_all(cases, setup, storm, seeds, 1 if options.quick else options.processes)
+    found = run_all(cases, setup, storm, seeds, 1 if options.quick else os.cpu_count())
     return Findings(
         data={
             "usual": found.usual,
@@ -47,10 +47,6 @@ def measure(options: argparse.Namespace) -> Findings:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.redeploy", description=__doc__)
     parser.add_argument("--ray", action="store_true", help="on real actors")
-    parser.add_argument(
-        "--shrink", type=float, default=5.0, help="on real actors: what the paper's times are divided by"
-    )
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time, in virtual time")
     if parser.parse_known_args()[0].ray:
         main("redeploy_ray", parser, real.measure, command="python -m experiments.redeploy --ray")
     else:

@@ -163,7 +163,7 @@ def outcome_of(case: Case, found: Noted, plans: Sequence[Redeployment], setup: R
 
 def measure(options: argparse.Namespace) -> Findings:
     """Every scheme with every number of tasks that move."""
-    setup = RealSetup(20.0, 12) if options.quick else RealSetup(options.shrink)
+    setup = RealSetup(20.0, 12) if options.quick else RealSetup()
     numbers = MOVED[-1:] if options.quick else MOVED
     by_moved = [(str(moved), OURS, case_of(OURS, moved)) for moved in numbers]
     rows = [("-", NONE, Case(NONE)), ("any", STOP, case_of(STOP, 1)), *by_moved]

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-CORES = 2
+CORES, REPEATS = 2, 3
+"""Processors, and timed runs of each engine in each case."""
 
 FILES = EventFiles(files=32, file_rows=500_000, file_seconds=5.0, window_seconds=10.0)
 """What is counted in columns."""
@@ -93,7 +94,7 @@ def measure(options: argparse.Namespace) -> Findings:
         spark = stack.enter_context(spark_session("streaming", f"local[{CORES}]", CONF))
         stack.enter_context(ray_session(None, actors=2 * TASKS))
         cases = [_case(name, spark, scratch, options) for name in (EVEN, HOT)]
-        for repeat in range(0 if options.quick else -1, 1 if options.quick else options.repeats):
+        for repeat in range(0 if options.quick else -1, 1 if options.quick else REPEATS):
             for case in cases:
                 _once(case, repeat)
         seconds = QUICK_SECONDS if options.quick else LIVE_SECONDS
@@ -243,6 +244,4 @@ def _text(cases: list[Case], latencies: dict[str, list[float]]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each engine in each case")
-    main("streaming", parser, measure)
+    main("streaming", argparse.ArgumentParser(description=__doc__), measure)

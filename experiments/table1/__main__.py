@@ -26,10 +26,13 @@ from experiments.table1.cells import MAP_SECONDS, REPORT_EVERY, Cell, Swept
 from experiments.table1.page import draw, targets_of, text_of
 from jobs.letters import WORKLOADS
 
+RUNS, SEEDS = 2, 5
+"""On Ray of what is balanced, and simulated runs of each race."""
+
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run on Ray and in virtual time, and compare with the paper."""
-    runs, seeds, service_seconds = options.runs, options.seeds, SERVICE_SECONDS
+    runs, seeds, service_seconds = RUNS, SEEDS, SERVICE_SECONDS
     workloads, methods, delays, periods = list(WORKLOADS), list(METHODS), MAP_SECONDS, REPORT_EVERY
     if options.quick:
         runs, seeds, service_seconds = 1, 2, SERVICE_SECONDS / 10
@@ -68,7 +71,5 @@ def _swept(workload: str, method: str, races: Sequence[Race], seed: int, seeds: 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=2, help="runs on Ray of what is balanced")
-    parser.add_argument("--seeds", type=int, default=5, help="simulated runs of each race")
     parser.add_argument("--simulate", action="store_true", help="in virtual time only; better with --results elsewhere")
     main("table1", parser, measure)
