@@ -82,8 +82,7 @@ class Case:
             rows = self._step(flow, rows)
         self._end(flow, rows)
         result = flow.run(backend=LocalBackend())
-        for step in ("last",):
-            result.table(step)
+        result.table("last")
 
     def _choice(self, among: tuple[str, ...]) -> str:
         chosen = self.draw.choice(among)

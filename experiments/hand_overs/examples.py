@@ -1,4 +1,5 @@
-"""The two hand-overs that are drawn: tiny jobs, who takes part in them, and the steps to tell them by."""
+"""The two hand-overs that are drawn: tiny jobs, who takes part in them, and the steps to tell them by. What each step
+is stands in docs/design.md, below the pictures."""
 
 from __future__ import annotations
 
@@ -89,42 +90,13 @@ REDISTRIBUTION = Example(
     seed=32,
     cast={BALANCER: "load balancer", SENDER: "sender", A: "A (gives)", B: "B (takes)"},
     rules=(
-        StepRule(
-            BALANCER,
-            "A is overloaded. Table 1 gives some of its keys to B.",
-            lambda it: it.sends(TableUpdate),
-        ),
-        StepRule(
-            SENDER,
-            "The sender marks the change on its way to A. What it sends from now on goes by table 1.",
-            lambda it: it.sends(Marker),
-        ),
-        StepRule(
-            A,
-            "A sets the records of these keys aside, those that still come too.",
-            lambda it: it.aside > 0,
-        ),
-        StepRule(
-            B,
-            "B holds back what the sender sends it of these keys: the states are still at A.",
-            lambda it: it.aside > 0,
-        ),
-        StepRule(
-            A,
-            "User code has taken the states out. A sends them to B, after them the records, and passes the marker on: "
-            "nothing older will follow.",
-            lambda it: it.sends(RangeTransfer) and it.sends(PassedMarkers),
-        ),
-        StepRule(
-            B,
-            "What B has held back is queued behind what A has sent. User code installs the states first.",
-            lambda it: it.instructs(InstallStates),
-        ),
-        StepRule(
-            B,
-            "B has settled table 1 too: table 2 may come.",
-            lambda it: it.sends(Settled),
-        ),
+        StepRule(BALANCER, lambda it: it.sends(TableUpdate)),
+        StepRule(SENDER, lambda it: it.sends(Marker)),
+        StepRule(A, lambda it: it.aside > 0),
+        StepRule(B, lambda it: it.aside > 0),
+        StepRule(A, lambda it: it.sends(RangeTransfer) and it.sends(PassedMarkers)),
+        StepRule(B, lambda it: it.instructs(InstallStates)),
+        StepRule(B, lambda it: it.sends(Settled)),
     ),
 )
 """Some keys move from A to B; states migrate with them."""
@@ -144,35 +116,15 @@ MOVE = Example(
         N: "N (new)",
     },
     rules=(
-        StepRule(
-            COORDINATOR,
-            "A is to move. The new task N is started; nobody else knows of it.",
-            lambda it: isinstance(it.event, MoveTasks),
-        ),
-        StepRule(COORDINATOR, "N is up. The load balancer is to change the table.", lambda it: it.sends(ChangeMembers)),
-        StepRule(
-            BALANCER,
-            "Table 1 has N in the place of A. N, which knows no table, gets table 0 first.",
-            lambda it: it.sends(TableUpdate),
-        ),
-        StepRule(
-            SENDER,
-            "The sender marks the change on its way to A, and sends to N from now on. B marks it too.",
-            lambda it: it.sends(Marker),
-        ),
-        StepRule(
-            A,
-            "User code has taken the states out. A sends them to N, which works since records came, and merges them.",
-            lambda it: it.sends(RangeTransfer),
-        ),
-        StepRule(
-            A,
-            "A has all markers, and nothing else: it has settled table 1. It asks all whether what it sent has come.",
-            lambda it: it.sends(Flush),
-        ),
-        StepRule(A, "It has: A has left.", lambda it: it.sends(Left)),
-        StepRule(COORDINATOR, "The load balancer forgets A.", lambda it: it.sends(Unsubscribe)),
-        StepRule(COORDINATOR, "A is stopped.", lambda it: it.instructs(StopTasks)),
+        StepRule(COORDINATOR, lambda it: isinstance(it.event, MoveTasks)),
+        StepRule(COORDINATOR, lambda it: it.sends(ChangeMembers)),
+        StepRule(BALANCER, lambda it: it.sends(TableUpdate)),
+        StepRule(SENDER, lambda it: it.sends(Marker)),
+        StepRule(A, lambda it: it.sends(RangeTransfer)),
+        StepRule(A, lambda it: it.sends(Flush)),
+        StepRule(A, lambda it: it.sends(Left)),
+        StepRule(COORDINATOR, lambda it: it.sends(Unsubscribe)),
+        StepRule(COORDINATOR, lambda it: it.instructs(StopTasks)),
     ),
 )
 """A task moves: N takes the place of A; states are merged."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -14,7 +13,7 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
 from experiments.charts import COLOURS, INK
-from experiments.hand_overs.story import Arrow, Kind, Step, Story
+from experiments.hand_overs.story import Arrow, Kind, Story
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 KIND_COLOURS = {Kind.CONTROL: COLOURS[0], Kind.RECORDS: COLOURS[2], Kind.STATES: COLOURS[5]}
 """Of arrows, and of user code at work."""
 
-_WIDTH = 8.0
+_WIDTH = 6.0
 """Of the figure, in inches: GitHub shows it about 800 pixels wide."""
 
 _INCHES_A_SECOND = 440.0
@@ -36,14 +35,8 @@ _TOP, _BOTTOM = 0.35, 0.65
 _BEFORE, _AFTER = 0.0015, 0.0015
 """Time shown before the first step and after the last, in seconds."""
 
-_TEXT_SHARE, _TEXT_COLUMNS = 0.33, 36
-"""The part of the width that the steps' texts take, and the letters in one line of them."""
-
 _LABEL, _TEXT = 7.5, 8.5
 """Sizes of letters, in points."""
-
-_LINE = 1.25 * _TEXT / 72 / _INCHES_A_SECOND
-"""Height of a line of text, in seconds."""
 
 _ASIDE_COLOUR, _ASIDE_WIDTH, _WORK_WIDTH = COLOURS[1], 0.34, 0.1
 """Of the stretches in which records are kept aside; widths in inches."""
@@ -56,7 +49,7 @@ def draw(story: Story) -> Figure:
     start, end = story.steps[0].at - _BEFORE, story.steps[-1].at + _AFTER
     height = _TOP + (end - start) * _INCHES_A_SECOND + _BOTTOM
     figure = Figure(figsize=(_WIDTH, height), dpi=144)
-    area = (0.02, _BOTTOM / height, 0.98 - _TEXT_SHARE, 1 - (_TOP + _BOTTOM) / height)
+    area = (0.02, _BOTTOM / height, 0.96, 1 - (_TOP + _BOTTOM) / height)
     axes = figure.add_axes(area, xlim=(-0.45, len(story.cast) - 0.55), ylim=(end, start))
     axes.set_axis_off()
     places = {who: place for place, who in enumerate(story.cast)}
@@ -66,7 +59,6 @@ def draw(story: Story) -> Figure:
     for arrow in arrows:
         _arrow(axes, arrow, places)
     taken = [_mark(axes, number, places[step.who], step.at) for number, step in enumerate(story.steps, 1)]
-    _steps(axes, story.steps)
     _legend(figure, story)
     _labels(axes, arrows, places, [mark.get_window_extent() for mark in taken])
     return figure
@@ -108,22 +100,11 @@ def _arrow(axes: Axes, arrow: Arrow, places: dict[Address, int]) -> None:
     axes.add_patch(FancyArrowPatch(*ends, color=KIND_COLOURS[arrow.kind], zorder=4, **style))
 
 
-def _mark(axes: Axes, number: int, x: float, y: float, **options: Any) -> Text:
+def _mark(axes: Axes, number: int, x: float, y: float) -> Text:
     """The number of a step, in a circle."""
     circle = {"boxstyle": "circle,pad=0.2", "facecolor": INK, "edgecolor": "white", "linewidth": 0.6}
     fixed = {"ha": "center", "va": "center", "color": "white", "weight": "bold", "zorder": 6}
-    return axes.text(x, y, str(number), size=_LABEL, bbox=circle, **fixed, **options)
-
-
-def _steps(axes: Axes, steps: Sequence[Step]) -> None:
-    """Each step in words, beside its moment or below the step before."""
-    beside, free = axes.get_yaxis_transform(), -math.inf
-    for number, step in enumerate(steps, 1):
-        words = textwrap.fill(step.text, _TEXT_COLUMNS)
-        top = max(step.at - _LINE / 2, free)
-        _mark(axes, number, 1.02, top + _LINE / 2, transform=beside)
-        axes.text(1.045, top, words, size=_TEXT, va="top", color=INK, transform=beside, linespacing=1.25)
-        free = top + (words.count("\n") + 1.6) * _LINE
+    return axes.text(x, y, str(number), size=_LABEL, bbox=circle, **fixed)
 
 
 def _labels(axes: Axes, arrows: Iterable[Arrow], places: dict[Address, int], taken: list[Bbox]) -> None:
@@ -188,4 +169,4 @@ def _legend(figure: Figure, story: Story) -> None:
     ]
     if any(stretch.kind is None for stretch in story.stretches):
         work.append(Patch(color=_ASIDE_COLOUR, alpha=0.35, label="records are kept aside"))
-    figure.legend(handles=[*arrows, *work], loc="lower center", ncols=3, frameon=False, fontsize=_TEXT)
+    figure.legend(handles=[*arrows, *work], loc="lower center", ncols=3, frameon=False, fontsize=_LABEL)

@@ -85,10 +85,9 @@ class Happening:
 
 @dataclass(frozen=True)
 class StepRule:
-    """Who takes a step of the story, in what words, and by which happening it is known."""
+    """Who takes a step of the story, and by which happening it is known."""
 
     who: Address
-    text: str
     is_taken: Callable[[Happening], bool]
 
 
@@ -98,7 +97,6 @@ class Step:
 
     who: Address
     at: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def tell(job: SimulatedJob, seed: int, cast: Mapping[Address, str], rules: Itera
     told = [happening for happening in happenings(job, seed) if happening.who in cast]
     return Story(
         cast,
-        tuple(_step(rule, told) for rule in rules),
+        tuple(_step(number, rule, told) for number, rule in enumerate(rules, 1)),
         tuple(arrow for arrow in (*_arrows(told), *_orders(told)) if {arrow.sender, arrow.receiver} <= cast.keys()),
         (*_work(told), *_aside(told)),
         _lives(told),
@@ -182,11 +180,11 @@ def _kept_aside(machine: Machine) -> int:
     return machine.queue.aside if has_some else 0
 
 
-def _step(rule: StepRule, told: Iterable[Happening]) -> Step:
+def _step(number: int, rule: StepRule, told: Iterable[Happening]) -> Step:
     taken = [happening.at for happening in told if happening.who == rule.who and rule.is_taken(happening)]
     if not taken:
-        raise DpaError(f"the run of this seed has no step in which: {rule.text}")
-    return Step(rule.who, taken[0], rule.text)
+        raise DpaError(f"in the run of this seed {rule.who} does not take step {number}")
+    return Step(rule.who, taken[0])
 
 
 # --- messages

@@ -54,6 +54,6 @@ def test_a_task_that_moves_keeps_nothing_aside_and_is_stopped_when_the_new_one_h
 
 
 def test_a_step_that_is_not_taken_is_an_error() -> None:
-    never = StepRule(A, "nothing happens.", lambda happening: False)
-    with pytest.raises(DpaError, match="has no step in which: nothing happens"):
+    never = StepRule(A, lambda happening: False)
+    with pytest.raises(DpaError, match="does not take step 1"):
         tell(MOVE.job, MOVE.seed, MOVE.cast, [never])
