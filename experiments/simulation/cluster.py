@@ -80,6 +80,7 @@ class SimulatedCluster(LocalMachines):
         job: SimulatedJob,
         seed: int,
         *,
+        coordinator: type[CoordinatorMachine] = CoordinatorMachine,
         source: type[SourceMachine] = SourceMachine,
         operator: type[OperatorMachine] = OperatorMachine,
         watch: Callable[[SimulatedCluster], None] | None = None,
@@ -95,7 +96,7 @@ class SimulatedCluster(LocalMachines):
         graph = job.graph
         super().__init__(
             graph,
-            CoordinatorMachine(graph, None if job.placed is None else job.placed.online),
+            coordinator(graph, None if job.placed is None else job.placed.online),
             partial(task_of, graph, source=source, operator=operator),
             generation=generation,
         )
