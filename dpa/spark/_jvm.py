@@ -28,8 +28,8 @@ _CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"  # where pyspark looks for a JVM that it is to use
 
-_OF_NO_MATTER = ("_", "SHLVL", "OLDPWD", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
-"""Variables that shells set for each command, and pyspark in each process; Ray's own are none of Spark's."""
+_OF_NO_MATTER = ("_", "SHLVL", "OLDPWD", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "PYTHONBREAKPOINT")
+"""Variables that shells set for each command, and pyspark and Ray in each process; Ray's own are none of Spark's."""
 
 _OF_PY4J = ["GATEWAY_SERVER", "t", "j"]
 """The objects of a JVM that py4j itself has: its server, its entry point, and its view of packages."""
