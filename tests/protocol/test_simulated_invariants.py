@@ -9,13 +9,15 @@ import pytest
 from builders import block_of
 from wires import mapper
 
+from dpa.balance.decision import Decision, Outcome
 from dpa.errors import ProtocolError
 from dpa.protocol.graph import REDUCER, Graph, map_reduce
 from dpa.protocol.machines import task_of
-from dpa.protocol.wire.addresses import COORDINATOR
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
+from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.routing.members import MemberChange
 from dpa.sources.splits import memory_splits
 from experiments.simulation.checks.input_order import InputOrder
@@ -75,3 +77,17 @@ def test_rows_that_a_combiner_has_made_one_of_have_no_order() -> None:
     push = pushed(3)
     order.works(0, replace(push, block=replace(push.block, combined=True)))
     order.works(0, pushed(2))
+
+
+def test_a_busy_task_without_a_queue_is_a_reason_to_redistribute_and_an_idle_one_is_none() -> None:
+    graph = graph_of(1)
+    invariants = Invariants(graph, {address: task_of(graph, address) for address in graph.addresses}, None)
+
+    def decides(busy: str) -> None:
+        reason = f"task 0 is busy {busy} of the time and has 0 s of work queued; split key 'key' over 2 tasks"
+        decision = Decision(8.0, 0, Outcome.APPLIED, reason, (0, 0), 1, 1, split=0.2)
+        invariants.sent(Envelope(BALANCER, COORDINATOR, 0, DecisionReport(REDUCER, (decision,))))
+
+    decides("94%")
+    with pytest.raises(ProtocolError, match="redistributed without a load reason"):
+        decides("89%")
