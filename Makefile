@@ -26,8 +26,8 @@ export PYTHONDONTWRITEBYTECODE :=
 run: $(READY)  ## run the main job and show its result
 	$(BIN)/python -m dpa.run configs/wordcount.yaml --report out/report
 
-test: $(READY)  ## run all tests, on two processors; those on Ray and Spark first, as their files take longest
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=25
+test: $(READY)  ## run all tests, in two processes (PROCESSES=2); those on Ray and Spark first, as they take longest
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --durations=25
 
 test-python: export HYPOTHESIS_PROFILE := few
 test-python:  ## run most unit tests on another Python, in an environment of its own: make test-python PYTHON=python3.13
