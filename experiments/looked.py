@@ -173,6 +173,8 @@ def first_figures(records: int) -> float:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job in both ways in turn, and open its page."""
+    if chromium_path() is None:
+        raise SystemExit("There is no Chromium here: apt-get install chromium")
     records, repeats = (QUICK, 1) if options.quick else (RECORDS, REPEATS)
     alone, looked, figures = list[float](), list[float](), list[float]()
     with Browser() as browser:
