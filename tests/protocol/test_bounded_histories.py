@@ -1,17 +1,102 @@
-"""What grows in a job without end: nothing but the numbers of tasks and tables."""
+"""What grows in a job without end, whose tasks come, move and go: nothing but the numbers of tasks and tables."""
 
 from __future__ import annotations
 
+import pickle
+from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from endless_job import Measured, endless
+from builders import Total
+from wires import job_of
 
+from dpa.balance.options import BY_STRATEGY
+from dpa.executors import Reducer
 from dpa.measure.skew import even_shares
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.history.recording import Segment
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.wire.metrics import StageSnapshot
 from experiments.simulation.cluster import SimulatedCluster
+from experiments.simulation.job import Network, SimulatedJob
+
+PACE = 0.02
+"""Virtual seconds from one change to the next."""
+
+
+class TotalAlone(Total):
+    """A sum without a merge."""
+
+    merge = Reducer.merge
+
+
+def endless(changes: int, mode: str = "merge", strategy: str = "halving", redistributions: int = 0) -> SimulatedJob:
+    """A job of two mappers and three reducers whose tasks come, move and go again, eight changes a round."""
+    rows = int(3000 * (changes * PACE + 0.3))
+    job = job_of(
+        [f"key {row * row % 997 % 40}" for row in range(rows)],
+        100,
+        10,
+        Total() if mode == "merge" else TotalAlone(),
+        mappers=2,
+        reducers=3,
+        map_seconds=0.001,
+        service_seconds=lambda index: 0.0006,
+        network=Network(0.0001, 0.0005, duplicates=0.05),
+        ticks=None,
+        tick_seconds=0.05,
+        balance=BY_STRATEGY[strategy](),
+        consistency=mode,
+        drain_seconds=0.001,
+    )
+    there = {MAPPER: [0, 1], REDUCER: [0, 1, 2]}
+    following = {MAPPER: 2, REDUCER: 3}
+    requests: list[tuple[float, TaskRequest | Redistribute]] = []
+    for number in range(changes):
+        stage = (REDUCER, MAPPER)[number // 2 % 2]
+        request: TaskRequest
+        if number % 2:  # the one that is there for longest moves
+            request = MoveTasks(number, stage, (there[stage].pop(0),))
+        elif number % 8 < 4:
+            request = Rescale(number, stage, len(there[stage]) + 1)
+        else:  # the newest goes
+            there[stage].pop()
+            request = Rescale(number, stage, len(there[stage]))
+        if number % 2 or number % 8 < 4:
+            there[stage].append(following[stage])
+            following[stage] += 1
+        at = 0.02 + number * PACE
+        requests.append((at, request))
+        asked = redistributions // changes
+        requests += [(at + PACE * part / asked, Redistribute(REDUCER, there[REDUCER][0])) for part in range(asked)]
+    return replace(job, requests=tuple(requests))
+
+
+def size_of(thing: Any) -> int:
+    """Bytes, when it is pickled."""
+    return len(pickle.dumps(thing, protocol=5))
+
+
+def sizes_of(cluster: SimulatedCluster, messages_from: int) -> dict[str, int]:
+    """The coordinator, the load balancer, the largest task of each stage, the largest of each kind of message since one
+    of them, and snapshots."""
+    sizes: dict[str, int] = defaultdict(int)
+    for address in (COORDINATOR, BALANCER, *cluster.coordinator.present):
+        segment = Segment.begin(cluster.machines[address])
+        size = len(segment.pickled) + sum(map(size_of, segment.shared))
+        sizes[f"machine of {address.stage}"] = max(sizes[f"machine of {address.stage}"], size)
+    for _, _, event in cluster.log[messages_from:]:
+        if isinstance(event, Envelope):
+            kind = f"message {type(event.message).__name__}"
+            sizes[kind] = max(sizes[kind], size_of(event))
+    sizes["snapshot"] = size_of(cluster.coordinator.snapshot(history=False))
+    sizes["snapshot with history"] = size_of(cluster.coordinator.snapshot())
+    return sizes
+
 
 KEPT = 8
 """Changes that are kept, in place of some hundreds."""
@@ -76,12 +161,19 @@ def test_neither_machines_nor_messages_grow_with_the_changes_that_there_have_bee
 ) -> None:
     for name, number in BOUNDS.items():
         monkeypatch.setattr(name, number)
-    found = Measured(endless(72, mode, strategy, 288), tuple(range(16, 73, 8))).sizes
-    late = {
-        **{f"machine of {name}": [one[name] for one in found.machines] for name in found.machines[0]},
-        **{f"message {name}": [one.get(name, 0) for one in found.messages] for name in found.messages[0]},
-        "snapshot": [size for size, _ in found.snapshots],
-        "snapshot with history": [size for _, size in found.snapshots],
-    }
+    found: list[dict[str, int]] = []
+    looked_at = 0
+    moments = [*range(16, 73, 8)]
+
+    def look(cluster: SimulatedCluster) -> None:
+        nonlocal looked_at
+        if moments and len(cluster.answers) >= moments[0]:
+            moments.pop(0)
+            found.append(sizes_of(cluster, looked_at))
+            looked_at = len(cluster.log)
+
+    answers = SimulatedCluster(endless(72, mode, strategy, 288), 1, watch=look).run(10_000_000).answers
+    assert not moments and not any(answer.refused for answer in answers.values())
+    late = {what: [sizes.get(what, 0) for sizes in found] for what in found[0]}
     grown = {what: sizes for what, sizes in late.items() if max(sizes[-3:]) > SLACK * max(sizes[:4])}
     assert not grown

@@ -4,33 +4,26 @@ without one; and machines that cut wrongly on purpose are caught."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from builders import map_task
+from wires import job_of
 
 from dpa.balance._tokens import TokenOptions
 from dpa.balance.options import DoublingOptions, HalvingOptions, NoBalancingOptions
 from dpa.balance.policy import BalancedStage
 from dpa.measure.skew import skew
-from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes
-from dpa.protocol.task.source import SourceMachine
-from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks
-from dpa.protocol.wire.messages.cuts import Pause
 from dpa.routing.groupings.options import GroupingOptions, KeyOptions, PartialKeyOptions, RingOptions, ShuffleOptions
-from dpa.sources.splits import memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_graphs import run_random_graph
-from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 from experiments.simulation.cluster import SimulatedCluster
-from experiments.simulation.job import behind
-from experiments.simulation.violation import InvariantViolationError
+from experiments.simulation.job import SimulatedJob, behind
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -66,56 +59,43 @@ def test_a_task_that_took_the_place_of_another_keeps_its_keys_where_they_go_by_n
         assert sorted(len(row["records"]) for row in rows) == sorted(map(len, made.expected.values()))
 
 
+def numbered(keys: Callable[[int], int], records: int, every: float, **options: Any) -> SimulatedJob:
+    """So many records of these keys, and so often a checkpoint that is written at once."""
+    job = job_of([f"key {keys(number) % 40}" for number in range(records)], 500, 20, mappers=2, **options)
+    return replace(job, graph=replace(job.graph, checkpoints=CheckpointTimes(every)), write_seconds=0.0)
+
+
 @pytest.mark.parametrize("every", [0.4, 0.001])
 def test_checkpoints_and_changes_that_wait_take_turns(every: float) -> None:
-    rows = pa.table({"key": [f"key {number % 40}" for number in range(5_000)], "number": range(5_000)})
-    task = map_task(None, Collect(), values=("number",), batch_records=20)
-    job = map_reduce_job(memory_splits(rows, 500), task, mappers=2, reducers=2)
-    graph = replace(job.graph, checkpoints=CheckpointTimes(every))
+    job = numbered(lambda number: number, 5_000, every, reducers=2)
     moves = tuple((0.1, MoveTasks(number, REDUCER, (number,))) for number in range(4))
-    cluster = SimulatedCluster(replace(job, graph=graph, requests=moves, start_seconds=0.4, write_seconds=0.0), 1)
+    cluster = SimulatedCluster(replace(job, requests=moves, start_seconds=0.4), 1)
     steps = cluster.run().snapshot.steps
     between = [sum(before.at < cut.at < after.at for cut in cluster.checkpoints) for before, after in pairwise(steps)]
     assert between == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("seed", "grouping", "tasks", "how"),
+    ("seed", "migrates", "grouping", "tasks", "how"),
     [
-        (61, RingOptions(), 4, "ring to ring, +1, with the table that was learned"),
-        (61, KeyOptions(), 6, "ring to key, +3, by its grouping"),
-        (12, RingOptions(), 1, "key to ring, -3, by its grouping"),
-        (8, PartialKeyOptions(), 3, "key to partial_key, +1, by its grouping"),
-        (105, KeyOptions(), 3, "consistent to key, +1, by its grouping"),
-        (1, ShuffleOptions(), 6, "ring to shuffle, +2, by its grouping"),
+        (61, False, RingOptions(), 4, "ring to ring, +1, with the table that was learned"),
+        (61, False, KeyOptions(), 6, "ring to key, +3, by its grouping"),
+        (12, False, RingOptions(), 1, "key to ring, -3, by its grouping"),
+        (8, False, PartialKeyOptions(), 3, "key to partial_key, +1, by its grouping"),
+        (105, False, KeyOptions(), 3, "consistent to key, +1, by its grouping"),
+        (1, False, ShuffleOptions(), 6, "ring to shuffle, +2, by its grouping"),
+        (7, True, RingOptions(), 2, "ring to ring, -3, with the table that was learned"),
+        (4, True, RingOptions(), 5, "ring to ring, +4, with the table that was learned"),
+        (5, True, KeyOptions(), 6, "ring to key, +5, by its grouping"),
     ],
 )
 def test_a_job_goes_on_with_other_tasks_and_another_grouping(
-    seed: int, grouping: GroupingOptions, tasks: int, how: str
+    seed: int, migrates: bool, grouping: GroupingOptions, tasks: int, how: str
 ) -> None:
-    assert goes_on_otherwise(seed, grouping, tasks) == how
-
-
-@pytest.mark.parametrize(
-    ("seed", "grouping", "tasks", "how"),
-    [
-        (7, RingOptions(), 2, "ring to ring, -3, with the table that was learned"),
-        (4, RingOptions(), 5, "ring to ring, +4, with the table that was learned"),
-        (5, KeyOptions(), 6, "ring to key, +5, by its grouping"),
-    ],
-)
-def test_so_does_one_whose_states_migrate(seed: int, grouping: GroupingOptions, tasks: int, how: str) -> None:
-    assert goes_on_otherwise(seed, grouping, tasks, migrates=True) == how
-
-
-def goes_on_otherwise(seed: int, grouping: GroupingOptions, tasks: int, *, migrates: bool = False) -> str:
-    """Go on with a grouping and a number of tasks; returns how the job and its states come together again."""
     made = random_job(seed, migrates=migrates)
     job = replace(made.job, graph=replace(made.job.graph, checkpoints=CheckpointTimes(0.003)))
     cluster = SimulatedCluster(job, seed)
     cluster.run()
-    if not cluster.checkpoints:
-        return "no cut"
     reducer = job.graph[REDUCER]
     balance = reducer.balance if grouping.is_ring else NoBalancingOptions()
     stages = (replace(job.graph[MAPPER], tasks=2), replace(reducer, tasks=tasks, grouping=grouping, balance=balance))
@@ -125,19 +105,16 @@ def goes_on_otherwise(seed: int, grouping: GroupingOptions, tasks: int, *, migra
     assert sorted(row["records"] for row in rows) == sorted(made.expected.values())
     assert len(shares) >= tasks
     learned = "with the table that was learned" if job.graph[REDUCER].first is not None else "by its grouping"
-    return f"{reducer.grouping.kind} to {grouping.kind}, {tasks - reducer.tasks:+}, {learned}"
+    assert f"{reducer.grouping.kind} to {grouping.kind}, {tasks - reducer.tasks:+}, {learned}" == how
 
 
 @pytest.mark.parametrize(
     ("balance", "moved"), [(HalvingOptions, ()), (DoublingOptions, (0,)), (DoublingOptions, (1, 0))]
 )
 def test_a_ring_that_was_changed_is_gone_on_with(balance: type[TokenOptions], moved: tuple[int, ...]) -> None:
-    rows = pa.table({"key": [f"key {number % 40}" for number in range(2_000)], "number": range(2_000)})
     often = balance(min_queue=1, check_seconds=0.0, report_every=20)
-    task = map_task(None, Collect(), values=("number",), batch_records=20)
-    job = map_reduce_job(memory_splits(rows, 500), task, mappers=2, reducers=3, balance=often)
-    moves = tuple((0.05, MoveTasks(number, REDUCER, (number,))) for number in moved)
-    job = replace(job, graph=replace(job.graph, checkpoints=CheckpointTimes(0.2)), requests=moves, write_seconds=0.0)
+    job = numbered(lambda number: number, 2_000, 0.2, reducers=3, balance=often)
+    job = replace(job, requests=tuple((0.05, MoveTasks(number, REDUCER, (number,))) for number in moved))
     cluster = SimulatedCluster(job, 1)
     cluster.run()
     cut = cluster.checkpoints[-1]
@@ -158,11 +135,8 @@ def test_a_ring_that_was_changed_is_gone_on_with(balance: type[TokenOptions], mo
 
 @pytest.mark.parametrize("balance", [HalvingOptions, DoublingOptions])
 def test_the_skew_behind_a_cut_is_what_it_is_without_one(balance: type[TokenOptions]) -> None:
-    rows = pa.table({"key": [f"key {number * number % 97 % 40}" for number in range(3_000)], "number": range(3_000)})
     often = balance(min_queue=1, check_seconds=0.0, report_every=20, tau=0.0, max_rounds=1)
-    task = map_task(None, Collect(), values=("number",), batch_records=20)
-    job = map_reduce_job(memory_splits(rows, 500), task, mappers=2, reducers=3, balance=often)
-    job = replace(job, graph=replace(job.graph, checkpoints=CheckpointTimes(0.2)), write_seconds=0.0)
+    job = numbered(lambda number: number * number % 97, 3_000, 0.2, reducers=3, balance=often)
     processed: list[list[int]] = []
 
     def note(cluster: SimulatedCluster) -> None:
@@ -178,43 +152,3 @@ def test_the_skew_behind_a_cut_is_what_it_is_without_one(balance: type[TokenOpti
     without = [task.processed - before for task, before in zip(end.tasks, processed[at], strict=True)]
     assert sum(without) > 500
     assert skew([task.processed for task in behind_it.tasks]) == pytest.approx(skew(without), abs=0.02)
-
-
-# --- machines that are broken on purpose
-
-
-class PausesEarly(SourceMachine):
-    """Says that it has paused while it still reads."""
-
-    def _pause(self, sender: Address, message: Pause) -> None:
-        super()._pause(sender, message)
-        self._pause_now()
-
-
-class GivesAllBack(SplitQueue):
-    """Lets the whole split be read again."""
-
-    def pauses(self, task: int, read: int) -> None:
-        super().pauses(task, 0)
-
-
-def restored_twice(stage: Any, snapshots: Any, index: int, before: Any) -> Any:
-    """Every task begins with all states."""
-    return snapshots, None
-
-
-@pytest.mark.parametrize(
-    ("target", "broken"),
-    [
-        ("dpa.protocol.machines.SourceMachine", PausesEarly),
-        ("dpa.protocol.coordinator.stage_progress.SplitQueue", GivesAllBack),
-        ("experiments.simulation._saving.begins_with", restored_twice),
-    ],
-    ids=lambda given: getattr(given, "__name__", "") if not isinstance(given, str) else given.rpartition(".")[2],
-)
-def test_what_cuts_wrongly_is_caught(target: str, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, broken)
-    machines = {"source": broken} if broken is PausesEarly else {}
-    with pytest.raises(InvariantViolationError):
-        for seed in (5, *range(8)):  # 5 catches at once what the least ones do not
-            run_random_graph(seed, cuts=True, **machines)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from builders import map_task
 from wires import (
     IN_CUT,
     INPUT,
@@ -15,6 +13,7 @@ from wires import (
     SourceWire,
     emitter_for,
     instructed,
+    job_of,
     last_table,
     reducer,
     sent,
@@ -32,9 +31,6 @@ from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, SnapshotWritten
 from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointTry, TaskStats
-from dpa.sources.splits import memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
-from experiments.simulated_jobs.random_jobs import Collect
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import Network
 
@@ -80,6 +76,14 @@ class Coordinator(CoordinatorWire):
         for index in range(2):
             self(reducer(index), SnapshotWritten(0), now)
 
+    def reach(self, began: float, waited: Waited, seconds: float = 0.0) -> None:
+        """A cut until tables are frozen; each of its phases takes so long, and each mapper's rows have waited."""
+        self.begin(began)
+        for index in range(2):
+            self.paused(index, waited, began)
+        self.quiet(began + seconds)
+        self.frozen(began + 2 * seconds)
+
     @property
     def epochs(self) -> EpochStats:
         return self.coordinator.snapshot().epochs
@@ -123,31 +127,18 @@ def test_each_phase_of_an_epoch_has_its_seconds_and_its_rows() -> None:
 
 def test_a_row_that_came_when_the_epoch_was_due_already_makes_it_no_later() -> None:
     coordinator = Coordinator()
-    coordinator.begin(20.0)  # due at 12 s, but for 8 s nothing came
-    for index in range(2):
-        coordinator.paused(index, Waited(1, 0.25, 0.25), 20.0)
-    late = next(found for found in coordinator_after(coordinator).phases if found.phase is EpochPhase.LATE)
-    assert late.longest == 0.25
-
-
-def coordinator_after(coordinator: Coordinator) -> EpochStats:
-    """The first epoch, which waits for nothing else."""
-    coordinator.quiet(20.0)
-    coordinator.frozen(20.0)
+    coordinator.reach(20.0, Waited(1, 0.25, 0.25))  # due at 12 s, but for 8 s nothing came
     for index in range(2):
         coordinator.published(index, 1, 20.0)
     coordinator.committed(1, 20.0)
-    return coordinator.epochs
+    late = next(found for found in coordinator.epochs.phases if found.phase is EpochPhase.LATE)
+    assert late.longest == 0.25
 
 
 def test_longest_and_mean_are_of_epochs_and_a_row_counts_in_proportion() -> None:
     coordinator = Coordinator()
     for epoch, rows, began, seconds in ((1, 30, 12.0, 1.0), (2, 10, 16.0, 3.0)):
-        coordinator.begin(began)
-        for index in range(2):
-            coordinator.paused(index, Waited(rows // 2, 0.0, 0.0), began)
-        coordinator.quiet(began)
-        coordinator.frozen(began)
+        coordinator.reach(began, Waited(rows // 2, 0.0, 0.0))
         for index in range(2):
             coordinator.published(index, epoch, began + seconds)
         coordinator.committed(epoch, began + seconds)
@@ -158,11 +149,7 @@ def test_longest_and_mean_are_of_epochs_and_a_row_counts_in_proportion() -> None
 
 def cut(coordinator: Coordinator, epoch: int, began: float, waited: Waited) -> None:
     """A cut until its snapshots are taken, each phase of which takes a second: results wait for the checkpoint."""
-    coordinator.begin(began)
-    for index in range(2):
-        coordinator.paused(index, waited if not index else Waited(), began)
-    coordinator.quiet(began + 1)
-    coordinator.frozen(began + 2)
+    coordinator.reach(began, waited, 1.0)
     for index in range(2):
         assert not coordinator.published(index, epoch, began + 3)
     coordinator.snapshots(began + 4)
@@ -170,7 +157,7 @@ def cut(coordinator: Coordinator, epoch: int, began: float, waited: Waited) -> N
 
 def test_results_that_wait_for_a_checkpoint_wait_for_its_snapshots_and_until_it_is_written() -> None:
     coordinator = Coordinator(5.0, with_checkpoints=True)
-    cut(coordinator, 1, 15.0, Waited(2, 6.0, 4.0))
+    cut(coordinator, 1, 15.0, Waited(1, 3.0, 4.0))
     coordinator.coordinator.handle(CheckpointWritten(1, 1), 19.5)
     coordinator.committed(1, 19.75)
     phases = ("waiting", "queues", "tables", "results", "snapshots", "checkpoint", "commit")
@@ -180,9 +167,9 @@ def test_results_that_wait_for_a_checkpoint_wait_for_its_snapshots_and_until_it_
 
 def test_where_a_checkpoint_fails_rows_wait_until_another_is_written() -> None:
     coordinator = Coordinator(5.0, with_checkpoints=True)
-    cut(coordinator, 1, 15.0, Waited(2, 6.0, 4.0))
+    cut(coordinator, 1, 15.0, Waited(1, 3.0, 4.0))
     coordinator.coordinator.handle(CheckpointFailed("the disk is full", 1), 20.0)
-    cut(coordinator, 2, 25.0, Waited(2, 0.0, 0.0))
+    cut(coordinator, 2, 25.0, Waited(1, 0.0, 0.0))
     coordinator.coordinator.handle(CheckpointWritten(2, 700), 30.0)
     tries = (CheckpointTry(0, 5.0, 5.0, error="the disk is full"), CheckpointTry(1, 15.0, 5.0, 700))
     assert coordinator.coordinator.snapshot(history=False).checkpoint_tries == tries
@@ -197,19 +184,11 @@ def test_where_a_checkpoint_fails_rows_wait_until_another_is_written() -> None:
 
 def test_rows_before_a_checkpoint_that_publishes_nothing_wait_for_the_next_epoch() -> None:
     coordinator = Coordinator(1.0)
-    coordinator.begin(11.0)
-    for index in range(2):
-        coordinator.paused(index, Waited(1, 0.5, 0.5), 11.0)
-    coordinator.quiet(11.0)
-    coordinator.frozen(11.0)
+    coordinator.reach(11.0, Waited(1, 0.5, 0.5))
     coordinator.snapshots(11.5)
     coordinator.coordinator.handle(CheckpointWritten(1, 1), 11.5)
     assert coordinator.epochs.rows == 0
-    coordinator.begin(12.0)
-    for index in range(2):
-        coordinator.paused(index, Waited(1, 0.25, 0.25), 12.0)
-    coordinator.quiet(12.0)
-    coordinator.frozen(12.0)
+    coordinator.reach(12.0, Waited(1, 0.25, 0.25))
     for index in range(2):
         coordinator.published(index, 2, 12.0)
     coordinator.committed(2, 13.0)
@@ -228,10 +207,10 @@ def test_a_source_says_how_long_its_rows_have_waited_when_it_pauses() -> None:
 
 def test_in_virtual_time_the_phases_add_up_to_what_rows_have_waited() -> None:
     """The log of all events says when each step of reading began, and when readers saw which epoch."""
-    table = pa.table({"key": [f"k{row % 7}" for row in range(600)], "number": range(600)})
-    job = map_reduce_job(
-        memory_splits(table, 20),
-        map_task(None, Collect(), batch_records=5),
+    job = job_of(
+        [f"k{row % 7}" for row in range(600)],
+        20,
+        5,
         mappers=2,
         reducers=2,
         map_seconds=0.01,

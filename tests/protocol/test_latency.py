@@ -6,23 +6,31 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from builders import map_task, table_giving
-from wires import CoordinatorWire, OperatorWire, SourceWire, emitter_for, last_table, mapper, push, reducer, sent
+from builders import table_giving
+from wires import (
+    CoordinatorWire,
+    OperatorWire,
+    SourceWire,
+    emitter_for,
+    job_of,
+    last_table,
+    mapper,
+    push,
+    reducer,
+    sent,
+)
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
-from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick
+from dpa.protocol.wire.events import ProcessDone, Tick
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages.data import Ack, Push
-from dpa.protocol.wire.messages.end import Finished, Progress
-from dpa.protocol.wire.messages.exchange import BeginExchange
+from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.sources.splits import MemorySplit, memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
-from experiments.simulated_jobs.random_jobs import Collect
+from dpa.sources.splits import MemorySplit
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import Network
 
@@ -62,21 +70,6 @@ def test_blocks_that_one_step_has_mapped_together_count_from_that_step() -> None
         found += times(source.stepped("a", read=read, now=now))
         found += times(source(reducer(0), Ack(0, 1), now))
     assert [read_at for read_at, _ in found] == [1.0, 1.0, 1.0, 4.0, 4.0]
-
-
-def test_records_count_from_their_source_and_from_their_sender_to_the_end_of_their_quantum() -> None:
-    task = OperatorWire(most=2)
-    task(mapper(0), push(["a", "b", "c"], read_at=1.0, emitted_at=1.5), 2.0)
-    task(mapper(1), push(["a"], origin=mapper(1), read_at=3.0, emitted_at=3.0), 3.5)
-    for now in (4.0, 6.0, 6.5):
-        task.task.handle(ProcessDone(0.5), now)
-    task(COORDINATOR, BeginExchange(1, 0, last=True, transfer=False), 7.0)
-    [(_, finished)] = sent(task.task.handle(FinishDone(None), 8.0), Finished)
-    assert (finished.latency.records, finished.latency.max) == (4, 5.0)
-    assert finished.latency.mean == pytest.approx((3.0 + 3.0 + 5.0 + 3.5) / 4)
-    assert (finished.stage_latency.records, finished.stage_latency.max) == (4, 4.5)
-    assert finished.stage_latency.mean == pytest.approx((2.5 + 2.5 + 4.5 + 3.5) / 4)
-    assert finished.stats.latency_p99 == finished.latency.quantile(0.99)
 
 
 def test_a_forwarded_record_keeps_its_times() -> None:
@@ -142,10 +135,10 @@ def test_a_simulated_job_measures_virtual_time_exactly() -> None:
     The mapper has its split at 1 s. The steps of three blocks begin at 1, 1.2 and 1.4 s. The first is at the reducer
     at 1.45 s. It is processed in one quantum; then, as that took long, each record by itself.
     """
-    table = pa.table({"key": ["a"] * 6, "number": range(6)})
-    job = map_reduce_job(
-        memory_splits(table, 6),
-        map_task(None, Collect(), batch_records=2),
+    job = job_of(
+        ["a"] * 6,
+        6,
+        2,
         mappers=1,
         reducers=1,
         map_seconds=0.1,

@@ -10,18 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from builders import map_task
+from wires import job_of
 
 from dpa.balance.options import HalvingOptions
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.rules import State
-from dpa.protocol.task.operator import OperatorMachine, OperatorState
 from dpa.protocol.wire.events import Redistribute, Rescale
-from dpa.sources.splits import memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
-from experiments.simulated_jobs.random_jobs import Collect, run_random_job
+from experiments.simulated_jobs.random_jobs import run_random_job
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import Network
 from experiments.simulation.violation import InvariantViolationError
@@ -34,10 +29,10 @@ def changed(seed: int, **machines: Any) -> None:
 def run_asked(asks: Callable[[random.Random, int], Rescale | Redistribute], seed: int, **machines: Any) -> None:
     """A small job that is asked for something six times, and of whose messages some are slow."""
     draw = random.Random(seed)
-    table = pa.table({"key": [f"key {draw.randrange(12)}" for _ in range(60)], "number": range(60)})
-    job = map_reduce_job(
-        memory_splits(table, 20),
-        map_task(None, Collect(), batch_records=1),
+    job = job_of(
+        [f"key {draw.randrange(12)}" for _ in range(60)],
+        20,
+        1,
         mappers=2,
         reducers=3,
         map_seconds=0.002,
@@ -80,20 +75,7 @@ RARE: dict[str, tuple[Callable[..., None], int]] = {
 """What machines could do wrong there, and a run and a seed that show it if they do."""
 
 
-class LeavesWithoutFlush(OperatorMachine):
-    """Takes it that all that it has sent has come."""
-
-    def _flush(self) -> State:
-        self._unflushed = set()
-        return OperatorState.LEAVING
-
-
 @pytest.mark.parametrize("name", RARE)
 def test_rare_interleavings_keep_every_invariant(name: str) -> None:
     run, seed = RARE[name]
     run(seed)
-
-
-def test_a_task_that_leaves_too_soon_is_caught() -> None:
-    with pytest.raises(InvariantViolationError, match="was stopped while something of it was on its way to"):
-        rescaled(3, operator=LeavesWithoutFlush)

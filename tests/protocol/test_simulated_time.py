@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import map_task
-from wires import reducer
+from wires import job_of, reducer
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.execution.block import Block
@@ -18,10 +17,8 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.sources.splits import memory_splits
-from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.pauses import Pauses
-from experiments.simulated_jobs.random_jobs import Collect, random_job
+from experiments.simulated_jobs.random_jobs import random_job
 from experiments.simulation._hosts import Hosts
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import Network, SimulatedJob
@@ -29,9 +26,10 @@ from experiments.simulation.job import Network, SimulatedJob
 
 def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJob:
     """One mapper that takes no time, blocks and quanta of one record; reducers of 1 s, and nothing varies."""
-    made = map_reduce_job(
-        memory_splits(pa.table({"key": keys, "number": range(len(keys))}), len(keys)),
-        map_task(None, Collect(), values=("number",), batch_records=1),
+    made = job_of(
+        keys,
+        len(keys),
+        1,
         mappers=1,
         reducers=reducers,
         map_seconds=0.0,
@@ -44,14 +42,22 @@ def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJo
     return replace(made, variation=0.0, **timing)
 
 
-def busy(simulated: SimulatedJob) -> list[float]:
-    """The seconds of user code of each reducer, by its own count."""
-    return [task.busy_seconds for task in run(simulated).tasks]
-
-
 def run(simulated: SimulatedJob) -> StageSnapshot:
     """The reduce stage of a run."""
     return SimulatedCluster(simulated, seed=0).run().snapshot[REDUCER]
+
+
+def listened(simulated: SimulatedJob) -> tuple[StageSnapshot, list[tuple[float, float, float]]]:
+    """The same, and of what user code has done when it was done, its seconds, and for how long it waited."""
+    done: list[tuple[float, float, float]] = []
+
+    class Listens(OperatorMachine):
+        def handle(self, event: Event, now: float) -> list[Instruction]:
+            if isinstance(event, ProcessDone):
+                done.append((now, event.seconds, event.waited))
+            return super().handle(event, now)
+
+    return SimulatedCluster(simulated, 0, operator=Listens).run().snapshot[REDUCER], done
 
 
 def one_key_each(reducers: int) -> list[str]:
@@ -65,45 +71,42 @@ def one_key_each(reducers: int) -> list[str]:
     return list(found.values())
 
 
-def test_a_record_takes_as_long_as_its_key_asks_for() -> None:
-    def work_of(stage: str, block: Block) -> float:
-        assert stage == REDUCER
-        return sum(10.0 if key == "dear" else 1.0 for key in block.keys.take(pa.array(block.codes)).to_pylist())
-
-    assert busy(job(["cheap", "dear", "cheap"], work_of=work_of)) == [pytest.approx(12.0)]
+def dear(stage: str, block: Block) -> float:
+    """Records of one key take ten times as long."""
+    assert stage == REDUCER
+    return sum(10.0 if key == "dear" else 1.0 for key in block.keys.take(pa.array(block.codes)).to_pylist())
 
 
-def test_a_reducer_that_is_slowed_from_a_moment_on_takes_longer_for_what_it_begins_after_that() -> None:
-    slowed = job(["a"] * 5, slowness=lambda stage, index, now: 3.0 if stage == REDUCER and now >= 2.0 else 1.0)
-    assert busy(slowed) == [pytest.approx(2 * 1.0 + 3 * 3.0)]
+def slowed(stage: str, index: int, now: float) -> float:
+    """From a moment on reducers take longer for what they begin then, and sources always do."""
+    return 2.0 if stage == MAPPER else 3.0 if now >= 4.0 else 1.0
 
 
-def test_a_source_can_be_slowed_too() -> None:
-    slowed = replace(job(["a"] * 4), step_seconds=lambda stage: 0.5)
-    slowed = replace(slowed, slowness=lambda stage, index, now: 2.0 if stage == MAPPER else 1.0)
-    snapshot = SimulatedCluster(slowed, seed=0).run().snapshot
-    assert snapshot[MAPPER].tasks[0].busy_seconds == pytest.approx(4.0)
-    assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(4.0)
+@pytest.mark.parametrize(
+    ("keys", "timing", "busy"),
+    [
+        (["cheap", "dear", "cheap"], {"work_of": dear}, (0.0, 12.0)),
+        (["a"] * 5, {"slowness": slowed, "step_seconds": lambda stage: 0.5}, (5.0, 3 * 1.0 + 2 * 3.0)),
+        (["a"] * 3, {"cores": 1}, (0.0, 3.0)),  # a reducer that works alone has the core to itself
+    ],
+)
+def test_a_record_takes_as_long_as_its_key_its_moment_and_its_core_ask_for(
+    keys: list[str], timing: dict[str, Any], busy: tuple[float, float]
+) -> None:
+    snapshot = SimulatedCluster(job(keys, **timing), seed=0).run().snapshot
+    found = [snapshot[stage].tasks[0].busy_seconds for stage in (MAPPER, REDUCER)]
+    assert found == [pytest.approx(seconds) for seconds in busy]
 
 
 def test_a_reducer_that_pauses_does_nothing_meanwhile_and_is_not_busy() -> None:
     """Three records of 1 s; the pause interrupts the second, whatever comes then is queued."""
-    done: list[float] = []
-
-    class Listens(OperatorMachine):
-        def handle(self, event: Event, now: float) -> list[Instruction]:
-            if isinstance(event, ProcessDone):
-                done.append(now)
-            return super().handle(event, now)
-
-    first = SimulatedCluster(job(["a"] * 3), 0, operator=Listens)
-    first.run()
-    began, done[:] = done[0] - 1.0, []
+    _, undisturbed = listened(job(["a"] * 3))
+    began = undisturbed[0][0] - 1.0
     pauses = Pauses.of([(began + 1.5, began + 6.0)])
     paused = job(["a"] * 3, lasting=lambda stage, index, *work: pauses.lasting(*work) if stage == REDUCER else work[1])
-    snapshot = SimulatedCluster(paused, 0, operator=Listens).run().snapshot
-    assert [at - began for at in done] == pytest.approx([1.0, 6.5, 7.5])
-    assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(3.0)
+    stage, done = listened(paused)
+    assert [at - began for at, *_ in done] == pytest.approx([1.0, 6.5, 7.5])
+    assert stage.tasks[0].busy_seconds == pytest.approx(3.0)
 
 
 def test_a_task_takes_its_time_to_start_and_others_work_meanwhile() -> None:
@@ -125,10 +128,6 @@ def test_reducers_that_are_all_busy_take_as_long_as_their_share_of_the_cores_let
     assert [task.busy_seconds for task in snapshot.tasks] == [pytest.approx(expected, rel=0.1)] * 3
 
 
-def test_a_reducer_that_works_alone_has_the_core_to_itself() -> None:
-    assert busy(job(["a"] * 3, cores=1)) == [pytest.approx(3.0)]
-
-
 def test_a_piece_waits_for_a_core_by_the_number_that_run_when_it_begins() -> None:
     hosts, boundless = Hosts(None, 2), Hosts(None, None)
     assert [hosts.begin(reducer(index), 1.0) for index in range(4)] == [0.0, 0.0, 0.5, 1.0]
@@ -139,16 +138,8 @@ def test_a_piece_waits_for_a_core_by_the_number_that_run_when_it_begins() -> Non
 
 
 def test_a_reducer_is_told_how_long_it_waited_for_a_core() -> None:
-    told: list[tuple[float, float]] = []
-
-    class Listens(OperatorMachine):
-        def handle(self, event: Event, now: float) -> list[Instruction]:
-            if isinstance(event, ProcessDone):
-                told.append((event.seconds, event.waited))
-            return super().handle(event, now)
-
-    SimulatedCluster(job(one_key_each(2), reducers=2, cores=1), 0, operator=Listens).run()
-    assert told == [(1.0, 0.0), (2.0, 1.0)]
+    _, done = listened(job(one_key_each(2), reducers=2, cores=1))
+    assert [(seconds, waited) for _, seconds, waited in done] == [(1.0, 0.0), (2.0, 1.0)]
 
 
 def test_enough_cores_change_nothing() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import block_of, limits_of, records_of, table_giving
+from builders import block_of, limits_of, map_task, records_of, table_giving
 
 from dpa.balance.delegation import Delegation
 from dpa.balance.options import LoadReportOptions, NoBalancingOptions
@@ -43,8 +43,10 @@ from dpa.routing.groupings.plain import RingGrouping
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
-from dpa.sources.splits import MemorySplit
-from experiments.simulation.job import SimulatedRun
+from dpa.sources.splits import MemorySplit, memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect
+from experiments.simulation.job import SimulatedJob, SimulatedRun
 
 M = TypeVar("M")
 
@@ -359,3 +361,16 @@ def check_waits(run: SimulatedRun) -> None:
     assert all(each.row_seconds >= 0 and each.longest <= each.seconds for each in phases.values())
     assert found.rows <= sum(task.read for stage in run.snapshot.stages for task in stage.every_task)
     assert found.visible_after is None or found.visible_after <= run.seconds
+
+
+# --- simulated jobs
+
+
+def job_of(
+    keys: Sequence[Key], split_rows: int, batch: int, reducer: Any = None, *, seed: int = 0, **options: Any
+) -> SimulatedJob:
+    """A job of records with these keys whose reducer, by default, collects their numbers; `seed`: of hashes; `options`
+    are those of `map_reduce_job`."""
+    rows = pa.table({"key": pa.array(keys), "number": range(len(keys))})
+    task = map_task(None, reducer or Collect(), values=("number",), batch_records=batch, seed=seed)
+    return map_reduce_job(memory_splits(rows, split_rows), task, **options)
