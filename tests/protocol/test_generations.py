@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from dpa.errors import JobFailedError
 from dpa.protocol.recovery import Death, Recoveries, RecoveryOptions
-from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from experiments.interleavings_faults import run
+from experiments.simulated_jobs.generations import Fault, Faults, SimulatedGenerations
+from experiments.simulated_jobs.meetings import KILL, PAIRS, Meetings
+from experiments.simulated_jobs.random_jobs import random_job
+from experiments.simulation.cluster import SimulatedCluster
 
 ONE = Death(Address("reducer", 1), "it was killed", node="two")
 OTHER = Death(BALANCER, "it is gone", what="did not start")
@@ -34,27 +44,27 @@ def test_a_death_that_is_planned_is_no_attempt_and_waits_for_nothing() -> None:
     assert recoveries.generation == 5
 
 
-def test_without_attempts_the_first_death_is_the_last_and_is_said_as_it_is() -> None:
-    recoveries = Recoveries(RecoveryOptions(attempts=0))
-    assert recoveries.after(ONE) is None
-    assert recoveries.in_words() == "reducer 1 on two died: it was killed"
-
-
-def test_a_task_that_dies_of_the_same_cause_each_time_is_said_plainly() -> None:
-    recoveries = Recoveries(RecoveryOptions(attempts=2))
-    for generation in range(3):
-        recoveries.after(replace(ONE, generation=generation, at=float(generation)))
-    assert recoveries.in_words() == "reducer 1 on two died: it was killed; so it was in each of 3 generations"
-
-
-def test_deaths_of_different_tasks_are_all_named() -> None:
-    recoveries = Recoveries(RecoveryOptions(attempts=2))
-    for generation, death in enumerate((ONE, OTHER, OTHER)):
-        recoveries.after(replace(death, generation=generation))
-    assert recoveries.in_words() == (
-        "load balancer did not start: it is gone; before, in generation 0, reducer 1 on two died: it was killed; "
-        "in generation 1, load balancer did not start: it is gone"
-    )
+@pytest.mark.parametrize(
+    ("attempts", "deaths", "words"),
+    [
+        (0, (ONE,), "reducer 1 on two died: it was killed"),
+        (2, (ONE, ONE, ONE), "reducer 1 on two died: it was killed; so it was in each of 3 generations"),
+        (
+            2,
+            (ONE, OTHER, OTHER),
+            "load balancer did not start: it is gone; before, in generation 0, reducer 1 on two died: it was killed; "
+            "in generation 1, load balancer did not start: it is gone",
+        ),
+    ],
+)
+def test_the_last_death_is_said_as_it_is_and_those_before_plainly_or_by_name(
+    attempts: int, deaths: tuple[Death, ...], words: str
+) -> None:
+    recoveries = Recoveries(RecoveryOptions(attempts=attempts))
+    for generation, death in enumerate(deaths):
+        waits = recoveries.after(replace(death, generation=generation, at=float(generation)))
+    assert waits is None
+    assert recoveries.in_words() == words
 
 
 def test_deaths_are_counted_anew_behind_each_checkpoint() -> None:
@@ -66,3 +76,45 @@ def test_deaths_are_counted_anew_behind_each_checkpoint() -> None:
     assert recoveries.in_words().startswith("load balancer did not start: it is gone; before, in generation 0, ")
     never = Recoveries(RecoveryOptions(attempts=0))
     assert never.after(ONE, has_progressed=True) is None
+
+
+# --- simulated jobs with faults: whatever dies when, results are those of the model
+
+MADE = random_job(0)
+
+
+def generations(faults: Faults, seed: int = 0, **options: Any) -> SimulatedGenerations:
+    job = MADE.job
+    return SimulatedGenerations(lambda number, graph: replace(job, graph=graph), job.graph, seed, faults, **options)
+
+
+def test_a_job_survives_kills_at_any_step() -> None:
+    cluster = SimulatedCluster(MADE.job, 0)
+    cluster.run()
+    kinds, deaths = ("source", "operator", BALANCER.stage, COORDINATOR.stage), 0
+    for turn, step in enumerate(range(0, cluster.steps, cluster.steps // 40)):
+        world = generations(Faults((Fault(step, kinds[turn % 4], turn),)), turn)
+        MADE.check(world.run(), world.history)
+        deaths += world.counts["deaths"]
+    assert deaths > 30
+
+
+def test_a_job_that_bears_no_death_fails_with_the_first_and_says_why() -> None:
+    world = generations(Faults((Fault(40, "operator"),)), recovery=RecoveryOptions(attempts=0))
+    with pytest.raises(JobFailedError, match=r"^reducer 0 died: it was killed$"):
+        world.run()
+
+
+def test_runs_with_faults_reach_what_they_are_to() -> None:
+    meetings, counts = Meetings(), Counter[str]()
+    for seed in SOUND:
+        counts += run(seed, watch=meetings.watch, died=meetings.died).counts
+    assert counts["generations that began behind a checkpoint"] > 8, counts
+    assert counts["generations that found their checkpoints taken over"] > 3, counts
+    assert counts["messages of dead generations"] > 50, counts
+    assert all(meetings.of[pair] for pair in PAIRS if KILL not in pair), meetings.of
+    assert sum(meetings.of[pair] for pair in PAIRS if KILL in pair) > 5, meetings.of
+
+
+SOUND = (1, 3, 4, 5, 11, 15, 17, 19, 23, 29, 34, 105, 231, 246)
+"""Seeds each of which unmasks a fault in what a cut has, in what is written and restored of it, or in who may write."""

@@ -3,7 +3,6 @@ never reads before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,9 +10,7 @@ import pytest
 from builders import table_giving
 from wires import CoordinatorWire, SourceWire, emitter_for, instructed, last_table, sent
 
-from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import CheckpointTimes, ClosingWindows, Edge, Graph, Stage, StageInput
-from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import PollDone, Tick
 from dpa.protocol.wire.instructions import NextStep
@@ -30,9 +27,6 @@ from experiments.interleavings_faults import run as run_with_random_faults
 from experiments.simulated_jobs.random_windows import random_windows, run_random_windows
 from experiments.simulation.cluster import SimulatedCluster
 from experiments.simulation.job import behind
-from experiments.simulation.violation import InvariantViolationError
-
-Patch = Callable[[pytest.MonkeyPatch], None]
 
 SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 SOURCE, COUNTS = Address("source"), Address("counts")
@@ -139,27 +133,3 @@ def test_rows_that_are_read_again_behind_a_cut_have_the_time_of_that() -> None:
     tables = [pa.concat_tables(share.table for share in run.shares["first"]) for run in runs]
     first, again = ({(row["window_end"], *row["records"]) for row in table.to_pylist()} for table in tables)
     assert first != again
-
-
-def forgets_the_watermark(patch: pytest.MonkeyPatch) -> None:
-    """Stamps rows by its own clock alone, which begins again behind a cut."""
-    patch.setattr(SourceMachine, "read_at", property(lambda self: round(self.now * SECOND)))
-
-
-def is_ahead(patch: pytest.MonkeyPatch) -> None:
-    """Closes windows that rows are still read into."""
-    held = StageProgress.held.fget
-
-    def early(self: StageProgress) -> object:
-        found = held(self)
-        return found and replace(found, watermark=found.watermark + SECOND)
-
-    patch.setattr(StageProgress, "held", property(early))
-    patch.setattr(SourceMachine, "read_at", property(lambda self: round(self.now * SECOND)))
-
-
-@pytest.mark.parametrize("broken", [forgets_the_watermark, is_ahead], ids=lambda broken: broken.__name__)
-def test_who_lets_rows_be_late_is_caught(broken: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken(monkeypatch)
-    with pytest.raises(InvariantViolationError):
-        run_random_windows(3, cuts=True)
