@@ -16,7 +16,6 @@ from dpa.protocol.graph import REDUCER
 from dpa.protocol.task.emitter import OfferedMeter
 from dpa.protocol.wire.addresses import BALANCER
 from dpa.protocol.wire.events import Tick
-from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages.tables import OfferedReport
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key
@@ -29,16 +28,15 @@ def counts(offered: Offered | None, *keys: Key) -> list[float]:
     return [records.get(hash_key(key), 0.0) for key in keys]
 
 
-def test_nothing_is_reported_before_something_was_offered() -> None:
+def test_nothing_is_reported_before_something_was_offered_and_the_end_is_said_with_the_last_report() -> None:
     assert OfferedMeter(0, 1).report(5.0) is None
     assert OfferedMeter(0, 1).report(5.0, ended=True) is None
-
-
-def test_of_thousands_of_senders_too_each_looks_at_a_block_between_two_reports() -> None:
     meter = OfferedMeter(0, 5_000)
-    for now in (0.0, 0.02, 0.04):
+    for now in (0.0, 0.02, 0.04):  # of thousands of senders too each looks at a block between two reports
         meter.add(block_of("ab"), now)
         assert counts(meter.report(now + 0.01), "a", "b") == [1, 1]
+    offered = meter.report(1.0, ended=True)
+    assert offered is not None and offered.ended
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=9), min_size=1, max_size=9))
@@ -89,14 +87,6 @@ def test_of_a_large_block_some_rows_are_looked_at() -> None:
     assert offered.names[hash_key("hot")] == "hot"
 
 
-def test_the_end_of_a_sender_is_said_with_its_last_report() -> None:
-    meter = OfferedMeter(0, 1)
-    meter.add(block_of("a"), 0.0)
-    offered = meter.report(1.0, ended=True)
-    assert offered is not None
-    assert offered.ended
-
-
 def test_a_key_that_a_block_has_twice_is_one() -> None:
     """Null and the empty string have the same hash; a user's dictionary may repeat a key."""
     meter = OfferedMeter(0, 1)
@@ -110,29 +100,14 @@ def test_a_key_that_a_block_has_twice_is_one() -> None:
 # --- by a machine
 
 
-def reports(instructions: list[Instruction]) -> list[OfferedReport]:
-    assert all(to == BALANCER for to, _ in sent(instructions, OfferedReport))
-    return [report for _, report in sent(instructions, OfferedReport)]
-
-
-def measured(credit: int) -> SourceWire:
-    """A source whose emitter measures what it offers."""
-    return SourceWire(emitter_for(REDUCER_TABLES[0], credit, measures=True))
-
-
-def test_what_credit_holds_back_is_offered_too() -> None:
-    source = measured(credit=4)
+@pytest.mark.parametrize("measures", [False, True])
+def test_what_credit_holds_back_is_offered_too_where_the_load_balancer_wants_to_know(measures: bool) -> None:
+    source = SourceWire(emitter_for(REDUCER_TABLES[0], 4, measures=measures))
     source.stepped("a" * 100, now=1.0)
-    [report] = reports(source.task.handle(Tick(), 2.0))
-    assert (report.stage, report.edge) == (REDUCER, 0)
-    assert counts(report.offered, "a") == [100.0]
+    reports = sent(source.task.handle(Tick(), 2.0), OfferedReport)
+    assert [(to, report.stage, report.edge) for to, report in reports] == [(BALANCER, REDUCER, 0)] * measures
+    assert [counts(report.offered, "a") for _, report in reports] == [[100.0]] * measures
     assert source.task.emitters[0].held > 0
-
-
-def test_nobody_measures_what_the_load_balancer_does_not_want_to_know() -> None:
-    source = SourceWire(emitter_for(REDUCER_TABLES[0]))
-    source.stepped("abc", now=1.0)
-    assert reports(source.task.handle(Tick(), 2.0)) == []
 
 
 def test_rows_are_looked_at_by_a_seed() -> None:
