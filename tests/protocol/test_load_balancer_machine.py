@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import same_table
-from wires import Wire, last_table, last_versions, mapper, reducer, sent
+from wires import Wire, last_versions, mapper, reducer, sent
 
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY, BalanceOptions
@@ -16,10 +16,11 @@ from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.events import Redistribute, Start, Tick
 from dpa.protocol.wire.instructions import Instruction
-from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.end import Freeze, LastTable
+from dpa.protocol.wire.messages.members import ChangeMembers, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.messages.migration import Settled
 from dpa.protocol.wire.messages.tables import DecisionReport, LoadReport, OfferedReport, TableUpdate
+from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
 
 
@@ -66,24 +67,16 @@ def tables(instructions: list[Instruction]) -> list[int]:
     return [update.change.version for _, update in sent(instructions, TableUpdate)]
 
 
-def test_the_first_table_is_numbered_0_and_needs_no_message() -> None:
-    assert Balancer().table.version == 0
-
-
-def test_a_redistribution_goes_out_at_once_to_all_mappers_and_reducers_and_to_the_coordinator() -> None:
+def test_a_redistribution_goes_out_at_once_to_all_and_after_the_refusals_before_it_to_the_coordinator() -> None:
     balancer = Balancer()
     before = balancer.table
+    balancer.report(0, 0)
     instructions = balancer.report(1, 100)
     receivers = [to for to, _ in sent(instructions, TableUpdate)]
     assert receivers == [mapper(0), mapper(1), reducer(0), reducer(1), reducer(2)]
     [change] = {update.change for _, update in sent(instructions, TableUpdate)}
     assert same_table(change.apply(before), balancer.table)
-    assert outcomes(instructions) == [Outcome.APPLIED]
-
-
-def test_tables_are_numbered_one_by_one() -> None:
-    balancer = Balancer()
-    assert [set(tables(balancer.report(1, 100))) for _ in range(4)] == [{1}, {2}, {3}, set()]  # 8, 4, 2, 1 tokens
+    assert outcomes(instructions) == [Outcome.BELOW_THRESHOLD, Outcome.APPLIED]
 
 
 def test_a_refusal_waits_for_a_tick() -> None:
@@ -93,40 +86,25 @@ def test_a_refusal_waits_for_a_tick() -> None:
     assert balancer.event(Tick()) == []
 
 
-def test_refusals_are_reported_before_the_redistribution_that_follows_them() -> None:
-    balancer = Balancer()
-    balancer.report(0, 0)
-    assert outcomes(balancer.report(1, 100)) == [Outcome.BELOW_THRESHOLD, Outcome.APPLIED]
-
-
-def test_the_policy_knows_the_time() -> None:
+def test_the_policy_knows_the_time_and_under_which_table_a_queue_was_measured() -> None:
     balancer = Balancer(check_seconds=1.0)
     for now in (5.0, 5.5, 6.5, 7.0):
         balancer.report(0, 0, now)
     look, wait = Outcome.BELOW_THRESHOLD, Outcome.COOL_DOWN
     assert outcomes(balancer.event(Tick())) == [wait, wait, look, wait]
-
-
-def test_the_policy_knows_under_which_table_a_queue_was_measured() -> None:
     balancer = Balancer()
     balancer.report(1, 100)
     balancer(reducer(1), LoadReport(Load(100, version=0)))
-    assert outcomes(balancer.event(Tick())) == [Outcome.COOL_DOWN]
+    assert outcomes(balancer.event(Tick())) == [wait]
 
 
-def test_a_redistribution_may_be_asked_for() -> None:
-    balancer = Balancer()
-    assert set(tables(balancer.event(Redistribute(REDUCER, 2)))) == {1}
-
-
-def test_a_key_is_looked_up_in_the_newest_table() -> None:
-    balancer = Balancer()
-    moved = False
-    while tables(balancer.event(Redistribute(REDUCER, 0))):
+def test_a_redistribution_may_be_asked_for_and_a_key_is_looked_up_in_the_newest_table() -> None:
+    balancer, versions = Balancer(), []
+    while found := set(tables(balancer.event(Redistribute(REDUCER, 0)))):
+        versions += found
         owners = [balancer.table.key_lookup(key) for key in range(100)]
         assert [balancer.balancer.key_lookup(key, REDUCER) for key in range(100)] == owners
-        moved = True
-    assert moved
+    assert versions == [1, 2, 3]  # 8, 4, 2, 1 tokens
 
 
 def test_with_balancing_off_nothing_is_published() -> None:
@@ -159,10 +137,7 @@ def test_keys_that_are_offered_move_or_split_however_short_the_queues() -> None:
         assert balancer(sender, OfferedReport(REDUCER, 0, offered(7)), 1.0) == []
     owner = int(balancer.table.owners_of(np.array([7], np.uint32))[0])
     assert set(tables(busy(balancer, owner))) == {1}
-
-
-def test_without_offers_short_queues_say_nothing() -> None:
-    assert tables(busy(Balancer("adaptive"), 0)) == []
+    assert tables(busy(Balancer("adaptive"), 0)) == [], "without offers short queues say nothing"
 
 
 @pytest.mark.parametrize("strategy", BY_STRATEGY)
@@ -204,13 +179,8 @@ def test_a_freeze_is_answered_with_the_number_of_the_last_table_after_all_that_w
     [(to, last)] = sent(instructions, LastTable)
     assert (to, last.table.version) == (COORDINATOR, balancer.table.version) == (COORDINATOR, 1)
     assert instructions[-1].envelope.message is last
-
-
-def test_after_a_freeze_no_table_is_published_whatever_comes() -> None:
-    balancer = Balancer()
-    balancer.freeze()
     assert balancer.report(1, 100) == [] == balancer.event(Redistribute(REDUCER, 1)) == balancer.event(Tick())
-    assert balancer.table.version == 0
+    assert balancer.table.version == 1, "no table is published whatever comes"
 
 
 # --- several stages
@@ -221,10 +191,6 @@ def two_stages() -> Balancer:
     stages = (Stage("words", 2), Stage("counts", 3, balance=balance()), Stage("ranks", 2, balance=balance("none")))
     edges = (Edge("words", "counts"), Edge("counts", "ranks"), Edge("words", "ranks"))
     return Balancer(graph=Graph(stages, edges))
-
-
-def addresses(stage: str, tasks: int) -> list[Address]:
-    return [Address(stage, index) for index in range(tasks)]
 
 
 def test_each_stage_has_a_policy_and_a_freeze_of_its_own() -> None:
@@ -245,20 +211,6 @@ def test_only_a_task_of_a_balanced_stage_can_be_relieved(stage: str, node_id: in
     two_stages().balancer.require_task("counts", 2)
     with pytest.raises(BalanceError, match=what):
         two_stages().balancer.require_task(stage, node_id)
-
-
-# --- what cannot come
-
-
-@pytest.mark.parametrize("message", [Ack(0, 1), last_table(REDUCER, 0)], ids=["Ack", "LastTable"])
-def test_a_message_for_others_is_refused_by_name(message) -> None:
-    with pytest.raises(ProtocolError, match=f"load balancer cannot take a {type(message).__name__} from coordinator"):
-        Balancer()(COORDINATOR, message)
-
-
-def test_an_event_of_others_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="load balancer cannot take a Start"):
-        Balancer().event(Start())
 
 
 # --- a stage whose states migrate
@@ -286,47 +238,36 @@ def test_where_states_migrate_no_table_is_published_before_all_tasks_have_settle
     assert balancer.table.version == 2
 
 
-def test_of_the_loads_that_a_task_reported_meanwhile_the_last_one_counts() -> None:
+@pytest.mark.parametrize(
+    ("before_settled", "after"),
+    [
+        ([], [(0, 500), (0, 0)]),  # of the loads that a task reports meanwhile the last one counts
+        ([(1, 2_000)], []),  # one that counts what the task is about to give away does not
+    ],
+)
+def test_some_loads_that_are_reported_meanwhile_make_no_table(
+    before_settled: list[tuple[int, int]], after: list[tuple[int, int]]
+) -> None:
     balancer = MigratingBalancer()
     balancer.report(1, 100)
-    balancer.settled(0)
-    balancer.loaded(0, 500, version=1)
-    balancer.loaded(0, 0, version=1)
-    assert [tables(balancer.settled(index)) for index in (1, 2)] == [[], []]
-    assert outcomes(balancer.event(Tick())) == [Outcome.BELOW_THRESHOLD]
-
-
-def test_a_load_that_counts_what_the_task_is_about_to_give_away_makes_no_table() -> None:
-    balancer = MigratingBalancer()
-    balancer.report(1, 100)
-    balancer.loaded(1, 2_000, version=1)
-    assert [tables(balancer.settled(index)) for index in range(3)] == [[], [], []]
-    assert balancer.event(Tick()) == []
+    for index, queue in before_settled:
+        balancer.loaded(index, queue, version=1)
+    found = balancer.settled(0)
+    for index, queue in after:
+        balancer.loaded(index, queue, version=1)
+    assert tables([*found, *balancer.settled(1), *balancer.settled(2)]) == []
+    assert outcomes(balancer.event(Tick())) == [Outcome.BELOW_THRESHOLD] * len(after[:1])
 
 
 def test_after_a_table_made_by_what_was_kept_the_rest_is_kept_on() -> None:
     balancer = MigratingBalancer()
-    balancer.event(Redistribute(REDUCER, 0))
-    balancer.event(Redistribute(REDUCER, 1))
-    balancer.event(Redistribute(REDUCER, 2))
+    for index in range(3):
+        balancer.event(Redistribute(REDUCER, index))
     for version in (1, 2, 3):
         assert balancer.table.version == version
         for index in range(3):
             balancer.settled(index, version)
     assert balancer.table.version == 3
-
-
-def test_a_freeze_is_answered_when_the_last_table_is_settled() -> None:
-    balancer = MigratingBalancer()
-    balancer.report(1, 100)
-    assert sent(balancer.freeze(), LastTable) == []
-    assert balancer.loaded(2, 500, version=1) == balancer.settled(0) == balancer.settled(1) == []
-    assert last_versions(balancer.settled(2)) == [(COORDINATOR, REDUCER, 1)]
-    assert balancer.loaded(0, 500, version=1) == []
-
-
-def test_a_freeze_before_any_redistribution_is_answered_at_once() -> None:
-    assert last_versions(MigratingBalancer().freeze()) == [(COORDINATOR, REDUCER, 0)]
 
 
 def test_a_task_settles_each_table_once() -> None:
@@ -343,3 +284,25 @@ def test_the_adaptive_policy_of_a_stage_whose_states_migrate_may_not_split_keys(
         graph = map_reduce((), 1, 2, balance=BY_STRATEGY["adaptive"](), consistency=consistency)
         policy = load_balancer_of(graph).stages[REDUCER]._policy
         assert policy._aim.may_split is (consistency == "merge")
+
+
+# --- tasks that leave
+
+
+def test_a_task_is_let_go_when_its_last_report_has_come() -> None:
+    balancer = Balancer()
+    balancer(COORDINATOR, ChangeMembers(REDUCER, MemberChange(leaves=(2,))))
+    for index in range(3):
+        balancer(reducer(index), Settled(1))
+    assert sent(balancer(COORDINATOR, Unsubscribe(reducer(2), reports=2)), Unsubscribed) == []
+    assert len(sent(balancer(reducer(2), LoadReport(Load(0, 1))), Unsubscribed)) == 1
+
+
+def test_a_task_that_left_offers_a_stage_nothing_any_more() -> None:
+    balancer = Balancer("adaptive")
+    for task in (mapper(0), mapper(1)):
+        balancer(task, OfferedReport(REDUCER, 0, offered(1, seconds=1.0)))
+    arrivals = balancer.stage._policy._arrivals
+    assert arrivals.rate == 2_000
+    balancer(COORDINATOR, Unsubscribe(mapper(1), reports=1))
+    assert arrivals.rate == 1_000
