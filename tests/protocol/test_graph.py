@@ -17,7 +17,7 @@ from dpa.protocol.machines import task_of
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.routing.groupings.options import ShuffleOptions
+from dpa.routing.groupings.options import BY_KIND, GroupingOptions, ShuffleOptions
 from dpa.sources.splits import MemorySplit
 
 
@@ -30,15 +30,18 @@ def graph(tasks: dict[str, int], *edges: str) -> Graph:
 DIAMOND = graph({"sink": 1, "right": 3, "left": 2, "rows": 2}, "rows left", "rows right", "left sink", "right sink")
 
 
-def test_stages_come_after_all_that_feed_them() -> None:
+def test_a_graph_knows_what_follows_what_and_who_sends_to_whom() -> None:
     assert [stage.name for stage in DIAMOND.in_order] == ["rows", "right", "left", "sink"]
     assert [stage.name for stage in DIAMOND.queue_fed()] == ["right", "left", "sink"]
     assert [name for name in ("rows", "left", "right", "sink") if DIAMOND.is_source(name)] == ["rows"]
-
-
-def test_stages_that_do_not_follow_each_other_come_as_they_are_named() -> None:
-    made = graph({"d": 1, "c": 1, "b": 1, "a": 1}, "a b", "d c")
-    assert [stage.name for stage in made.in_order] == ["d", "a", "c", "b"]
+    assert [number for number, _ in DIAMOND.into("sink")] == [2, 3]
+    assert [number for number, _ in DIAMOND.out_of("rows")] == [0, 1]
+    assert [stage.name for stage in DIAMOND.upstream("sink")] == ["left", "right"]
+    senders = [Address("left", 0), Address("left", 1), *(Address("right", index) for index in range(3))]
+    assert DIAMOND.senders("sink") == senders
+    assert DIAMOND.queue_bound("sink") == 5 * DIAMOND["sink"].flow.in_flight_records
+    apart = graph({"d": 1, "c": 1, "b": 1, "a": 1}, "a b", "d c")
+    assert [stage.name for stage in apart.in_order] == ["d", "a", "c", "b"], "as they are named"
 
 
 @given(st.data())
@@ -51,26 +54,11 @@ def test_whatever_the_order_in_which_stages_are_named_none_comes_before_one_that
     assert all(place[edge.source] < place[edge.target] for edge in made.edges)
 
 
-def test_edges_keep_their_numbers_in_the_graph() -> None:
-    assert [number for number, _ in DIAMOND.into("sink")] == [2, 3]
-    assert [number for number, _ in DIAMOND.out_of("rows")] == [0, 1]
-
-
-def test_the_senders_of_a_stage_are_all_tasks_of_the_stages_that_feed_it() -> None:
-    assert [stage.name for stage in DIAMOND.upstream("sink")] == ["left", "right"]
-    expected = [Address("left", 0), Address("left", 1), *(Address("right", index) for index in range(3))]
-    assert DIAMOND.senders("sink") == expected
-
-
 def test_a_stage_that_feeds_another_along_two_edges_is_one_sender_with_twice_the_credit() -> None:
     twice = graph({"rows": 2, "sink": 1}, "rows sink", "rows sink")
     assert [stage.name for stage in twice.upstream("sink")] == ["rows"]
     assert twice.senders("sink") == [Address("rows", 0), Address("rows", 1)]
     assert twice.queue_bound("sink") == 2 * 2 * twice["sink"].flow.in_flight_records
-
-
-def test_the_queues_of_a_stage_hold_at_most_the_credit_of_all_senders() -> None:
-    assert DIAMOND.queue_bound("sink") == 5 * DIAMOND["sink"].flow.in_flight_records
 
 
 @pytest.mark.parametrize(
@@ -118,33 +106,34 @@ def test_a_graph_that_cannot_be_run_is_refused(tasks: dict[str, int], edges: lis
         graph(tasks, *edges)
 
 
-def test_the_load_balancer_is_no_stage() -> None:
+def test_the_load_balancer_is_no_stage_and_two_stages_have_two_names() -> None:
     with pytest.raises(ConfigError, match="a stage must not be named 'load balancer'"):
         Graph((Stage(BALANCER.stage, 1),), ())
-
-
-def test_two_stages_have_two_names() -> None:
     with pytest.raises(ConfigError, match="two stages are named 'a'"):
         Graph((Stage("a", 1), Stage("a", 2)), ())
+
+
+@pytest.mark.parametrize("grouping", [options() for options in BY_KIND.values()], ids=lambda grouping: grouping.kind)
+def test_states_migrate_only_where_a_key_has_one_task(grouping: GroupingOptions) -> None:
+    assert grouping.splits_keys == (grouping.kind not in ("ring", "key"))
+    if not grouping.splits_keys:
+        map_reduce((), 1, 2, grouping=grouping, consistency="migrate")
+        return
+    with pytest.raises(ConfigError, match=f"the states of stage 'reducer' cannot migrate by '{grouping.kind}'"):
+        map_reduce((), 1, 2, grouping=grouping, consistency="migrate")
 
 
 # --- its machines
 
 
-def test_every_task_of_a_graph_has_a_machine() -> None:
+def test_every_task_of_a_graph_has_a_machine_with_an_emitter_for_each_edge_that_leaves_its_stage() -> None:
+    edges = {"rows": [(0, "left", 2), (1, "right", 3)], "left": [(2, "sink", 1)], "right": [(3, "sink", 1)], "sink": []}
     for address in DIAMOND.addresses:
         machine = task_of(DIAMOND, address)
         assert isinstance(machine, SourceMachine if address.stage == "rows" else OperatorMachine)
         assert machine.address == address
-
-
-def test_a_task_has_an_emitter_for_each_edge_that_leaves_its_stage() -> None:
-    emitters = task_of(DIAMOND, Address("rows", 1)).emitters
-    assert [(emitter.edge, emitter.stage, emitter.table.reducers) for emitter in emitters] == [
-        (0, "left", 2),
-        (1, "right", 3),
-    ]
-    assert task_of(DIAMOND, Address("sink")).emitters == ()
+        found = [(emitter.edge, emitter.stage, emitter.table.reducers) for emitter in machine.emitters]
+        assert found == edges[address.stage]
 
 
 def test_the_senders_of_a_stage_have_groupings_with_numbers_of_their_own() -> None:

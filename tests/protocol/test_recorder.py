@@ -125,18 +125,13 @@ def replayed(recording: Recording) -> list[Replayed]:
 def test_every_machine_of_a_random_run_can_be_replayed(made: Callable[[int], Any], seed: int) -> None:
     for machine, recording in recordings(made(seed).job, seed):
         steps = replayed(recording)
-        disagreeing = [(step.handled, step.outcome) for step in steps if not step.agrees]
-        assert not disagreeing
+        assert not [(step.handled, step.outcome) for step in steps if not step.agrees]
         assert len(steps) == len(recording.events)
         if steps:
             assert_alike(steps[-1].machine, machine, {})
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_job_whose_tasks_move_by_what_they_use_can_be_replayed(seed: int) -> None:
-    job = with_random_placement(with_random_changes(random_job(seed).job, seed), seed)
-    for _, recording in recordings(job, seed):
-        assert all(step.agrees for step in replayed(recording))
+    if made is random_job and seed < 3:  # and where tasks move by what they use
+        job = with_random_placement(with_random_changes(made(seed).job, seed), seed)
+        assert all(step.agrees for _, recording in recordings(job, seed) for step in replayed(recording))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,20 +156,15 @@ def push(number: int, rows: int) -> Event:
     return Envelope(SOURCE, OPERATOR, number, Push(block, 0, SOURCE, 0, 0.0, 0.0))
 
 
-def test_the_last_two_segments_are_kept_each_of_so_many_events() -> None:
-    recorder = Recorder(reducer(), max_events=10)
+def test_the_last_two_segments_are_kept_each_of_so_many_events_or_so_many_records() -> None:
+    by_events, by_records = Recorder(reducer(), max_events=10), Recorder(reducer(), max_rows=100)
     for _ in range(35):
-        recorder.handle(Tick(), 0.0)
-    recording = recorder.recording()
-    assert [len(segment.events) for segment in recording.segments] == [10, 5]
-    assert [step.number for step in recording.replay()] == list(range(21, 36))
-
-
-def test_a_segment_also_ends_with_so_many_records() -> None:
-    recorder = Recorder(reducer(), max_rows=100)
+        by_events.handle(Tick(), 0.0)
     for number in range(6):
-        recorder.handle(push(number, 60), 0.0)
-    assert [len(segment.events) for segment in recorder.recording().segments] == [2, 2]
+        by_records.handle(push(number, 60), 0.0)
+    assert [len(segment.events) for segment in by_events.recording().segments] == [10, 5]
+    assert [step.number for step in by_events.recording().replay()] == list(range(21, 36))
+    assert [len(segment.events) for segment in by_records.recording().segments] == [2, 2]
 
 
 def test_values_are_dropped_from_events_and_from_the_queue() -> None:
@@ -202,15 +192,12 @@ def test_a_recorded_block_shares_no_memory_with_the_message_that_brought_it(valu
     assert not np.shares_memory(lean.codes, block.codes)
 
 
-def test_codes_that_a_step_has_made_are_recorded_without_a_copy() -> None:
+def test_codes_that_a_step_has_made_are_recorded_without_a_copy_and_a_report_without_its_latencies() -> None:
     codes = np.zeros(3, dtype=np.int32)
     block = Block(pa.array(["a"]), np.zeros(1, dtype=np.uint32), codes)
     recorded = lean_event(StepDone(Emitted(((0, block),), read=3, mapped=3)))
     assert isinstance(recorded, StepDone) and recorded.step is not None
     assert recorded.step.blocks[0][1].codes is codes
-
-
-def test_a_report_is_recorded_without_its_latencies() -> None:
     report = Progress(TaskStats("reducer", 0), latency=LatencySketch())
     lean = lean_event(Envelope(OPERATOR, COORDINATOR, 0, report))
     assert isinstance(lean, Envelope) and lean.message == report
@@ -300,9 +287,6 @@ def test_a_file_that_is_no_recording_is_refused(change: Callable[[bytes], bytes]
     path.write_bytes(change(recorder.recording().to_bytes()))
     with pytest.raises(RecordingError, match=why):
         Recording.read(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"nothing\.events: No such file"):
         Recording.read(tmp_path / "nothing.events")
 

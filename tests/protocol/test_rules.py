@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -15,7 +17,7 @@ from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TasksGone
 from dpa.protocol.wire.messages import Message
-from experiments.report.transitions import MACHINES, transition_table
+from experiments.report.transitions import MACHINES, page, transition_table
 
 
 class Light(State):
@@ -211,3 +213,9 @@ def test_the_table_of_a_machine_is_rectangular(machine: type[RuledMachine]) -> N
     kinds = {rule.kind for rule in machine.RULES}
     assert sorted(named) == sorted("*then*" if kind is None else f"`{kind.__name__}`" for kind in kinds)
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_tables_have_every_machine_of_the_protocol() -> None:
+    protocol = Path(__file__).parents[2] / "dpa" / "protocol"
+    written = [path.read_text(encoding="utf-8").count("    RULES: ") for path in protocol.rglob("*.py")]
+    assert sum(written) == len(re.findall(r"^### `\w+`$", page(), re.MULTILINE)) + 1  # `RuledMachine` has none

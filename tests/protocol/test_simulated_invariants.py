@@ -58,25 +58,17 @@ def test_rows_of_a_split_are_in_order_whoever_reads_them() -> None:
 
 
 def test_rows_of_the_whole_input_are_in_order_while_one_task_reads_at_a_time() -> None:
-    order = InputOrder(graph_of(1), graph_of(1), REDUCER)
+    order, several, combined = (InputOrder(graph_of(1), graph_of(1), REDUCER) for _ in range(3))
     order.changes("mapper", MemberChange(replaces=((0, 1),)))
     order.works(0, pushed(3))
     with pytest.raises(ProtocolError, match="row 2 of key 'key' after row 3, against the order of the input"):
         order.works(0, pushed(2, origin=1))
-
-
-def test_rows_of_the_whole_input_are_in_no_order_once_several_tasks_read() -> None:
-    order = InputOrder(graph_of(1), graph_of(1), REDUCER)
-    order.changes("mapper", MemberChange(joins=(1,)))
-    order.works(0, pushed(3))
-    order.works(0, pushed(2, origin=1))
-
-
-def test_rows_that_a_combiner_has_made_one_of_have_no_order() -> None:
-    order = InputOrder(graph_of(1), graph_of(1), REDUCER)
-    push = pushed(3)
-    order.works(0, replace(push, block=replace(push.block, combined=True)))
-    order.works(0, pushed(2))
+    several.changes("mapper", MemberChange(joins=(1,)))
+    several.works(0, pushed(3))
+    several.works(0, pushed(2, origin=1))
+    push = pushed(3)  # rows that a combiner has made one of have no order
+    combined.works(0, replace(push, block=replace(push.block, combined=True)))
+    combined.works(0, pushed(2))
 
 
 def test_a_busy_task_without_a_queue_is_a_reason_to_redistribute_and_an_idle_one_is_none() -> None:

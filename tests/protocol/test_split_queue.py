@@ -26,14 +26,6 @@ def rows_of(read: object) -> list[int]:
     return list(read.table["n"].to_pylist())
 
 
-def test_splits_are_granted_in_order_and_then_none() -> None:
-    first, second = split(1), split(2)
-    queue = queue_of(first, second)
-    for task in (1, 0, 1):
-        queue.asks(task)
-    assert queue.grants([0, 1], NOBODY) == [(1, first), (0, second), (1, None)]
-
-
 class Readers:
     """So many tasks, and those that take the place of one that leaves: it stops later than the others know of it, and
     what it has emitted is processed later still."""
