@@ -1,20 +1,17 @@
 """Each kind of open input on real Ray, while rows come and processes die: all rows are read, and each once."""
 
 import json
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from kafka_broker import kafka_broker, make_topic, produce
-from test_recovery import pid_of
+from observers_for_tests import Killing, rows_read
 from topologies import CONFIGS
 
 from dpa import Job
 from dpa.sources.feed import table_of
 from dpa.sources.kafka import KafkaFeed, RecordFormat
-from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from jobs.orders_to_kafka import fill, orders
 from jobs.orders_to_kafka import make_topic as make_orders
@@ -26,19 +23,13 @@ TURNS = 6
 ORDERS, CUSTOMERS = 600, 350
 
 
-def rows_read(snapshot: TrackedSnapshot) -> int:
-    """Those of all generations."""
-    before = 0 if snapshot.checkpoints is None else snapshot.checkpoints.read_before
-    return before + snapshot.records.read
-
-
-class Producer(Observer):
+class Producer(Killing):
     """Appends records and writes a file whenever it looks, and kills the coordinator behind a checkpoint. When all is
     read, inputs may be closed."""
 
     def __init__(self, servers: str, incoming: Path) -> None:
+        super().__init__("feeds", "coordinator")
         self.servers, self.incoming = servers, incoming
-        self.victims = ["coordinator"]
         self.given: Counter[str] = Counter()
         self.turn = 0
         self.is_done = False
@@ -48,9 +39,7 @@ class Producer(Observer):
             self.produce()
         else:
             self.is_done = rows_read(snapshot) >= self.given.total() + FETCHED
-        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
-        if written and self.victims and snapshot.generation == 0:
-            os.kill(pid_of("feeds", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
+        self.kill_next(snapshot)
 
     def produce(self) -> None:
         self.turn += 1
@@ -96,13 +85,13 @@ def test_all_kinds_of_open_inputs_are_read_once_whatever_dies(tmp_path: Path) ->
     assert not producer.victims and len(result.report.recoveries) == 1
 
 
-class Shop(Observer):
+class Shop(Killing):
     """Has orders placed whenever it looks, and kills a task and the coordinator, each behind a checkpoint. When all are
     read, inputs may be closed."""
 
     def __init__(self, servers: str) -> None:
+        super().__init__("orders_kafka", "revenue 0", "coordinator")
         self.servers = servers
-        self.victims = ["revenue 0", "coordinator"]
         self.orders = list(orders(ORDERS, customers=400, seed=1))
         self.placed = 0
         self.is_done = False
@@ -112,9 +101,7 @@ class Shop(Observer):
             some = self.orders[self.placed : self.placed + 100]
             self.placed += fill(self.servers, "orders", iter(some), **{"batch.num.messages": "1"})
         self.is_done = self.placed == ORDERS and rows_read(snapshot) >= ORDERS
-        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
-        if written and self.victims and snapshot.generation == 2 - len(self.victims):
-            os.kill(pid_of("orders_kafka", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
+        self.kill_next(snapshot)
 
 
 def test_orders_are_read_from_kafka_and_results_published_there_once_whatever_dies(tmp_path: Path) -> None:

@@ -1,17 +1,14 @@
 """A package of somebody else's, installed as pip installs it, has a job read streams of a real server of Redis."""
 
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from observers_for_tests import Killing, rows_read
 from redis import Redis
 from redis_server import installed, redis_server
-from test_recovery import pid_of
 
 from dpa import Job
-from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -20,13 +17,13 @@ STREAMS = ("visits", "clicks")
 TURNS = 6
 
 
-class Writer(Observer):
+class Writer(Killing):
     """Adds entries to both streams whenever it looks, and kills a task that reads, behind a checkpoint. When all are
     read, inputs may be closed."""
 
     def __init__(self, url: str) -> None:
+        super().__init__("streams", "entries 0")
         self.redis = Redis.from_url(url)
-        self.victims = ["entries 0"]
         self.added: Counter[tuple[str, str]] = Counter()
         self.turn = 0
         self.is_done = False
@@ -39,10 +36,8 @@ class Writer(Observer):
                 self.redis.xadd(stream, {"page": page, "seconds": 1})
                 self.added[stream, page] += 1
         elif snapshot.checkpoints is not None:
-            self.is_done = snapshot.checkpoints.read_before + snapshot.records.read >= self.added.total()
-        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
-        if written and self.victims and snapshot.generation == 0:
-            os.kill(pid_of("streams", self.victims.pop(), snapshot.generation), signal.SIGKILL)
+            self.is_done = rows_read(snapshot) >= self.added.total()
+        self.kill_next(snapshot)
 
 
 def test_streams_are_read_once_by_what_a_package_brings_though_a_reader_dies(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
-"""Joins without a shuffle on real Ray actors: every task has the side, also the next one after a death, and those of a
-resumed job."""
+"""Joins without a shuffle on real Ray actors: every task has the side, also the next one after a death."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -13,12 +11,10 @@ import executors_for_tests as executors
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from test_recovery import pid_of
+from observers_for_tests import pid_of
 
-from dpa import Flow, Job
-from dpa.checkpoints import CheckpointStore
+from dpa import Flow
 from dpa.driver.verification import verified
-from dpa.errors import CheckpointError, ConfigError
 from dpa.local.backend import LocalBackend
 from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
@@ -53,42 +49,17 @@ def flow(directory: Path, reducer: Any, **sections: Any) -> Flow:
     return made
 
 
-def test_a_job_file_joins_without_a_shuffle(tmp_path: Path, shop: tuple[pl.DataFrame, pl.DataFrame]) -> None:
-    stages = {
-        "orders": {"read": {"path": "orders.parquet"}},
-        "customers": {"read": {"path": "customers.parquet"}},
-        "joined": {"from": "orders", "key_by": "customer", "join": {"with": "customers", "key_by": "id"}},
-        "sums": {"from": "joined", "key_by": "segment", "agg": {"cents": "sum(cents)"}},
-    }
-    (tmp_path / "job.yaml").write_text(json.dumps({"name": "joined", "stages": stages}))
-    result = Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
-    assert dict(zip(*result.table().to_pydict().values(), strict=True)) == wanted(shop)
-    assert [stage.name for stage in result.report.stages] == ["orders", "sums"]
-    [join] = result.report.joins
-    assert (join.form, join.side, join.rows) == ("broadcast", "customers", CUSTOMERS)
-    shuffled = Job.from_file(tmp_path / "job.yaml", ["stages.joined.join.broadcast_mb=0"]).run(backend=LocalBackend())
-    assert dict(zip(*shuffled.table().to_pydict().values(), strict=True)) == wanted(shop)
-    assert [stage.name for stage in shuffled.report.stages] == ["orders", "customers", "joined", "sums"]
-
-
 class Killer(Observer):
-    """Kills a source once records flow, and there is a checkpoint if the job makes any; then lets the job work on."""
+    """Kills a source once records flow; then lets the job work on."""
 
-    def __init__(self, go: Path, saved: Path | None = None) -> None:
-        self.go, self.saved = go, saved
+    def __init__(self, go: Path) -> None:
+        self.go = go
 
     def update(self, snapshot: TrackedSnapshot) -> None:
         flows = snapshot.phase == "stream" and snapshot.records.processed > 100
-        if flows and not self.go.exists() and (self.saved is None or self.is_saved()):
+        if flows and not self.go.exists():
             os.kill(pid_of("joined", "orders 0", 0), signal.SIGKILL)
             self.go.touch()
-
-    def is_saved(self) -> bool:
-        store = CheckpointStore.open(str(self.saved))
-        try:
-            return any(store.chain(job).newest() is not None for job in store.jobs())
-        except CheckpointError:  # it is being made
-            return False
 
 
 def test_a_task_in_the_place_of_a_dead_one_has_the_side(
@@ -98,23 +69,6 @@ def test_a_task_in_the_place_of_a_dead_one_has_the_side(
     result = flow(tmp_path, slow, recovery={"backoff": "100ms"}).run(Killer(tmp_path / "go"))
     assert dict(zip(*result.table().to_pydict().values(), strict=True)) == wanted(shop)
     assert [recovery.task for recovery in result.report.recoveries] == ["orders 0"]
-
-
-def test_a_resumed_job_has_the_side_and_no_other(tmp_path: Path, shop: tuple[pl.DataFrame, pl.DataFrame]) -> None:
-    saves = {"checkpoint": {"path": str(tmp_path / "saved"), "every": "100ms"}, "recovery": {"attempts": 0}}
-    job = flow(tmp_path, executors.SlowSum(0.002, str(tmp_path / "go")), **saves).job()
-    assert job.run(Killer(tmp_path / "go", tmp_path / "saved"), check=False).report.status == "failed"
-    place = job.resumable
-    assert place is not None
-    path = tmp_path / "customers.parquet"
-    known = pq.read_table(path)
-    pq.write_table(known.take(list(reversed(range(CUSTOMERS)))), path)
-    with pytest.raises(ConfigError, match=r"a job is resumed with the (rows|input) that it had"):
-        job.run(resume=place)
-    pq.write_table(known, path)
-    result = job.run(resume=place)
-    assert dict(zip(*result.table().to_pydict().values(), strict=True)) == wanted(shop)
-    assert result.report.joins[0].why == "the checkpoint was made so"
 
 
 def test_epochs_are_verified_with_the_side(

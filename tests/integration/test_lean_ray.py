@@ -1,13 +1,10 @@
 """What processes a Ray of a job's own has, in a program of its own."""
 
-import json
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from programs_for_tests import begun, has_ended, printed, wait_until
 
 from dpa.runtime.ray_internals._forked_worker import SCRIPT, WORKER_PORTS
 
@@ -34,11 +31,8 @@ print(json.dumps([small, names, logs.exists()]))
 """
 
 
-def test_ray_starts_no_process_that_a_job_of_its_own_has_no_use_for() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-c", PROGRAM]
-    output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    small, names, has_logs = json.loads(output.splitlines()[-1])
+def test_ray_starts_no_process_that_a_job_of_its_own_has_no_use_for(tmp_path: Path) -> None:
+    small, names, has_logs = printed(begun(PROGRAM, tmp_path), is_quiet=False)
     assert names == ["gcs_server", "raylet"]
     assert small == [True, False], "what is as large as most blocks does not go through the object store"
     assert not has_logs, "they go with Ray"
@@ -79,26 +73,18 @@ with ray_session(None, object_store_mb=100):
 
 @pytest.mark.skipif(SCRIPT is None, reason="workers are not forked on this system")
 def test_workers_are_forked_as_if_they_were_started_and_start_themselves_without_the_server(tmp_path: Path) -> None:
-    paths = [path for path in sys.path if path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "WORD": "so\nand 'so'"}
-    command = [sys.executable, "-c", FORKS]
-    output = subprocess.run(
-        command, env=environment, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    names, server, driver, [*places, elsewhere] = json.loads(output.splitlines()[-1])
+    paths, word = [path for path in sys.path if path], "so\nand 'so'"
+    names, server, driver, [*places, elsewhere] = printed(begun(FORKS, tmp_path, WORD=word), is_quiet=False)
     assert names == ["gcs_server", "log_monitor", "raylet"], "logs of actors are wanted here"
     assert elsewhere["word"] == "another", "the agent of runtime environments has come"
     raylet = places[-1]["parent"]
     assert len({server, driver, raylet, *(place["pid"] for place in places)}) == 6, "the last is the raylet's own child"
     for place in places:
-        assert (place["directory"], place["word"]) == (str(tmp_path), environment["WORD"])
+        assert (place["directory"], place["word"]) == (str(tmp_path), word)
         assert set(paths) <= set(place["paths"])
         assert place["group"] == place["pid"], "Ray kills the group of a worker that has ended"
         assert place["paths"] == places[0]["paths"]
         assert any(port in WORKER_PORTS for port in place["ports"]), "the system might choose one that was just in use"
     for draws in zip(*(place["draws"] for place in places), strict=True):
         assert len(set(draws)) == 3, "forks do not draw what others draw"
-    until = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in (server, raylet, *(place["pid"] for place in places))):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: all(map(has_ended, (server, raylet, *(place["pid"] for place in places)))))

@@ -1,16 +1,15 @@
 """Inputs that are open, on real Ray: polled while records flow, read on behind a checkpoint, and closed when asked."""
 
-import os
-import signal
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from test_recovery import pid_of
+from observers_for_tests import Killing, rows_read
 from timed_sessions import Bursts, TimedSessions
 
-from dpa import Flow, Job, results, tumbling
+from dpa import Flow, results, tumbling
 from dpa.driver.control import RunningJob
 from dpa.errors import TableError
 from dpa.telemetry.observers import Observer
@@ -29,74 +28,25 @@ GROUP BY user, session
 """
 
 
-class Watcher(Observer):
-    """Kills a source and the coordinator, each behind a checkpoint, and then has the inputs closed."""
-
-    def __init__(self) -> None:
-        self.victims = ["mapper 0", "coordinator"]
-        self.answer = ""
-        self.asking: threading.Thread | None = None
-
-    def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.checkpoints is None or not snapshot.checkpoints.written:
-            return
-        if self.victims and snapshot.generation == 2 - len(self.victims):
-            os.kill(pid_of("live", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
-        elif snapshot.generation == 2 and self.asking is None:
-            assert snapshot.is_open and snapshot.rows == 0
-            self.asking = threading.Thread(target=self.ask)
-            self.asking.start()
-
-    def ask(self) -> None:
-        self.answer = RunningJob.find("live").finish()
-
-
-def test_an_input_without_end_is_read_once_whatever_dies_and_the_job_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    watcher = Watcher()
-    result = Job(
-        name="live",
-        input={"format": "feed", "use": "executors_for_tests:Numbers"},
-        key="key",
-        reducer="count",
-        until={"seconds": 200},
-        parallelism={"mappers": 2, "reducers": 2},
-        checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
-        recovery={"backoff": "100ms"},
-        python_path=[str(Path(__file__).parent)],
-        reference={"sql": "SELECT key, count(*) AS count FROM input GROUP BY key"},
-    ).run(watcher)
-    assert result.report.reference.matches
-    assert "the job ends with what has come" in watcher.answer
-
-
-class TimersKiller(Observer):
+class TimersKiller(Killing):
     """Kills a task with timers behind a checkpoint, and has the input closed once enough rows are read after that."""
 
-    def __init__(self) -> None:
-        self.killed = self.has_enough = False
+    has_enough = False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.checkpoints is None:
-            return
-        if self.killed:
-            read = snapshot.checkpoints.read_before + snapshot.records.read
-            self.has_enough = snapshot.generation == 1 and snapshot.checkpoints.written > 0 and read >= 6_000
-        elif snapshot.checkpoints.written > 1:
-            self.killed = True
-            os.kill(pid_of("timed", "sessions 0", snapshot.generation), signal.SIGKILL)
+        if not self.kill_next(snapshot, least=2) and snapshot.generation == 1 and snapshot.checkpoints is not None:
+            self.has_enough = snapshot.checkpoints.written > 0 and rows_read(snapshot) >= 6_000
 
 
 def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: Path) -> None:
     """Sessions, each given by a timer: the user's next visit comes long after, or never."""
-    killer, flow = (
-        TimersKiller(),
-        Flow(
-            "timed",
-            until={"seconds": 200},
-            checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
-            recovery={"backoff": "100ms"},
-            python_path=[str(Path(__file__).parent)],
-        ),
+    killer = TimersKiller("timed", "sessions 0")
+    flow = Flow(
+        "timed",
+        until={"seconds": 200},
+        checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
+        recovery={"backoff": "100ms"},
+        python_path=[str(Path(__file__).parent)],
     )
     visits = {"users": 60, "period": 100, "step": 20, "interval": 1.0}
     read = {"format": "generated", "use": "jobs.sessions:Visits", "args": visits, "rows": None, "rate": 2_000}
@@ -131,12 +81,12 @@ class Closer(Observer):
 
 
 def test_windows_and_timers_go_by_the_clock_and_have_each_row_once(tmp_path: Path) -> None:
-    began = datetime.now(timezone.utc)
+    began, given = datetime.now(timezone.utc), list[tuple[int, pa.Table]]()
     flow = Flow("clocked", until={"seconds": 90}, python_path=[str(Path(__file__).parent)])
     read = {"format": "generated", "use": "jobs.sessions:Visits", "args": {"users": 20}, "rows": None, "rate": 400}
     rows = flow.read(read, name="visits", time={"column": "read_at", "by": "processing"}, parallelism=1)
     counts = rows.window(tumbling("1s")).key_by("user").reduce("count", name="counts", parallelism=1)
-    counts.write(tmp_path / "counts", publish="final")
+    counts.write(tmp_path / "counts", publish="final").results(lambda found, epoch: given.append((epoch, found)))
     bursts = rows.key_by("user").process(Bursts(), name="bursts", parallelism=1, consistency="migrate")
     bursts.write(tmp_path / "bursts", publish="final")
     closer = Closer(tmp_path / "counts", tmp_path / "bursts")
@@ -144,11 +94,14 @@ def test_windows_and_timers_go_by_the_clock_and_have_each_row_once(tmp_path: Pat
     ended = datetime.now(timezone.utc)
     assert closer.asking, "windows are published while the stream goes on, and bursts, once their time has come"
     by_stage = {stage.name: stage for stage in result.report.stages}
-    windows, given = (results(place).table for place in closer.places)
+    windows, bursts_given = (results(place).table for place in closer.places)
     read_rows = sum(task.read for task in by_stage["visits"].tasks)
     assert read_rows and not result.report.errors, "none is late"
-    for table, column in ((windows, "count"), (given, "visits")):
+    epochs = [epoch for epoch, _ in given]
+    assert len(epochs) > 2 and epochs == sorted({*epochs}), "a function is given the rows of each epoch once"
+    given_windows = pa.concat_tables(found for _, found in given)
+    for table, column in ((windows, "count"), (given_windows, "count"), (bursts_given, "visits")):
         assert sum(table[column].to_pylist()) == read_rows, "each row is in one window, and in one burst"
     starts = windows["window_start"].to_pylist()
     assert began - timedelta(seconds=1) < min(starts) and max(starts) < ended
-    assert len({*starts}) > 2 and len({*given["until"].to_pylist()}) > 2
+    assert len({*starts}) > 2 and len({*bursts_given["until"].to_pylist()}) > 2

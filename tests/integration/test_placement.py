@@ -6,7 +6,6 @@ Cluster and jobs are processes of their own, as a process has one Ray at a time.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from programs_for_tests import ON_A_CLUSTER
 
 from experiments.otd.methods import METHODS, OTD
 
@@ -52,9 +52,8 @@ placement:
 def cluster() -> Iterator[subprocess.Popen[str]]:
     """The process of a cluster of three nodes, which reads what to do with one, such as `remove two`, and says when it
     has."""
-    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
     with subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ON_A_CLUSTER
     ) as process:
         yield process
         assert process.stdin is not None
@@ -92,7 +91,7 @@ def started(*arguments: str, answer: Path) -> subprocess.Popen[str]:
             stdout=file,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "RAY_AUTH_MODE": "token"},
+            env=ON_A_CLUSTER,
         )
 
 
@@ -104,7 +103,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        env=ON_A_CLUSTER,
         timeout=240,
     )
 
@@ -141,11 +140,6 @@ def test_tasks_are_where_the_plan_says_and_their_report_is_the_next_runs_profile
     again = answer(str(job_file), "--address", address, "--plan", *measured)["placement"]
     assert again["origin"].startswith("measured in")
     assert sum(sum(node["tasks"].values()) for node in again["nodes"]) == 6
-
-
-def test_only_nodes_that_are_named_are_used(address: str, job_file: Path) -> None:
-    foreseen = answer(str(job_file), "--address", address, "--plan", "--set", "placement.nodes={two: {}}")["placement"]
-    assert {node["name"] for node in foreseen["nodes"] if node["tasks"]} == {"two"}
 
 
 KEYS, ROWS = 60, 6_000
@@ -265,16 +259,15 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
         "killed move asked reducer 1": "the job was restarted; 0: run phase",
         "cancel asked": "0: the job ends, and publishes nothing",
     }
-    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
     (tmp_path / "temporary").mkdir()
     with subprocess.Popen(
         [sys.executable, "-m", "dpa.run", str(job), "--address", address, "--progress", "none"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**environment, "TMPDIR": str(tmp_path / "temporary")},
+        env={**ON_A_CLUSTER, "TMPDIR": str(tmp_path / "temporary")},
     ) as running:
         asking = [sys.executable, "-c", ASKING, address, *requests]
-        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=environment, timeout=240)
+        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=ON_A_CLUSTER, timeout=240)
         assert done.returncode == 0, done.stderr
         listed, *answers, exported = done.stdout.splitlines()
         said = running.communicate(timeout=120)[1]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from programs_for_tests import ON_A_CLUSTER
+from programs_for_tests import wait_until as until
 from typer.testing import CliRunner
 
 MODULE = "import os\n\ndef look(row):\n    return {**row, 'process': os.getpid(), 'parent': os.getppid()}\n"
@@ -36,16 +35,9 @@ print(flow.run(backend="ray").table().num_rows)
 SIZE = 3
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        time.sleep(0.1)
-
-
 def test_processes_of_a_cluster_wait_for_jobs_until_none_comes(tmp_path: Path) -> None:
-    # This process may have imported Ray already, with another token.
-    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
     program = [sys.executable, __file__, str(tmp_path)]
-    done = subprocess.run(program, check=False, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(program, check=False, env=ON_A_CLUSTER, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "all checked\n"), done.stderr
 
 

@@ -6,13 +6,13 @@ The cluster and its jobs are one process, which is asked for everything at once:
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs_for_tests import ON_A_CLUSTER
 
 from dpa.errors import ConfigError
 
@@ -144,7 +144,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        env=ON_A_CLUSTER,
         timeout=240,
     )
     assert done.returncode == 0, done.stderr

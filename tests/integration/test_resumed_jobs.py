@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
+from programs_for_tests import ON_A_CLUSTER, wait_until
 from typer.testing import CliRunner
 
 from dpa import results
@@ -43,11 +43,11 @@ with LocalCluster({"one": 2}) as cluster:
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen | None = None) -> None:
-    until = time.monotonic() + 200
-    while not what():
-        assert time.monotonic() < until
+    def is_so() -> object:
         assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.05)
+        return what()
+
+    wait_until(is_so, 200)
 
 
 class Commands:
@@ -63,7 +63,7 @@ class Commands:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.directory,
-            env={**os.environ, "RAY_AUTH_MODE": "token"},
+            env=ON_A_CLUSTER,
         )
 
     def run(self, *words: str) -> subprocess.CompletedProcess:

@@ -1,12 +1,10 @@
 """What is known of a job on Ray while it runs: hot keys, lag, checkpoints, latency, deaths, and what its tasks use."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_recovery import pid_of
+from observers_for_tests import Killing
 
 from dpa import Job
 from dpa.door.view import RunView
@@ -15,21 +13,19 @@ from dpa.telemetry.tracker import TrackedSnapshot
 pytestmark = pytest.mark.usefixtures("ray")
 
 
-class Looking(RunView):
+class Looking(Killing, RunView):
     """Keeps what it has seen of each fact; kills a task once there is a checkpoint, and then waits for all facts."""
 
     def __init__(self) -> None:
-        super().__init__({"name": "facts"}, 0.0)
+        Killing.__init__(self, "facts", "mapper 0")
+        RunView.__init__(self, {"name": "facts"}, 0.0)
         self.found: dict[str, Any] = {}
-        self.has_killed = self.has_seen_all = False
+        self.has_seen_all = False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        super().update(snapshot)
+        RunView.update(self, snapshot)
         view = self.document
-        if snapshot.generation == 0:
-            if snapshot.checkpoints is not None and snapshot.checkpoints.written and not self.has_killed:
-                self.has_killed = True
-                os.kill(pid_of("facts", "mapper 0", 0), signal.SIGKILL)
+        if self.kill_next(snapshot) or snapshot.generation == 0:
             return
         source, stage = view["stages"]["mapper"], view["stages"]["reducer"]
         new = {

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import executors_for_tests as executors
 import pytest
+from programs_for_tests import begun, has_ended, printed, wait_until
 
 import dpa
 from dpa import Job, RunningJob
@@ -47,10 +47,7 @@ def asked(question: Callable[[], Any]) -> Any:
     result = Job(input=[{"n": 1}], mapper=tell, reducer="count", key="word", parallelism=FEW).run()
     [said] = result.table()["word"].to_pylist()
     answer, pid = json.loads(said)
-    until = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < until, "a process that was a task ends with its job"
-        time.sleep(0.02)
+    wait_until(lambda: has_ended(pid))  # a process that was a task ends with its job
     return answer
 
 
@@ -128,19 +125,11 @@ def test_a_task_that_dies_takes_a_process_that_is_up_and_leaves_the_next_job_alo
 @in_session
 def test_a_job_whose_coordinator_was_up_before_it_is_found_by_its_name(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    job = Job(
-        input=[{"key": "k", "value": 1}] * 10,
-        reducer=executors.Waiting(str(go)),
-        parallelism=FEW,
-        name="found",
-    )
+    job = Job(input=[{"key": "k", "value": 1}] * 10, reducer=executors.Waiting(str(go)), parallelism=FEW, name="found")
     running = threading.Thread(target=job.run)
     running.start()
-    until = time.monotonic() + 60
     name = f"found-{os.getpid()}"
-    while name not in names() or RunningJob.find("found").status() is None:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: name in names() and RunningJob.find("found").status() is not None)
     assert RunningJob.find("found").name == name
     go.touch()
     running.join()
@@ -185,10 +174,7 @@ def test_spares_that_have_died_are_not_taken() -> None:
         spares.leave({(StageActor, None): 2}, tasks=2)
         pids = [ray_get(spare.handle.reset.remote(0)).pid for spare in spares._free]
         os.kill(pids[0], signal.SIGKILL)
-        until = time.monotonic() + 60
-        while len(spares._free) == 2:
-            assert time.monotonic() < until
-            spares.check()
+        wait_until(lambda: spares.check() or len(spares._free) < 2)
         left = spares.take(StageActor)
         assert left is not None and ray_get(left.handle.reset.remote(0)).pid == pids[1]
         assert spares.take(StageActor) is None
@@ -265,7 +251,7 @@ with dpa.session():
 def test_a_dozen_jobs_leave_nothing_nor_does_ctrl_c_in_the_block_and_a_ray_that_has_died_is_replaced(
     tmp_path: Path,
 ) -> None:
-    with _started(MANY, tmp_path) as program:
+    with begun(MANY, tmp_path) as program:
         assert program.stdout is not None
         before, after, rays = json.loads(program.stdout.readline())
         program.send_signal(signal.SIGINT)
@@ -297,10 +283,7 @@ print(json.dumps([found, children()]))
 
 
 def test_spark_stays_for_a_job_that_would_start_the_same(tmp_path: Path) -> None:
-    with _started(SPARK, tmp_path) as program:
-        output, errors = program.communicate(timeout=300)
-    assert (program.returncode, errors) == (0, "")
-    [(first, _), (second, given), (third, changed), (fourth, _)], left = json.loads(output)
+    [(first, _), (second, given), (third, changed), (fourth, _)], left = printed(begun(SPARK, tmp_path))
     assert first == second != third != fourth and left == []
     assert (given, changed) == ("200", "3")
 
@@ -336,7 +319,7 @@ else:
 
 def test_two_sessions_of_two_processes_know_nothing_of_each_other(tmp_path: Path) -> None:
     """One leaves its caller's Ray; the other, which is never closed, ends with its process."""
-    programs = [_started(ELSEWHERE, tmp_path, whose) for whose in ("caller's", "its own")]
+    programs = [begun(ELSEWHERE, tmp_path, whose) for whose in ("caller's", "its own")]
     for _ in range(2):
         for program in programs:
             assert program.stdin is not None and program.stdout is not None
@@ -346,16 +329,3 @@ def test_two_sessions_of_two_processes_know_nothing_of_each_other(tmp_path: Path
     for program in programs:
         output, errors = program.communicate(timeout=180)
         assert (program.returncode, output, errors) == (0, "[]\n", "")
-
-
-def _started(program: str, directory: Path, *words: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *words],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": path, "DPA_PROGRESS": "none"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

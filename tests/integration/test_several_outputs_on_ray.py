@@ -1,9 +1,6 @@
 """A step on real Ray that publishes twice, in two ways and formats, while its processes die; and a job that another
 driver continues."""
 
-import os
-import signal
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from executors_for_tests import take_time
-from test_recovery import pid_of
+from observers_for_tests import Killing
 
 from dpa import Flow, results, tumbling
-from dpa.errors import JobCancelledError, TableError
+from dpa.errors import TableError
 from dpa.sources.generated import Generator
-from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -80,11 +76,12 @@ def require_all(directory: Path) -> None:
     assert windows(so_far.table) == EXPECTED and so_far.is_last
 
 
-class Killer(Observer):
+class Killer(Killing):
     """Kills a task and the coordinator, each after a checkpoint, once both outputs have been published."""
 
     def __init__(self, directory: Path, *victims: str) -> None:
-        self.directory, self.victims, self.number = directory, [*victims], len(victims)
+        super().__init__("visits", *victims)
+        self.directory = directory
         self.seen: set[int] = set()
 
     def has_published(self) -> bool:
@@ -95,12 +92,8 @@ class Killer(Observer):
             return False
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        written = snapshot.checkpoints is not None and snapshot.checkpoints.written
-        is_next = snapshot.generation == self.number - len(self.victims)
-        if written and self.victims and is_next and self.has_published():
-            os.kill(pid_of("visits", self.victims.pop(0), snapshot.generation), signal.SIGKILL)
-            if not self.victims:
-                (self.directory / "go").touch()
+        if self.victims and self.has_published() and self.kill_next(snapshot) and not self.victims:
+            (self.directory / "go").touch()
 
 
 def test_each_output_has_all_rows_once_whatever_dies(tmp_path: Path) -> None:
@@ -112,25 +105,3 @@ def test_each_output_has_all_rows_once_whatever_dies(tmp_path: Path) -> None:
     assert report.output is not None and {report.output.rows, *(more.rows for more in report.more_outputs)} == {
         len(EXPECTED)
     }
-
-
-class Ends(Observer):
-    """Interrupts the job once both outputs have been published."""
-
-    def __init__(self, killer: Killer) -> None:
-        self.killer = killer
-
-    def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.checkpoints is not None and snapshot.checkpoints.written and self.killer.has_published():
-            time.sleep(0.5)
-            raise KeyboardInterrupt
-
-
-def test_a_resumed_job_continues_in_all_its_outputs(tmp_path: Path) -> None:
-    with pytest.raises((KeyboardInterrupt, JobCancelledError)):
-        visits(tmp_path).run(Ends(Killer(tmp_path)))
-    assert windows(DeltaTable(str(tmp_path / "final")).to_pyarrow_table()) != EXPECTED
-    assert not (tmp_path / "whole").exists()
-    (tmp_path / "go").touch()
-    visits(tmp_path).run(resume=str(tmp_path / "saved"))
-    require_all(tmp_path)

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import ray  # noqa: F401 - brings psutil
+from programs_for_tests import wait_until
 
 import psutil  # isort: skip
 
@@ -116,13 +116,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     yield made
     for process in [*made.begun, *made.keepers()]:
         process.kill()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def all_ended(processes: list[psutil.Process]) -> bool:

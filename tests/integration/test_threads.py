@@ -1,12 +1,10 @@
 """Jobs in threads of one process, which share one Ray and one Spark, and end with it: in programs of their own."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+
+from programs_for_tests import begun, printed
 
 PROGRAM = """
 import json, threading, time
@@ -43,11 +41,8 @@ print(json.dumps({"results": results, "running": running, "children": children()
 def test_jobs_in_two_threads_share_one_ray_and_one_spark_and_leave_nothing(tmp_path: Path) -> None:
     for name, lines in {"short": "abab", "long": "c" * 10 + "a"}.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["value", *lines, ""]))
-    program = _started(PROGRAM, tmp_path)
-    output, errors = program.communicate(timeout=180)
-    assert (program.returncode, errors) == (0, "")
     results = {"short": {"a": 2, "b": 2}, "long": {"a": 1, "c": 10}}
-    assert json.loads(output) == {"results": results, "running": False, "children": []}
+    assert printed(begun(PROGRAM, tmp_path)) == {"results": results, "running": False, "children": []}
 
 
 INTERRUPTED = """
@@ -75,7 +70,7 @@ thread.join()
 
 
 def test_ctrl_c_ends_a_job_in_another_thread_of_the_program_soon_and_leaves_nothing(tmp_path: Path) -> None:
-    program = _started(INTERRUPTED, tmp_path)
+    program = begun(INTERRUPTED, tmp_path)
     assert program.stdout is not None
     assert program.stdout.readline() == "stream\n"
     program.send_signal(signal.SIGINT)
@@ -84,15 +79,3 @@ def test_ctrl_c_ends_a_job_in_another_thread_of_the_program_soon_and_leaves_noth
     assert time.monotonic() - interrupted < 60  # the job would take 200 s
     assert output == "children []\n", errors
     assert "KeyboardInterrupt" in errors
-
-
-def _started(program: str, directory: Path) -> "subprocess.Popen[str]":
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    return subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

@@ -1,8 +1,6 @@
 """Epochs of a stream that are verified while it runs and afterwards, on real Ray and Spark, though its coordinator is
 killed meanwhile; and the log that they are verified by."""
 
-import os
-import signal
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,13 +8,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
-from test_recovery import pid_of
+from observers_for_tests import Killing
 
 import dpa
 from dpa import Job, results
 from dpa.driver.verification import Verified, verified
 from dpa.errors import DpaError
-from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 from dpa.verify import app
 
@@ -62,22 +59,19 @@ def stream(tmp_path: Path, counts: str = COUNTS) -> Job:
     )
 
 
-class Watcher(Observer):
+class Watcher(Killing):
     """Kills the coordinator behind a checkpoint, and has epochs verified once some windows are closed after that."""
 
     def __init__(self, job: Job, tmp_path: Path) -> None:
-        self.job, self.path = job, tmp_path
-        self.is_killed = False
+        super().__init__("verified", "coordinator")
+        self.verified, self.path = job, tmp_path
         self.found: list[Verified] = []
         self.verifying: threading.Thread | None = None
 
     def update(self, snapshot: TrackedSnapshot) -> None:
-        if snapshot.checkpoints is None or snapshot.checkpoints.written < 2:
+        if self.kill_next(snapshot, least=2) or snapshot.checkpoints is None or snapshot.checkpoints.written < 2:
             return
-        if not self.is_killed:
-            self.is_killed = True
-            os.kill(pid_of("verified", "coordinator", 0), signal.SIGKILL)
-        elif snapshot.generation == 1 and self.verifying is None and self.windows() > 3:
+        if snapshot.generation == 1 and self.verifying is None and self.windows() > 3:
             self.verifying = threading.Thread(target=self.verify)
             self.verifying.start()
 
@@ -88,7 +82,7 @@ class Watcher(Observer):
             return 0
 
     def verify(self) -> None:
-        self.found = [*verified(self.job.spec, str(self.path / "log"))]
+        self.found = [*verified(self.verified.spec, str(self.path / "log"))]
 
     def is_done(self) -> bool:
         return self.verifying is not None and not self.verifying.is_alive()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from kafka_broker import kafka_broker, make_topic, produce
-from test_recovery import pid_of
+from observers_for_tests import pid_of
 
 from dpa import Job
 from dpa.errors import JobFailedError

@@ -1,0 +1,50 @@
+"""Programs in processes of their own, and waiting for what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ON_A_CLUSTER = {**os.environ, "RAY_AUTH_MODE": "token"}
+"""The environment of programs that share a cluster: this process may have imported Ray already, with another token."""
+
+PATH = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+"""By which programs import what tests do, and the modules beside them."""
+
+
+def begun(program: str, directory: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+    """Begin a program of Python."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": PATH, "DPA_PROGRESS": "none", **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def printed(program: subprocess.Popen[str], *, is_quiet: bool = True) -> Any:
+    """The JSON that is the last line that a program prints, once it has ended well."""
+    output, errors = program.communicate(timeout=300)
+    assert program.returncode == 0 and not (is_quiet and errors), errors
+    return json.loads(output.splitlines()[-1])
+
+
+def wait_until(is_so: Callable[[], object], seconds: float = 120, pause: float = 0.05) -> None:
+    """Wait until something is so, as it must be after some time."""
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, is_so
+        time.sleep(pause)
+
+
+def has_ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
