@@ -98,13 +98,7 @@ def flow_of(name: str, reducer: SlowSum | RunningSum, **limits: float) -> Flow:
     table = pa.table({"key": [number * number % KEYS for number in range(ROWS)], "value": range(ROWS)})
     flow = Flow(
         name,
-        limits={
-            "split_records": 1_000,
-            "batch_records": 20,
-            "in_flight_records": 200,
-            "quantum_records": 20,
-            **limits,
-        },
+        limits={"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20, **limits},
     )
     keyed = flow.read(table, parallelism=1).key_by("key")
     if isinstance(reducer, SlowSum):
@@ -124,23 +118,17 @@ def expected(consistency: str) -> list[dict[str, Any]]:
     return rows if consistency == "migrate" else [{"key": key, "value": so_far[key]} for key in sorted(so_far)]
 
 
-@pytest.mark.parametrize(("consistency", "relays"), [("merge", 0), ("migrate", 2)])
-def test_tasks_come_move_and_go_while_records_flow(
-    consistency: str, relays: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dpa.runtime.launch.relays_for", lambda tasks: relays)
-    enough = tmp_path / "enough"
-    reducer = {"merge": SlowSum, "migrate": RunningSum}[consistency](SECONDS, str(enough))
-    with Running(flow_of(f"changing-{consistency}", reducer)) as running:
-        job = running.job()
-        assert "sums has 4 tasks (2, 3 came), after" in job.scale("sums", 4)
-        assert tasks_of(job, "sums", (0, 1, 2, 3))
-        assert "sums has 4 tasks (0 is 4 now, 3 is 5 now), after" in job.move("sums", [0, 3])
-        assert "sums has 2 tasks (" in job.scale("sums", 2)
-        assert tasks_of(job, "sums", (1, 2))
-        assert "sums has 2 tasks (2 is 6 now), after" in job.move("sums", [2]), "also after others have ended"
-        enough.touch()
-    result = running.result()
+def change(job: RunningJob) -> None:
+    """Have tasks of the sums come, move and go."""
+    assert "sums has 4 tasks (2, 3 came), after" in job.scale("sums", 4)
+    assert tasks_of(job, "sums", (0, 1, 2, 3))
+    assert "sums has 4 tasks (0 is 4 now, 3 is 5 now), after" in job.move("sums", [0, 3])
+    assert "sums has 2 tasks (" in job.scale("sums", 2)
+    assert tasks_of(job, "sums", (1, 2))
+    assert "sums has 2 tasks (2 is 6 now), after" in job.move("sums", [2]), "also after others have ended"
+
+
+def assert_changed(result: Result, consistency: str) -> None:
     order = "value" if consistency == "migrate" else "key"
     assert sorted(result.table().to_pylist(), key=lambda row: row[order]) == expected(consistency)
     stage = result.report["sums"]
@@ -155,7 +143,18 @@ def test_tasks_come_move_and_go_while_records_flow(
     assert not own_jobs()
 
 
-def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
+def test_tasks_whose_states_migrate_come_move_and_go_while_records_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpa.runtime.launch.relays_for", lambda tasks: 2)
+    enough = tmp_path / "enough"
+    with Running(flow_of("changing", RunningSum(SECONDS, str(enough)))) as running:
+        change(running.job())
+        enough.touch()
+    assert_changed(running.result(), "migrate")
+
+
+def test_tasks_come_move_and_go_while_records_flow_and_the_command_changes_those_of_a_source_and_says_why_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, nodes, enough = CliRunner(), alive_nodes(), tmp_path / "enough"
@@ -189,20 +188,21 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
         assert "read has 2 tasks (1 came)" in run.invoke(app, ["scale", "by-hand", "read", "2"]).output
         moved = run.invoke(app, ["move", job.name, "read", "0"])
         assert moved.exit_code == 0 and "read has 2 tasks (0 is 2 now), after" in moved.output
+        change(job)
         same = run.invoke(app, ["scale", "by-hand", "sums", "2"])
         assert same.exit_code == 0 and "sums has 2 tasks already" in same.output
         for arguments, why in {
             ("scale", "by-hand", "sum", "2"): "there is no stage 'sum'; the stages are read, sums",
-            ("move", "by-hand", "sums", "7"): "sums has no task 7; it has 0, 1",
-            ("move", "by-hand", "sums", "0", "--node", "nowhere"): "there is no node 'nowhere'; the nodes are",
-            ("move", "by-hand", "sums", "0", "--node", "gone"): "nothing was changed: sums 2 did not start",
+            ("move", "by-hand", "sums", "7"): "sums has no task 7; it has 1, 6",
+            ("move", "by-hand", "sums", "1", "--node", "nowhere"): "there is no node 'nowhere'; the nodes are",
+            ("move", "by-hand", "sums", "1", "--node", "gone"): "nothing was changed: sums 7 did not start",
             ("scale", "other", "sums", "2"): "no job named 'other' runs here; running jobs: by-hand",
         }.items():
             refused = run.invoke(app, list(arguments))
             assert refused.exit_code == 1 and why in " ".join(refused.output.split()), refused.output
         enough.touch()
     result = running.result()
-    assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
+    assert_changed(result, "merge")
     read = [task.read for task in result.report["read"].tasks]
     assert sum(read) == ROWS and 0 < read[0] < ROWS and 0 < max(read[1:]) < ROWS, "one split, of which two read a part"
     with pytest.raises(ControlError, match="has ended"):

@@ -14,6 +14,7 @@ import executors_for_tests as executors
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from observers_for_tests import pid_of
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
@@ -37,21 +38,9 @@ from experiments.s3_server import s3_server, uri_of
 
 pytestmark = pytest.mark.usefixtures("ray")
 
-KINDS = ("mapper 0", "reducer 1", "load balancer", "coordinator")
+KINDS = ("mapper 0", "reducer 1", "load balancer", "control relay 1", "coordinator")
 TASKS = ("mapper 0", "mapper 1", "reducer 0", "reducer 1")
 ALL = (*TASKS, "load balancer", "coordinator")
-
-
-def pid_of(job: str, task: str, generation: int) -> int:
-    """The process of a task, by the title that it has given itself."""
-    title = f"ray::{job} {task}" + (f"#{generation}" if generation else "")
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if command.read_bytes().rstrip(b"\0 ") == title.encode():
-                return int(command.parent.name)
-        except OSError:  # it has ended meanwhile
-            continue
-    raise AssertionError(f"there is no {title!r}")
 
 
 class Killer(Observer):
@@ -102,26 +91,11 @@ class Killer(Observer):
         self.warnings.append(message)
 
 
-def test_a_job_of_many_tasks_survives_the_death_of_a_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_survives_the_death_of_each_kind_of_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relays among them, as a job of many tasks has."""
     monkeypatch.setattr("dpa.runtime.launch.relays_for", lambda tasks: 2)
-    keys, go = [f"key {number % 40}" for number in range(20_000)], tmp_path / "go"
-    killer = Killer("relayed", ("control relay 1", "reducer 0"), go)
-    result = Job(
-        name="relayed",
-        input=pa.table({"key": keys, "value": [1] * len(keys)}),
-        reducer=executors.SlowToCome(0.002, str(go), str(tmp_path / "slow")),
-        parallelism={"mappers": 2, "reducers": 2},
-        limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
-        recovery={"backoff": "100ms"},
-        output=[str(tmp_path / "out"), {"path": str(tmp_path / "partial"), "publish": {"mode": "table", "every": 0.2}}],
-        checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
-    ).run(killer)
-    assert dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True)) == Counter(keys)
-    assert [recovery.task for recovery in result.report.recoveries] == ["control relay 1", "reducer 0"]
-    assert result.report.epochs.number > 2, "what tasks say of epochs goes through relays"
-
-
-def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) -> None:
     keys, go, slow = [f"key {number % 40}" for number in range(20_000)], tmp_path / "go", tmp_path / "slow"
     killer = Killer("survivor", (*KINDS[:-1], "coordinator and reducer 0"), go, slow)
     result = Job(
@@ -130,7 +104,7 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
         reducer=executors.SlowToCome(0.004, str(go), str(slow)),
         parallelism={"mappers": 2, "reducers": 2},
         limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
-        recovery={"attempts": 4, "backoff": "200ms"},
+        recovery={"attempts": len(KINDS), "backoff": "200ms"},
         output={"path": str(tmp_path / "out")},
     ).run(killer)
     assert killer.asking is not None
@@ -139,7 +113,9 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     for before, after in pairwise(killer.processes):
         assert len(before & after) >= len(ALL) - 1, "processes that live are kept"
     recoveries = result.report.recoveries
-    assert [(recovery.task, recovery.generation) for recovery in recoveries] == list(zip(KINDS, range(4), strict=True))
+    assert [(recovery.task, recovery.generation) for recovery in recoveries] == [
+        (kind, number) for number, kind in enumerate(KINDS)
+    ]
     for recovery in recoveries:
         assert recovery.cause.startswith("its process was killed, crashed or exited; ")
         assert 0 <= recovery.rows < len(keys)
@@ -152,7 +128,8 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "out", "waits"]
 
 
-def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
+def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpa.runtime.launch.relays_for", lambda tasks: 2)  # through which it is known of epochs
     rows, victims = 20_000, ("reducer 1", "coordinator")
     keys = [f"key {number % 40}" for number in range(rows)]
     killer = KillerBehindCheckpoints("goes-on", victims, tmp_path / "go")
