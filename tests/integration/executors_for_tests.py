@@ -31,26 +31,10 @@ def never_add(left: int, right: int) -> int:
     raise ValueError("no sums today")
 
 
-def fail_on_thirteen(left: int, right: int) -> int:
-    if right == 13:
-        raise ValueError("thirteen is not allowed")
-    return left + right
-
-
 def die_on_thirteen(left: int, right: int) -> int:
     if right == 13:
         os.kill(os.getpid(), signal.SIGKILL)
     return left + right
-
-
-class Latest(Reducer[int, int]):
-    """Keeps the last value, so it cannot merge."""
-
-    def zero(self) -> int:
-        return 0
-
-    def reduce(self, state: int, value: int) -> int:
-        return value
 
 
 class Locked(Reducer[int, int]):
@@ -217,14 +201,6 @@ def children(of: int | None = None) -> list[int]:
         if int(parent) == (of or os.getpid()) and state != "Z":
             found.append(int(stat.parent.name))
     return found
-
-
-class SlowUntilThirteen(SlowSum):
-    """Adds, and takes its time until a file is there, until there is a thirteen."""
-
-    def reduce(self, state: Any, value: Any) -> Any:
-        fail_on_thirteen(0, value)
-        return super().reduce(state, value)
 
 
 def exit_on_thirteen(left: int, right: int) -> int:

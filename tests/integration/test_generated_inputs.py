@@ -16,6 +16,7 @@ from dpa.errors import TableError
 from dpa.sources.files import FileTable
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable
 from dpa.spark import generated_frame, staged
+from dpa.testing import LocalBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,11 +74,11 @@ def test_a_generator_that_fails_in_spark_is_named(written: Any) -> None:
 # --- a job
 
 
-@pytest.mark.usefixtures("ray", "spark")
+@pytest.mark.usefixtures("spark")
 def test_a_job_over_a_generated_input_equals_spark() -> None:
     overrides = ["input.rows=20000", "input.rate=40000", "input.padding=8", "limits.batch_records=2000"]
     overrides += ["parallelism={mappers: 1, reducers: 2}", "reference.baseline=false"]
-    report = Job.from_file(ROOT / "configs" / "generated_wordcount.yaml", overrides).run().report
+    report = Job.from_file(ROOT / "configs" / "generated_wordcount.yaml", overrides).run(backend=LocalBackend()).report
     assert report.reference.checked
     assert report.reference.matches, report.reference.differences
     assert report.records.read == 20_000

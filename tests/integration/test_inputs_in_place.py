@@ -1,4 +1,4 @@
-"""Files that tasks read in place, beside what Spark reads of them, and on real Ray."""
+"""Files that tasks read in place, beside what Spark reads of them."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from dpa import Flow
 from dpa.aggregates import Sum
 from dpa.spark import Source, load
 from dpa.spark._stage import _in_place
+from dpa.testing import LocalBackend
 
 DAY = "2024-01-02"
 
@@ -22,12 +23,7 @@ DIFFERENCES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
     "an integer and a text": ("json", '{"n":1}\n{"n":"x"}\n', ["1", "x"], ["1", "x"]),
     "fields that are missing": ("json", '{"n":1}\n{}\n', [1, None], [1, None]),
     "blank lines of JSON": ("json", '\n{"n":1}\n\n', [1], [1]),
-    "nested": (
-        "json",
-        '{"n":{"a":[1]}}\n{"n":{"b":1}}\n',
-        [{"a": [1], "b": None}, {"a": None, "b": 1}],
-        None,
-    ),
+    "nested": ("json", '{"n":{"a":[1]}}\n{"n":{"b":1}}\n', [{"a": [1], "b": None}, {"a": None, "b": 1}], None),
 }
 
 
@@ -45,7 +41,6 @@ def test_what_is_read_in_place_is_what_spark_reads_but_for_what_is_documented(sp
     assert (kinds["n"] == "date") == (case == "a date")
 
 
-@pytest.mark.usefixtures("ray")
 def test_a_flow_of_files_read_in_place_is_what_spark_computes(spark, tmp_path: Path) -> None:
     words = ["the", "quick", "brown", "fox"]
     for number in range(3):
@@ -65,5 +60,5 @@ def test_a_flow_of_files_read_in_place_is_what_spark_computes(spark, tmp_path: P
     summed = csv.union(lines, arrow).key_by("word").reduce(Sum("n"), parallelism=2)
     selects = " UNION ALL ".join(f"SELECT word, n FROM {name}" for name in ("csv", "lines", "arrow"))
     summed.reference(f"SELECT word, sum(n) AS n FROM ({selects}) GROUP BY word")
-    result = flow.run().check()
+    result = flow.run(backend=LocalBackend()).check()
     assert sum(result.table()["n"].to_pylist()) == 9 * sum(range(1_000))

@@ -15,7 +15,6 @@ import executors_for_tests as executors
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from observers_for_tests import Awaiting
 
 from dpa import Flow, Job, session
 from dpa.aggregates import Sum
@@ -52,7 +51,7 @@ def output(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_reference_that_fails_publishes_nothing_and_the_report_keeps_what_is_known(output: dict[str, str]) -> None:
-    report = counting({"sql": BROKEN}, output=output).run(check=False).report
+    report = counting({"sql": BROKEN}, output=output).run(backend=LocalBackend(), check=False).report
     assert (report.status, report.reference.checked) == ("failed", False)
     assert report.error is not None and "Division by zero" in report.error
     path = Path(output["path"])
@@ -257,14 +256,3 @@ def test_a_reference_leaves_out_all_sessions_of_a_key_on_which_user_code_has_fai
     assert sorted(result.table("sums").column("value").to_pylist()) == [1, 2, 4, 5]
     reference = result.report.reference
     assert (reference.checked, reference.matches, reference.left_out, reference.rows) == (True, True, 1, 2)
-
-
-def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was(tmp_path: Path) -> None:
-    numbers = pa.table({"word": ["x"] * 101, "n": [1] * 100 + [13]})
-    few, slow = {"mappers": 1, "reducers": 1}, executors.SlowUntilThirteen(0.1, str(tmp_path / "go"))
-    job = Job(input=numbers, key="word", value="n", reducer=slow, parallelism=few)
-    are_mapped = Awaiting(tmp_path / "go", lambda snapshot: snapshot.records.mapped == 101)
-    report = job.run(are_mapped, check=False).report
-    assert (report.status, report.records.mapped) == ("failed", 101)
-    assert report.seconds.startup > 0 and report.seconds.stream > 0
-    assert report.records_per_second == pytest.approx(report.records.mapped / report.seconds.stream)

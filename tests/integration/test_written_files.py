@@ -1,4 +1,4 @@
-"""Files that results are written to, as Spark reads them; and jobs on Ray that write them."""
+"""Files that results are written to, as Spark reads them; and a job that writes them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dpa.sinks._layout import FileLayout
 from dpa.sinks.directory import ResultDirectory
 from dpa.sinks.encodings import ENCODINGS
 from dpa.sinks.sink import Target
+from dpa.testing import LocalBackend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,20 +100,16 @@ def test_spark_reads_partitions_by_odd_values(spark: SparkSession, tmp_path: Pat
     assert [tuple(row) for row in found] == [tuple(row.values()) for row in rows.to_pylist()]
 
 
-def test_a_job_on_ray_writes_files_that_spark_has_checked(ray: None, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_writes_files_that_spark_has_checked(spark: SparkSession, tmp_path: Path) -> None:
     words = [{"word": f"w{at % 7}", "at": at} for at in range(700)]
-    layouts = {
-        "lines.jsonl.zst": {},
-        "one.csv.gz": {"single_file": True},
-        "parts": {"partition_by": "word"},
-    }
+    layouts = {"lines.jsonl.zst": {}, "one.csv.gz": {"single_file": True}, "parts": {"partition_by": "word"}}
     flow = dpa.Flow("words")
     rows = flow.read(words, name="words")
     for name, options in layouts.items():
         counted = rows.key_by("word").reduce("count", name=name.partition(".")[0], parallelism=2)
         counted.write(tmp_path / name, **options)
         counted.reference("SELECT word, count(*) AS count FROM words GROUP BY word")
-    result = flow.run().check()
+    result = flow.run(backend=LocalBackend()).check()
     for stage in ("lines", "one", "parts"):
         table = result.table(stage)
         assert result.report[stage].reference.matches

@@ -13,9 +13,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from dpa import Job
 from dpa._util.version import VERSION
 from dpa.command import COMMANDS, app
 from dpa.door.client import Offer, offered
+from dpa.testing import LocalBackend
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,10 +48,7 @@ def here(*arguments: str, **environment: str) -> Result:
 def completed(shell: str, line: str) -> str:
     """What the shell gets when Tab is pressed at the end of a line."""
     words = line.split(" ")
-    asked = {
-        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
-        "zsh": {"_TYPER_COMPLETE_ARGS": line},
-    }
+    asked = {"bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}, "zsh": {"_TYPER_COMPLETE_ARGS": line}}
     done = here(**{"_DPA_COMPLETE": f"complete_{shell}"}, **asked[shell])
     assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
@@ -64,9 +63,23 @@ def test_the_help_fits_a_screen_and_has_a_line_for_each_command(script: Path) ->
     assert (bare.returncode, (bare.stdout + bare.stderr).splitlines()) == (2, lines)
 
 
-def test_a_job_is_written_into_the_working_directory(script: Path, tmp_path: Path) -> None:
+def test_a_job_that_runs_is_written_into_a_directory_and_is_not_written_over(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert run(script, "init", ".", cwd=tmp_path).stdout.endswith("; to run the job: dpa run job.yaml\n")
-    assert run(script, "init", "a b", cwd=tmp_path).stdout.endswith("; to run the job: cd 'a b' && dpa run job.yaml\n")
+    assert here("init", "a b").stdout.endswith("; to run the job: cd 'a b' && dpa run job.yaml\n")
+    assert {path.name for path in (tmp_path / "a b").iterdir()} == {"job.yaml", "functions.py", "orders.csv"}
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    without_spark = ["stages.orders.read.in_place=true", "stages.totals.reference=null"]
+    job = Job.from_file(tmp_path / "job.yaml", without_spark)
+    totals = {row["shop"]: row["orders"] for row in job.run(backend=LocalBackend()).table().to_pylist()}
+    sys.modules.pop("functions", None)
+    assert len(totals) == 21 and max(totals, key=totals.__getitem__) == "busy"
+    (tmp_path / "job.yaml").write_text("mine", encoding="utf-8")
+    again = here("init", ".")
+    assert again.exit_code == 2 and ". has functions.py and job.yaml and orders.csv already" in again.stderr
+    assert (tmp_path / "job.yaml").read_text(encoding="utf-8") == "mine"
 
 
 def test_versions_are_printed(script: Path) -> None:
