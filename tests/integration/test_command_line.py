@@ -23,7 +23,6 @@ from dpa.errors import TableError
 from dpa.run import app
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 
 JOB = """
 name: small
@@ -267,21 +266,7 @@ def test_ctrl_c_leaves_the_last_complete_epoch_and_nothing_else(started: Started
 
 
 @has_proc
-def test_a_job_that_is_cancelled_from_outside_ends_as_by_ctrl_c(started: Started) -> None:
-    process = started("stream")
-    cancel = [sys.executable, "-m", "dpa.control", "cancel", f"small-{process.pid}"]
-    done = subprocess.run(cancel, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "the job ends, and publishes nothing\n"), done.stderr
-    rest = process.communicate(timeout=150)[1]
-    assert process.returncode == 130, rest
-    assert "cancelled by a request to the running job; nothing was published" in rest
-    assert "Traceback" not in rest
-
-
-@has_proc
-def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_process(
-    started: Started,
-) -> None:
+def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_process(started: Started) -> None:
     process = started("stream")
     store = _names(process.pid)["gcs_server"]
     os.kill(store, signal.SIGKILL)

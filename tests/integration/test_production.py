@@ -123,13 +123,7 @@ class Growing:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command,
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
+            command, cwd=self.directory, env=self.environment, capture_output=True, text=True, check=False, timeout=120
         )
 
     @staticmethod

@@ -23,8 +23,10 @@ def slow(row):
     time.sleep(0.004)
     return row
 
-flow = Flow("slow")
-flow.read([{"word": f"w{n % 7}"} for n in range(ROWS)]).map(slow).key_by("word").reduce("count")
+def flow_of(rows):
+    flow = Flow("slow")
+    flow.read([{"word": f"w{n % 7}"} for n in range(rows)]).map(slow).key_by("word").reduce("count")
+    return flow
 """
 
 
@@ -44,14 +46,13 @@ def on_a_terminal(program: str, rows: int = 24, columns: int = 80) -> str:
     return written.decode()
 
 
-@pytest.mark.parametrize(
-    ("rows", "arguments", "shown"),
-    [(1_000, "", True), (10, "", False), (600, "progress=False", False), (10, "progress=True", True)],
-)
-def test_a_script_shows_a_panel_of_a_run_that_lasts(rows: int, arguments: str, shown: bool) -> None:
-    written = on_a_terminal(SLOW.replace("ROWS", str(rows)) + f"flow.run({arguments})")
-    assert ("╭─" in written and "stream" in written) == shown
-    assert shown or written == ""
+def test_a_script_shows_a_panel_of_a_run_that_lasts() -> None:
+    runs = [("600", True), ("10", False), ("600, progress=False", False), ("10, progress=True", True)]
+    program = "".join(f"run({run})\nprint('<end>')\n" for run, _ in runs)
+    written = on_a_terminal(f"{SLOW}\ndef run(rows, **options):\n    flow_of(rows).run(**options)\n\n{program}")
+    for (run, shown), of_run in zip(runs, written.split("<end>"), strict=False):
+        assert ("╭─" in of_run and "stream" in of_run) == shown, run
+        assert shown or not of_run.strip(), run
 
 
 class Kernel:
@@ -82,7 +83,7 @@ def kernel() -> Any:
 
 
 def test_a_notebook_shows_a_panel_that_lives_and_goes(kernel: Kernel) -> None:
-    shown = kernel.run(SLOW.replace("ROWS", "1_000") + "result = flow.run()")
+    shown = kernel.run(SLOW + "result = flow_of(1_000).run()")
     first, *updates = [each["content"] for each in shown]
     assert shown[0]["msg_type"] == "display_data" and len(updates) >= 3
     assert {each["transient"]["display_id"] for each in (first, *updates)} == {first["transient"]["display_id"]}
@@ -93,14 +94,14 @@ def test_a_notebook_shows_a_panel_that_lives_and_goes(kernel: Kernel) -> None:
 
 
 def test_a_notebook_shows_nothing_of_a_short_run_or_if_it_is_not_to(kernel: Kernel) -> None:
-    assert kernel.run(SLOW.replace("ROWS", "10") + "result = flow.run()") == []
-    assert kernel.run(SLOW.replace("ROWS", "600") + "result = flow.run(progress=False)") == []
+    assert kernel.run(SLOW + "result = flow_of(10).run()") == []
+    assert kernel.run("result = flow_of(600).run(progress=False)") == []
 
 
 def test_the_panel_of_a_failed_run_stays_in_the_notebook(kernel: Kernel) -> None:
-    failing = SLOW.replace("ROWS", "10").replace("return row", "return {'x': 1 // 0}")
-    code = f"{failing}\ntry:\n    flow.run(progress=True)\nexcept Exception as error:\n    print(type(error).__name__)"
-    shown = kernel.run(code)
+    failing = SLOW.replace("return row", "return {'x': 1 // 0}")
+    caught = "try:\n    flow_of(10).run(progress=True)\nexcept Exception as error:\n    print(type(error).__name__)"
+    shown = kernel.run(f"{failing}\n{caught}")
     assert [each["content"]["text"] for each in shown if each["msg_type"] == "stream"] == ["JobFailedError\n"]
     *_, last = [each["content"]["data"]["text/html"] for each in shown if each["msg_type"] != "stream"]
     assert "<pre" in last

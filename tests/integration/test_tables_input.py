@@ -52,15 +52,6 @@ def files(tmp_path_factory) -> Path:
     return base
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("parquet", {}), ("csv", {"header": "true", "inferSchema": "true"}), ("json", {})],
-)
-def test_files_of_a_format_are_read_with_the_reader_options_given(spark, files, kind, options) -> None:
-    frame = load(spark, Source(kind, f"words.{kind}", options=options, base=str(files), select=["word", "n"]))
-    assert rows(frame) == [("brown", 3), ("quick", 2), ("the", 1), ("the", 4)]
-
-
 @pytest.mark.parametrize("case", [case for case in WIDENED if not case.startswith(("times", "durations"))])
 def test_spark_sees_the_rows_of_files_that_differ_as_tasks_do(spark, tmp_path, case) -> None:
     one, other, *_ = WIDENED[case]
@@ -214,11 +205,8 @@ def test_the_rows_of_a_stratified_sample_have_equal_chances(spark) -> None:
     assert all(400 <= drawn[place] <= 600 for place in range(3)), "about half of a thousand threes, wherever they lie"
 
 
-def test_a_sample_of_everything_is_everything(skewed) -> None:
+def test_a_sample_of_everything_is_everything_and_one_by_a_missing_column_or_of_no_share_is_refused(skewed) -> None:
     assert sampled(skewed, RowSample(1.0, "word")).count() == 20_000
-
-
-def test_a_sample_by_a_missing_column_or_of_no_share_is_refused(skewed) -> None:
     with pytest.raises(TableError, match="sample: the input has no column 'wrd'; did you mean 'word'"):
         sampled(skewed, RowSample(0.1, "wrd"))
     with pytest.raises(TableError, match="must be above 0"):
@@ -343,14 +331,6 @@ def test_no_rows_can_be_staged_and_have_columns(spark, tmp_path) -> None:
         assert (table.schema.names, table.rows, table.splits(10)) == (["id"], 0, [])
 
 
-def test_instants_keep_their_zone_and_the_session_its_settings(spark, tmp_path) -> None:
-    setting = "spark.sql.parquet.outputTimestampType"
-    before = spark.conf.get(setting)
-    with staged(spark.sql("SELECT timestamp '2024-01-01 12:00:00' AS t"), str(tmp_path)) as table:
-        assert table.schema.field("t").type == pa.timestamp("us", "UTC")
-    assert spark.conf.get(setting) == before
-
-
 def test_a_missing_column_is_found_before_anything_is_staged(spark, files, monkeypatch) -> None:
     monkeypatch.setattr("dpa.spark._stage._staged", lambda *_, **__: pytest.fail("it was staged"))
     source = {"format": "csv", "path": str(files / "words.csv"), "options": {"header": "true"}}
@@ -359,7 +339,9 @@ def test_a_missing_column_is_found_before_anything_is_staged(spark, files, monke
             Job(input=source, reducer="count", **wanted).run(backend=LocalBackend())
 
 
-def test_a_stage_that_fails_is_explained_and_removed(spark, tmp_path) -> None:
+def test_a_stage_that_fails_is_explained_and_removed_as_is_one_whose_job_fails(spark, tmp_path) -> None:
+    with pytest.raises(ZeroDivisionError), staged(spark.range(3), str(tmp_path)):
+        raise ZeroDivisionError
     frame = spark.range(10).selectExpr("assert_true(id < 5, 'an id is too great')")
     with pytest.raises(TableError, match=r"^staging the input: an id is too great$"), staged(frame, str(tmp_path)):
         pass
@@ -384,15 +366,13 @@ def test_a_truncated_file_that_spark_reads_is_named_and_so_is_the_input(spark, t
     assert "\n" not in str(error.value)
 
 
-def test_the_stage_is_removed_if_the_job_fails(spark, tmp_path) -> None:
-    with pytest.raises(ZeroDivisionError), staged(spark.range(3), str(tmp_path)):
-        raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_reading_and_staging_leave_the_settings_of_the_session_as_they_were(spark, files: Path) -> None:
+def test_reading_and_staging_leave_the_settings_of_the_session_as_they_were_and_instants_keep_their_zone(
+    spark, files: Path, tmp_path: Path
+) -> None:
     names = ("spark.sql.sources.parallelPartitionDiscovery.threshold", "spark.sql.parquet.outputTimestampType")
     before = [spark.conf.get(name) for name in names]
     with staged(load(spark, Source("text", str(files / "tree"), recursive=True)), str(files)):
         pass
+    with staged(spark.sql("SELECT timestamp '2024-01-01 12:00:00' AS t"), str(tmp_path)) as table:
+        assert table.schema.field("t").type == pa.timestamp("us", "UTC")
     assert [spark.conf.get(name) for name in names] == before

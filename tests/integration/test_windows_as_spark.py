@@ -127,11 +127,7 @@ CASES: dict[str, tuple[Windows, str, Callable[[Stream], Stream]]] = {
     "a day": (tumbling("24h"), "window(at, '1 day')", totals),
     "of microseconds": (tumbling(0.000003), "window(at, '3 microseconds')", summed),
     "overlapping": (sliding("1m", every="10s"), "window(at, '1 minute', '10 seconds')", totals),
-    "no multiple": (
-        sliding(25, every=10, offset=3),
-        "window(at, '25 seconds', '10 seconds', '3 seconds')",
-        summed,
-    ),
+    "no multiple": (sliding(25, every=10, offset=3), "window(at, '25 seconds', '10 seconds', '3 seconds')", summed),
     "the first rows": (tumbling("5m"), "window(at, '5 minutes')", first),
     "the first of overlapping ones": (sliding("5m", "2m"), "window(at, '5 minutes', '2 minutes')", first),
     "a join": (tumbling("1m"), "window(at, '1 minute')", joined),
