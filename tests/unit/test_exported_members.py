@@ -1,5 +1,4 @@
-"""The public names of the package, as they are written down here, and its private modules, which only their own package
-imports.
+"""The public names of the package, as they are written down here, and its private modules: `_x.py` is of its package.
 
 A name that is added, renamed or removed is a change that users see: change this list with it, and the changelog.
 """
@@ -8,6 +7,7 @@ import ast
 import importlib
 import pkgutil
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,77 +18,18 @@ import dpa
 ROOT = Path(__file__).parents[2]
 
 EXPORTED = {
-    "dpa": [
-        "BatchMapper",
-        "BatchReducer",
-        "Feed",
-        "Flow",
-        "Generator",
-        "Groups",
-        "Job",
-        "Mapper",
-        "Page",
-        "Poller",
-        "Process",
-        "Reducer",
-        "Result",
-        "Results",
-        "RowsReducer",
-        "RunningJob",
-        "Sink",
-        "batch_filter",
-        "batch_mapper",
-        "epochs",
-        "results",
-        "session",
-        "sliding",
-        "tumbling",
-    ],
-    "dpa.placement.allocators": ["ALLOCATORS", "Allocator", "allocator_of"],
-    "dpa.checkpoints": [
-        "Chain",
-        "CheckpointStore",
-        "Collected",
-        "DataFiles",
-        "FileRef",
-        "Manifest",
-        "Part",
-        "TaskParts",
-    ],
-    "dpa.storage": ["DirectoryFiles", "Files", "Purpose", "S3Files", "files_at"],
-    "dpa.result": [
-        "EdgeReport",
-        "GroupingReport",
-        "HotKey",
-        "JoinReport",
-        "KeyDistribution",
-        "LatencyReport",
-        "LoadShares",
-        "OutputReport",
-        "RecordCounts",
-        "RecordTimes",
-        "RecoveryReport",
-        "ReferenceReport",
-        "Report",
-        "Result",
-        "Seconds",
-        "SkewReport",
-        "StageReport",
-        "TaskReport",
-        "TrafficReport",
-        "hot",
-        "when_written",
-    ],
-    "dpa.testing": [
-        "ExecutorError",
-        "FeedError",
-        "LawError",
-        "LocalBackend",
-        "LocalCluster",
-        "check_feed",
-        "check_reducer_laws",
-        "run_local",
-    ],
+    "dpa": """
+        BatchMapper BatchReducer Feed Flow Generator Groups Job Mapper Page Poller Process Reducer Result Results
+        RowsReducer RunningJob Sink batch_filter batch_mapper epochs results session sliding tumbling""",
+    "dpa.placement.allocators": "ALLOCATORS Allocator allocator_of",
+    "dpa.checkpoints": "Chain CheckpointStore Collected DataFiles FileRef Manifest Part TaskParts",
+    "dpa.storage": "DirectoryFiles Files Purpose S3Files files_at",
+    "dpa.result": """
+        EdgeReport GroupingReport HotKey JoinReport KeyDistribution LatencyReport LoadShares OutputReport
+        RecordCounts RecordTimes RecoveryReport ReferenceReport Report Result Seconds SkewReport StageReport
+        TaskReport TrafficReport hot when_written""",
+    "dpa.testing": """
+        ExecutorError FeedError LawError LocalBackend LocalCluster check_feed check_reducer_laws run_local""",
 }
 """What users and those who extend dpa import of packages."""
 
@@ -103,7 +44,7 @@ def packages() -> list[str]:
 
 @pytest.mark.parametrize("package", [package for package in packages() if package not in INNER])
 def test_a_package_exports_exactly_the_names_that_are_written_down(package: str) -> None:
-    assert getattr(importlib.import_module(package), "__all__", []) == EXPORTED.get(package, [])
+    assert getattr(importlib.import_module(package), "__all__", []) == EXPORTED.get(package, "").split()
 
 
 @pytest.mark.parametrize("package", [*EXPORTED, *INNER])
@@ -120,6 +61,30 @@ def imported(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_a_module_that_only_its_package_uses_has_a_name_that_says_so() -> None:
+    files = [file for top in ("dpa", "jobs", "experiments") for file in sorted((ROOT / top).rglob("*.py"))]
+    sources = {name_of(path): path.read_text(encoding="utf-8") for path in files}
+    packages = {name_of(path.parent) for path in (ROOT / "dpa").rglob("__init__.py")}
+    programs = set(re.findall(r"-m (dpa[\w.]*)", "\n".join(sources.values())))
+    users, wrong = defaultdict(set), []
+    for user, source in sources.items():
+        tree = ast.parse(source)
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}  # some by its name in a text
+        for module in sources.keys() & {*imported(tree), *texts}:
+            users[module].add(user)
+    for module, of in users.items():
+        package, _, name = module.rpartition(".")
+        if module in packages or package in ("", "dpa") or not module.startswith("dpa.") or module in programs:
+            continue
+        if all(user == package or user.startswith(f"{package}.") for user in of) != name.startswith("_"):
+            wrong.append(f"{module}, which {', '.join(sorted(of - {package})[:3])} use")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("package", INNER)
