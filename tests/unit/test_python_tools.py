@@ -47,13 +47,10 @@ def test_completion_finds_the_calls_of_a_flow() -> None:
 # --- reprs
 
 
-def test_a_job_is_shown_by_what_it_does() -> None:
+def test_a_job_is_shown_by_what_it_does_and_one_that_is_a_graph_by_its_steps() -> None:
     job = Job(name="visits", input="visits.csv", key="page", reducer="count")
     assert repr(job) == "<Job 'visits': read visits.csv, reduce count by page>"
     assert job._repr_html_().count("<rect") == 2
-
-
-def test_a_job_that_is_a_graph_is_shown_by_its_steps() -> None:
     flow = Flow("shop")
     flow.read([{"a": 1}], name="orders").key_by("a").reduce("count", name="counts")
     assert repr(flow.job()) == "<Job 'shop': orders, counts>"
@@ -74,6 +71,7 @@ def test_no_repr_has_a_secret(path: str) -> None:
 # --- tracebacks
 
 PROGRAM = """
+import sys, traceback
 from dpa import Flow, Job, tumbling
 from dpa.testing import LocalBackend
 
@@ -102,7 +100,12 @@ def run(what):
     rows.key_by("nope" if what == "column" else "a" if what == "input" else "half").reduce("count")
     flow.run(backend=LocalBackend())  # HERE
 
-run(WHAT)
+for what in sys.argv[1:]:
+    try:
+        run(what)
+    except Exception:
+        traceback.print_exc()
+    print("---", file=sys.stderr)
 """
 
 MESSAGES = {
@@ -119,37 +122,31 @@ MESSAGES = {
 }
 
 
-def failed(what: str, **environment: str) -> list[str]:
-    """What plain Python prints of an error."""
-    program = PROGRAM.replace("WHAT", repr(what), 1) if "WHAT" not in what else PROGRAM
-    path = Path(f"program_{what.replace(' ', '_')}.py")
-    path.write_text(program, encoding="utf-8")
+def failed(directory: Path, *whats: str, **environment: str) -> list[list[str]]:
+    """What Python prints of each error."""
+    (directory / "program.py").write_text(PROGRAM, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    done = subprocess.run([sys.executable, str(path)], check=False, capture_output=True, text=True, env=env)
-    assert done.returncode == 1
-    return done.stderr.splitlines()
+    command = [sys.executable, "program.py", *whats]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env, cwd=directory)
+    *printed, rest = done.stderr.split("---\n")
+    assert rest == "" and len(printed) == len(whats)
+    return [each.splitlines() for each in printed]
 
 
-@pytest.mark.parametrize("what", MESSAGES)
-def test_a_traceback_ends_at_the_line_of_the_user(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = failed(what)
-    message = next(place for place, line in enumerate(lines) if line.startswith("dpa."))
-    frames = [line for line in lines[:message] if line.startswith("  File ")]
-    assert [Path(line.split('"')[1]).name for line in frames] == [lines_file(what), lines_file(what), "errors.py"]
-    [own] = [line for line in lines[:message] if line.endswith("# HERE")]
-    assert lines.index(own) == lines.index(frames[1]) + 1
-    assert MESSAGES[what] in "\n".join(lines[message:])
-    assert "During handling" not in "\n".join(lines)
+def test_a_traceback_ends_at_the_line_of_the_user(tmp_path: Path) -> None:
+    for (what, expected), lines in zip(MESSAGES.items(), failed(tmp_path, *MESSAGES), strict=True):
+        message = next(place for place, line in enumerate(lines) if line.startswith("dpa."))
+        frames = [line for line in lines[:message] if line.startswith("  File ")]
+        assert [Path(line.split('"')[1]).name for line in frames] == ["program.py", "program.py", "errors.py"], what
+        [own] = [line for line in lines[:message] if line.endswith("# HERE")]
+        assert lines.index(own) == lines.index(frames[1]) + 1, what
+        assert expected in "\n".join(lines[message:])
+        assert "During handling" not in "\n".join(lines)
 
 
-def lines_file(what: str) -> str:
-    return f"program_{what.replace(' ', '_')}.py"
-
-
-def test_nothing_is_left_out_with_dpa_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert any("driver" in line for line in failed("column", DPA_LOG="debug") if line.startswith("  File "))
+def test_nothing_is_left_out_with_dpa_log(tmp_path: Path) -> None:
+    [lines] = failed(tmp_path, "column", DPA_LOG="debug")
+    assert any("driver" in line for line in lines if line.startswith("  File "))
 
 
 class Sample:
