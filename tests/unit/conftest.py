@@ -36,6 +36,15 @@ def kafka() -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(params=["local", "simulated"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    """Runs jobs in this process: the local one, and a simulation of a cluster."""
+    from dpa.testing import LocalBackend
+    from experiments.simulation.backend import SimulatedBackend
+
+    return LocalBackend() if request.param == "local" else SimulatedBackend(seed=1)
+
+
 @pytest.fixture(autouse=True)
 def _nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard imports, sleeping and processes while a test runs; also packages that are imported already are refused."""

@@ -53,63 +53,42 @@ def test_the_image_runs_as_a_user_and_leaves_no_lists_of_packages() -> None:
     ].index("USER")
 
 
-def exact(required: list[str], **properties: Any) -> dict[str, Any]:
-    """The schema of a mapping with these keys alone."""
+def exact(optional: str = "", /, **properties: Any) -> dict[str, Any]:
+    """The schema of a mapping with these keys alone, of which some may be left out."""
+    required = [name for name in properties if name not in optional.split()]
     return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
 
 
+def several(items: dict[str, Any], least: int = 1) -> dict[str, Any]:
+    return {"type": "array", "minItems": least, "items": items}
+
+
 TEXT, COUNT, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
-QUANTITIES = exact(["cpu", "memory"], cpu={"type": "string", "pattern": r"^\d+m?$"}, memory=TEXT)
-PORT = exact(["containerPort", "name"], containerPort=COUNT, name=TEXT)
-CONTAINER = exact(
-    ["name", "image", "resources"],
-    name=TEXT,
-    image=TEXT,
-    ports={"type": "array", "items": PORT},
-    resources=exact(["requests", "limits"], requests=QUANTITIES, limits=QUANTITIES),
-)
-POD = exact(
-    ["spec"],
-    spec=exact(
-        ["containers"],
-        serviceAccountName=TEXT,
-        terminationGracePeriodSeconds=COUNT,
-        containers={"type": "array", "minItems": 1, "items": CONTAINER},
-    ),
-)
 PARAMETERS = {"type": "object", "additionalProperties": TEXT}
-WORKERS = exact(
-    ["groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"],
-    groupName=TEXT,
-    replicas=COUNT,
-    minReplicas=COUNT,
-    maxReplicas=COUNT,
-    rayStartParams=PARAMETERS,
-    template=POD,
-)
+QUANTITIES = exact(cpu={"type": "string", "pattern": r"^\d+m?$"}, memory=TEXT)
+RESOURCES = exact(requests=QUANTITIES, limits=QUANTITIES)
+PORTS = several(exact(containerPort=COUNT, name=TEXT), least=0)
+CONTAINERS = several(exact("ports", name=TEXT, image=TEXT, ports=PORTS, resources=RESOURCES))
+OF_POD = {"serviceAccountName": TEXT, "terminationGracePeriodSeconds": COUNT, "containers": CONTAINERS}
+GROUP = {"rayStartParams": PARAMETERS, "template": exact(spec=exact(" ".join([*OF_POD][:2]), **OF_POD))}
 CLUSTER = exact(
-    ["rayVersion", "headGroupSpec", "workerGroupSpecs"],
+    "authOptions enableInTreeAutoscaling autoscalerOptions",
     rayVersion=TEXT,
-    authOptions=exact(["mode"], mode={"enum": ["disabled", "token"]}),
+    authOptions=exact(mode={"enum": ["disabled", "token"]}),
     enableInTreeAutoscaling=FLAG,
-    autoscalerOptions=exact(["version"], version={"enum": ["v1", "v2"]}, idleTimeoutSeconds=COUNT),
-    headGroupSpec=exact(["rayStartParams", "template"], rayStartParams=PARAMETERS, template=POD),
-    workerGroupSpecs={"type": "array", "minItems": 1, "items": WORKERS},
+    autoscalerOptions=exact("idleTimeoutSeconds", version={"enum": ["v1", "v2"]}, idleTimeoutSeconds=COUNT),
+    headGroupSpec=exact(**GROUP),
+    workerGroupSpecs=several(exact(groupName=TEXT, replicas=COUNT, minReplicas=COUNT, maxReplicas=COUNT, **GROUP)),
 )
+OF_JOB = {
+    "submissionMode": {"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
+    **{"backoffLimit": COUNT, "shutdownAfterJobFinishes": FLAG, "ttlSecondsAfterFinished": COUNT},
+}
 RAY_JOB = exact(
-    ["apiVersion", "kind", "metadata", "spec"],
     apiVersion={"const": "ray.io/v1"},
     kind={"const": "RayJob"},
-    metadata=exact(["name"], name=TEXT),
-    spec=exact(
-        ["entrypoint", "rayClusterSpec"],
-        entrypoint=TEXT,
-        submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
-        backoffLimit=COUNT,
-        shutdownAfterJobFinishes=FLAG,
-        ttlSecondsAfterFinished=COUNT,
-        rayClusterSpec=CLUSTER,
-    ),
+    metadata=exact(name=TEXT),
+    spec=exact(" ".join(OF_JOB), entrypoint=TEXT, rayClusterSpec=CLUSTER, **OF_JOB),
 )
 
 

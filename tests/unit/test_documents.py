@@ -73,13 +73,10 @@ def test_a_key_without_a_docstring_is_refused() -> None:
 # --- docs/executors.md and docs/balancing.md
 
 
-def test_executors_names_every_ready_made_reducer() -> None:
+def test_executors_names_every_ready_made_reducer_and_balancing_every_strategy_and_outcome() -> None:
     section = TEXTS["docs/executors.md"].partition("## Ready-made reducers")[2].partition("\n## ")[0]
-    named = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section, re.MULTILINE)
-    assert named == [(name, made.__name__) for name, made in READY_MADE.items()]
-
-
-def test_balancing_names_every_strategy_and_outcome() -> None:
+    reducers = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section, re.MULTILINE)
+    assert reducers == [(name, made.__name__) for name, made in READY_MADE.items()]
     named = re.findall(r"^\| `(\w+)` \| (?!the overloaded)", TEXTS["docs/balancing.md"], re.MULTILINE)
     assert set(named) == {*BY_STRATEGY, *(outcome.value for outcome in Outcome)}
 
@@ -100,21 +97,13 @@ def test_relative_links_resolve_in(page: str) -> None:
 
 
 @every_page
-def test_options_of_the_command_exist_that_are_named_in(page: str) -> None:
+def test_job_files_are_valid_and_options_and_overrides_exist_that_are_shown_in(page: str) -> None:
+    for block in blocks(page, "yaml"):
+        parse(yaml.safe_load(block), origin=page)
     line = re.compile(r"^(?:\w+=\S+ )*(?:python -m dpa\.|dpa )([\w-]+) (.*)$", re.MULTILINE)
     for name, arguments in line.findall(TEXTS[page]):
         if name.replace("_", "-") in COMMANDS:
             assert set(re.findall(r"(?:^| )(--[a-z-]+)", arguments)) <= options(name.replace("_", "-")), arguments
-
-
-@every_page
-def test_job_files_are_valid_that_are_shown_in(page: str) -> None:
-    for block in blocks(page, "yaml"):
-        parse(yaml.safe_load(block), origin=page)
-
-
-@every_page
-def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
     for override in re.findall(r"--set '?([\w.]+)=", TEXTS[page]):
         of_step = re.fullmatch(r"stages\.\w+\.(.+)", override)
         key_path, current = (of_step[1], SCHEMA["$defs"]["StepConfig"]) if of_step else (override, SCHEMA)
@@ -139,8 +128,7 @@ def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [f"docs/{name}.md" for name in ("balancing", "dead-letters", "design", "executors", "flows", "streams")],
+    "page", [f"docs/{name}.md" for name in ("balancing", "dead-letters", "design", "executors", "flows", "streams")]
 )
 def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
     names: dict[str, Any] = {"__name__": "page"}
@@ -175,11 +163,8 @@ def test_the_flow_of_the_readme_prints_the_first_rows(
     assert printed == [{"rank": 1, "tag": "#ray", "count": 3}, {"rank": 2, "tag": "#go", "count": 2}]
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short_and_the_site_has_a_place_for_every_page() -> None:
     assert TEXTS["README.md"].count("\n") <= 200
-
-
-def test_the_site_has_a_place_for_every_page() -> None:
     names = (ROOT / "docs" / "site" / "conf.py").read_text(encoding="utf-8")
     assert [page.stem for page in (ROOT / "docs").glob("*.md") if f'"{page.stem}"' not in names] == []
 
@@ -229,9 +214,6 @@ def test_a_committed_result_names_where_it_comes_from(name: str) -> None:
     assert stamp["configuration"]["quick"] is False
 
 
-def test_the_results_page_is_what_the_result_files_say() -> None:
+def test_the_results_page_and_the_table_of_the_readme_are_what_the_result_files_say() -> None:
     assert TEXTS["docs/results.md"] == render_page(RESULTS, FINDINGS, load_ages()), f"renew it by `{COMMAND}`"
-
-
-def test_the_table_of_the_readme_is_what_the_result_files_say() -> None:
     assert TEXTS["README.md"] == with_table(TEXTS["README.md"], RESULTS, FINDINGS), f"renew it by `{COMMAND}`"

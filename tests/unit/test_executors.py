@@ -66,47 +66,40 @@ def add(left: int, right: int) -> int:
 # --- what may be given
 
 
-@pytest.mark.parametrize(
-    ("given_mapper", "made"),
-    [(Words(), Words), (Words, Words), (Same, Same), (pairs, FunctionMapper), (same, FunctionBatchMapper)],
-    ids=["instance", "class", "batch class", "function", "batch function"],
-)
-def test_an_instance_a_class_or_a_function_is_a_mapper(given_mapper: Any, made: type) -> None:
-    assert type(as_mapper(given_mapper)) is made
+MADE: list[tuple[Any, Any, type]] = [
+    *((as_mapper, given, made) for given, made in ((Words(), Words), (Words, Words), (Same, Same))),
+    *((as_mapper, given, made) for given, made in ((pairs, FunctionMapper), (same, FunctionBatchMapper))),
+    *((as_reducer, given, made) for given, made in ((Total(), Total), (Total, Total), (Count, Count))),
+    (as_reducer, add, FunctionReducer),
+]
+
+
+def test_an_instance_a_class_or_a_function_is_a_mapper_or_a_reducer() -> None:
+    assert [type(make(given)) for make, given, _ in MADE] == [made for _, _, made in MADE]
+
+
+REFUSED: list[tuple[Any, str, list[Any]]] = [
+    (as_mapper, r"is no mapper: give a dpa\.Mapper", [5, "count", None, dict, Total]),
+    (as_reducer, r"is no reducer: give a dpa\.Reducer", [5, "count", None, dict, Words]),
+    (as_mapper, "Cut", [Cut]),  # which cannot be made without arguments
+    (as_mapper, "Mapper", [Mapper]),
+    (as_reducer, "Reducer", [Reducer]),
+]
 
 
 @pytest.mark.parametrize(
-    ("given_reducer", "made"),
-    [(Total(), Total), (Total, Total), (Count, Count), (add, FunctionReducer)],
-    ids=["instance", "class", "batch class", "function"],
+    ("make", "message", "wrong"), [(make, message, each) for make, message, wrong in REFUSED for each in wrong]
 )
-def test_an_instance_a_class_or_a_function_is_a_reducer(given_reducer: Any, made: type) -> None:
-    assert type(as_reducer(given_reducer)) is made
+def test_what_is_no_mapper_or_reducer_is_refused_with_what_would_be(make: Any, message: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(wrong)
 
 
-@pytest.mark.parametrize("wrong", [5, "count", None, dict, Total], ids=repr)
-def test_what_is_no_mapper_is_refused_with_what_would_be(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"is no mapper: give a dpa\.Mapper"):
-        as_mapper(wrong)
-
-
-@pytest.mark.parametrize("wrong", [5, "count", None, dict, Words], ids=repr)
-def test_what_is_no_reducer_is_refused_with_what_would_be(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"is no reducer: give a dpa\.Reducer"):
-        as_reducer(wrong)
-
-
-@pytest.mark.parametrize(("made_of", "wrong"), [(as_mapper, Cut), (as_mapper, Mapper), (as_reducer, Reducer)])
-def test_a_class_that_cannot_be_made_without_arguments_is_refused_by_name(made_of: Any, wrong: type) -> None:
-    with pytest.raises(ConfigError, match=wrong.__name__):
-        made_of(wrong)
-
-
-@pytest.mark.parametrize(
-    ("reducer", "mergeable"), [(Total(), True), (Count(), True), (as_reducer(add), True), (Last(), False)]
-)
-def test_only_a_reducer_that_overrides_merge_or_works_on_batches_can_merge(reducer: Any, mergeable: bool) -> None:
-    assert receiver_of(reducer).can_merge is mergeable
+def test_only_a_reducer_that_overrides_merge_or_works_on_batches_can_merge() -> None:
+    reducers = [Total(), Count(), as_reducer(add), Last()]
+    assert [receiver_of(reducer).can_merge for reducer in reducers] == [True, True, True, False]
+    with pytest.raises(NotImplementedError, match="Last has no merge"):
+        Last().merge(1, 2)
 
 
 def one(record: Any) -> Any:
@@ -144,17 +137,11 @@ class MapsNothing(Mapper):
         return []
 
 
-@pytest.mark.parametrize("function", [one, any_number, functools.partial(two, 1), str.split, print])
-def test_what_takes_a_record_is_a_mapper_however_it_is_written(function: Any) -> None:
-    as_mapper(function)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [two, any_number, with_a_default, functools.partial(two), max, operator.add, np.maximum, np.add, Total()],
-)
-def test_what_takes_two_values_is_a_reducer_however_it_is_written(function: Any) -> None:
-    as_reducer(function)
+def test_what_takes_a_record_is_a_mapper_and_what_takes_two_values_a_reducer_however_it_is_written() -> None:
+    for of_one in (one, any_number, functools.partial(two, 1), str.split, print):
+        as_mapper(of_one)
+    for of_two in (two, any_number, with_a_default, functools.partial(two), max, operator.add, np.maximum, np.add):
+        as_reducer(of_two)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +166,6 @@ def test_what_cannot_be_called_as_it_will_be_is_refused(make: Any, wrong: Any, m
     assert message in str(error.value)
 
 
-def test_merging_without_a_merge_names_the_reducer() -> None:
-    with pytest.raises(NotImplementedError, match="Last has no merge"):
-        Last().merge(1, 2)
-
-
 class OddlyNamed(Words):
     """Has an attribute of the name that wrapped functions have."""
 
@@ -191,28 +173,21 @@ class OddlyNamed(Words):
         self.function = "upper"
 
 
-@pytest.mark.parametrize(
-    ("executor", "name"),
-    [
-        (Words(), "test_executors.Words"),
-        (as_mapper(pairs), "builders.pairs"),
-        (as_reducer(add), "test_executors.add"),
-        (Count(), "dpa.aggregates.Count"),
-        (OddlyNamed(), "test_executors.OddlyNamed"),
-    ],
-    ids=["class", "function", "reducing function", "ready-made", "attribute called function"],
-)
-def test_messages_name_the_class_or_the_function(executor: Any, name: str) -> None:
-    assert name_of(executor) == name
+NAMES = {
+    "test_executors.Words": Words(),
+    "test_executors.Cut": Cut(3),
+    "builders.pairs": as_mapper(pairs),
+    "test_executors.add": as_reducer(add),
+    "builders.Total": Total(),
+    "dpa.aggregates.Sum": Sum("x"),
+    "test_executors.OddlyNamed": OddlyNamed(),
+}
 
 
-@pytest.mark.parametrize(
-    "executor", [Words(), Cut(3), as_mapper(pairs), as_reducer(add), Total(), Sum("x")], ids=name_of
-)
-def test_executors_can_be_sent_to_tasks(executor: Any) -> None:
+@pytest.mark.parametrize(("name", "executor"), NAMES.items(), ids=NAMES)
+def test_messages_name_the_class_or_the_function_also_when_it_was_sent_to_a_task(name: str, executor: Any) -> None:
     arrived = pickle.loads(pickle.dumps(executor))
-    assert type(arrived) is type(executor)
-    assert name_of(arrived) == name_of(executor)
+    assert type(arrived) is type(executor) and name_of(executor) == name_of(arrived) == name
 
 
 # --- functions as reducers
@@ -227,13 +202,9 @@ def test_a_function_reduces_from_the_first_value_on(some: list[int], more: list[
         for value in values:
             state = reducer.reduce(state, value)
         states.append(state)
-    merged = reducer.merge(*states)
+    zero, merged = reducer.zero(), reducer.merge(*states)
+    assert pickle.loads(pickle.dumps(zero)) is zero, "a state without values stays itself when it is sent"
     assert merged == max(some + more) if some + more else merged is reducer.zero()
-
-
-def test_a_state_without_values_stays_itself_when_it_is_sent() -> None:
-    zero = FunctionReducer(add).zero()
-    assert pickle.loads(pickle.dumps(zero)) is zero
 
 
 # --- grouped columns
@@ -264,12 +235,10 @@ def test_groups_aggregate_as_plain_python_does(
     assert getattr(replace(groups, values=encoded), function)("v").equals(getattr(groups, function)("v"))
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"), [("mean", [2.0, 5.0]), ("count", [2, 1]), ("count_distinct", [2, 1])]
-)
-def test_any_aggregation_of_arrow_is_at_hand(function: str, expected: list[float]) -> None:
+def test_any_aggregation_of_arrow_is_at_hand() -> None:
     groups = Groups(pa.array(["a", "b"]), np.array([1, 0, 0], np.int32), pa.record_batch({"v": [5, 1, 3]}))
-    assert groups.aggregate("v", function).to_pylist() == expected
+    for function, expected in {"mean": [2.0, 5.0], "count": [2, 1], "count_distinct": [2, 1]}.items():
+        assert groups.aggregate("v", function).to_pylist() == expected
 
 
 @pytest.mark.parametrize("total", [2**53 - 1, 2**53 + 1, 2**62 + 1, -(2**63)])

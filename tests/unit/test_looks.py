@@ -122,15 +122,11 @@ def test_rows_keep_the_order_of_the_input(files: Path) -> None:
     assert rows.head(9_000).column("row").to_pylist() == list(range(0, 27_000, 3))
 
 
-def test_no_more_rows_are_taken_than_it_needs(files: Path) -> None:
+def test_no_more_rows_are_taken_than_it_needs_and_functions_see_each_row_once_however_few_pass(files: Path) -> None:
     seen: list[int] = []
-    rows = Flow().read(files / "*.parquet").map(lambda row: seen.append(row["row"]) or row)
-    rows.head(5)
+    Flow().read(files / "*.parquet").map(lambda row: seen.append(row["row"]) or row).head(5)
     assert seen == list(range(5))
-
-
-def test_functions_see_each_row_once_however_few_pass(files: Path) -> None:
-    seen: list[int] = []
+    seen.clear()
     rows = Flow().read(files / "*.parquet").filter(lambda row: seen.append(row["row"]) or row["row"] >= 1_000)
     assert rows.head(2).column("row").to_pylist() == [1_000, 1_001]
     assert seen == list(range(len(seen))) and len(seen) < 10_000
@@ -165,11 +161,7 @@ def test_rows_are_counted_from_footers(files: Path) -> None:
     calls: list[Any] = []
     assert rows.count() == ROWS
     assert rows.map(calls.append).union(rows).count() == 2 * ROWS and not calls
-
-
-def test_a_filter_is_counted_by_reading(files: Path) -> None:
-    rows = Flow().read(files / "*.parquet").filter(lambda row: row["row"] % 2)
-    assert rows.count() == ROWS / 2
+    assert rows.filter(lambda row: row["row"] % 2).count() == ROWS / 2, "by reading"
 
 
 def test_expressions_are_counted_and_planned(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,18 +173,16 @@ def test_expressions_are_counted_and_planned(files: Path, capsys: pytest.Capture
     assert "filter" in capsys.readouterr().out
 
 
-def test_the_cost_of_counting_by_key_is_said(files: Path) -> None:
-    rows = Flow().read(files / "*.parquet").key_by("word").reduce(Count(), name="counts")
+def test_the_cost_of_counting_by_key_is_said_and_columns_are_known_without_rows(files: Path) -> None:
+    read = Flow().read(files / "*.parquet")
+    assert read.schema == TABLE.schema
+    assert read.filter(lambda row: False).key_by("word").reduce(Count()).schema == pa.schema(
+        {"word": pa.string(), "count": pa.int64()}
+    )
+    rows = read.key_by("word").reduce(Count(), name="counts")
     with pytest.raises(ConfigError, match=r"'counts' are known when .*`count\(whole=True\)` reads and processes all"):
         rows.count()
     assert rows.count(whole=True) == 7
-
-
-def test_columns_are_known_without_rows(files: Path) -> None:
-    rows = Flow().read(files / "*.parquet")
-    assert rows.schema == TABLE.schema
-    counts = rows.filter(lambda row: False).key_by("word").reduce(Count())
-    assert counts.schema == pa.schema({"word": pa.string(), "count": pa.int64()})
 
 
 def test_what_hides_columns_is_named() -> None:
@@ -323,13 +313,10 @@ def test_a_join_of_very_many_pairs_is_thinned(capsys: pytest.CaptureFixture[str]
     assert rows.count(whole=True) == 2_250_000
 
 
-def test_errors_that_are_tolerated_leave_rows_out() -> None:
+def test_errors_that_are_tolerated_leave_rows_out_and_rows_are_counted_from_0_on() -> None:
     rows = of_orders().map(lambda row: {"x": 60 // (row["cents"] - 5)}, on_error="skip")
     assert rows.head().column("x").to_pylist() == [2, 8]
     assert rows.count() == 2
-
-
-def test_rows_are_counted_from_0_on() -> None:
     assert of_orders().head(0).schema == of_orders().schema
     with pytest.raises(ConfigError, match="these are -1"):
         of_orders().head(-1)
@@ -352,27 +339,21 @@ def test_nothing_is_written_and_the_flow_stays_as_it_was(tmp_path: Path) -> None
     assert not (tmp_path / "out").exists() and [*rows.flow._stages] == ["orders", "made", "spent"]
 
 
-def test_a_step_may_have_any_name() -> None:
+def test_a_step_may_have_any_name_and_reprs_name_steps() -> None:
     rows = Flow().read(ORDERS, name="shown").map(lambda row: row, name="shown_")
     assert rows.head().num_rows == 3
-
-
-def test_reprs_name_steps() -> None:
     rows = STEPS["join"](of_orders())
     assert repr(rows) == "<Stream 'join' of <Flow 'shop': orders, customers, join>: join left by customer>"
     assert repr(Flow("x")) == "<Flow 'x': no steps>"
 
 
-def test_the_pictures_have_words_of_users_escaped() -> None:
+def test_the_pictures_have_words_of_users_escaped_and_fit_a_narrow_page() -> None:
     flow = Flow()
     flow.read({"format": "parquet", "path": "<b>&/x.parquet"})
     page = parseString(f"<page>{flow._repr_html_()}</page>")
     assert "read <b>&/x.parquet" in [text.firstChild.nodeValue for text in page.getElementsByTagName("text")]
     rows = Flow().read([{"<i>": "</td>"}])
     assert "&lt;/td&gt;" in rows._repr_html_()
-
-
-def test_a_picture_fits_a_narrow_page() -> None:
     rows = STEPS["join"](of_orders()).top_k(1, by="cents")
     [width] = re.findall(r'<svg [^>]*width="(\d+)"', rows._repr_html_())
     assert int(width) < 400
@@ -398,11 +379,8 @@ print(*(name for name in ("ray", "pyspark", "polars", "pandas", "matplotlib") if
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(0, 50), st.integers(1, 50))
 def test_a_head_is_the_beginning_of_all_rows(numbers: list[int], wanted: int, first: int) -> None:
-    rows = (
-        Flow()
-        .read([{"n": number} for number in numbers], schema={"n": "int64"})
-        .flat_map(lambda row: [row] * row["n"], schema={"n": "int64"})
-    )
+    rows = Flow().read([{"n": number} for number in numbers], schema={"n": "int64"})
+    rows = rows.flat_map(lambda row: [row] * row["n"], schema={"n": "int64"})
     found = rows.head(wanted, first=first).column("n").to_pylist()
     expected = [number for number in numbers[:first] for _ in range(number)]
     assert found == expected[:wanted]

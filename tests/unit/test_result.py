@@ -24,10 +24,6 @@ def ended(directory: Path, value: int) -> Result:
     return Result(samples.report(output=output), {}, {"reducer": when_written(output)})
 
 
-def test_a_result_is_read_from_its_directory(tmp_path: Path) -> None:
-    assert ended(tmp_path / "out", 1).table()["value"].to_pylist() == [1]
-
-
 def test_a_later_result_in_the_same_directory_is_not_taken_for_it(tmp_path: Path) -> None:
     first, second = ended(tmp_path / "out", 1), ended(tmp_path / "out", 2)
     assert second.table()["value"].to_pylist() == [2]
@@ -58,7 +54,5 @@ def test_a_stage_of_a_report_is_found_by_its_name_and_the_last_operator_is_the_m
     with pytest.raises(KeyError):
         report["nowhere"]
 
-
-def test_a_report_of_a_job_that_never_began_has_empty_numbers() -> None:
     report = samples.empty_report(status="failed")
     assert (report.main.skew, report.main.tasks, report.main.output, report.main.latency) == (None, (), None, None)

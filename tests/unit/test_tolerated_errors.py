@@ -16,7 +16,6 @@ from dpa.aggregates import Sum
 from dpa.checkpoints import CheckpointStore
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.checkpointing import StoredLetters
-from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.recovery import CheckpointOptions
 from dpa.protocol.wire.addresses import Address
@@ -221,31 +220,6 @@ def test_too_many_errors_fail_the_job_and_publish_nothing(allowed: int | str, tm
     assert not [*tmp_path.iterdir()]
 
 
-class Kept(Reducer[Any, dict[str, int]]):
-    """Has a value of the user's for a state, and changes that."""
-
-    def zero(self) -> None:
-        return None
-
-    def reduce(self, state: dict[str, int] | None, value: dict[str, int]) -> dict[str, int]:
-        if state is not None:
-            state["n"] += value["n"]
-            require_good(value["n"])
-        return value if state is None else state
-
-    def merge(self, left: Any, right: Any) -> Any:
-        return left if right is None else right if left is None else {"n": left["n"] + right["n"]}
-
-
-def test_a_value_that_became_a_state_is_as_it_was() -> None:
-    def pairs(record: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:
-        return [("one", {"n": record["v"] + 1})]
-
-    result = Job(input=TABLE.slice(0, 30), mapper=pairs, reducer=Kept(), on_error="skip").run(backend=LocalBackend())
-    [row] = result.table().to_pylist()
-    assert row["n"] == sum(number for number in range(1, 31) if number % 7)
-
-
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
@@ -328,10 +302,9 @@ def test_dead_letters_go_with_the_cut(tmp_path: Path) -> None:
         assert sum(count.records for count in again.coordinator.snapshot().errors) == len(BAD)
 
 
-def letters_behind_slow_cuts(place: Path) -> list[list[int]]:
-    """The dead letters of a run behind each cut that was written while further records became such; snapshots take
-    long."""
-    job = replace(simulated(place), service_seconds=lambda stage, index: 0.01, write_seconds=0.4)
+def test_dead_letters_that_come_while_a_cut_is_written_are_of_the_next(tmp_path: Path) -> None:
+    """Snapshots take long."""
+    job = replace(simulated(tmp_path / "dead"), service_seconds=lambda stage, index: 0.01, write_seconds=0.4)
     noted: dict[int, int] = {}
 
     def watch(cluster: SimulatedCluster) -> None:
@@ -346,26 +319,7 @@ def letters_behind_slow_cuts(place: Path) -> list[list[int]]:
         again.run()
         if noted[cut.epoch] > len([letter for letter in cut.failed.letters if letter.epoch <= cut.epoch]):
             found.append(sorted(int(letter.record) for letter in again.coordinator.errors.noted.letters))
-    return found
-
-
-def test_dead_letters_that_come_while_a_cut_is_written_are_of_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = letters_behind_slow_cuts(tmp_path / "dead")
     assert found and all(letters == sorted(BAD) for letters in found)
-    write = Cuts._write
-
-    def with_those_noted_since(self: Cuts) -> Any:
-        assert self._cut.checkpoint is not None
-        self._cut.checkpoint = replace(self._cut.checkpoint, failed=self._errors.noted)
-        return write(self)
-
-    monkeypatch.setattr(Cuts, "_write", with_those_noted_since)
-    for known in ("_by_event", "_by_state"):
-        monkeypatch.setattr(Cuts, known, getattr(Cuts, known))
-    Cuts.__init_subclass__()
-    assert any(letters != sorted(BAD) for letters in letters_behind_slow_cuts(tmp_path / "broken"))
 
 
 def all_fail(record: dict[str, Any]) -> dict[str, Any]:

@@ -16,17 +16,11 @@ from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
 from dpa.flow import Stream
 from dpa.testing import LocalBackend
-from experiments.simulation.backend import SimulatedBackend
 
 NUMBERS = pa.table({"k": [1, 2], "x": [10, 20]})
 TEXTS = pa.table({"k": [2, 3], "x": ["a", "b"]})
 OTHERS = pa.table({"k": [2, 3], "y": [0.5, 1.5]})
 HALVES = pa.table({"x": [0.5], "k": pa.array([3], pa.int32())})
-
-
-@pytest.fixture(params=[LocalBackend(), SimulatedBackend(seed=1)], ids=["local", "simulated"])
-def backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 def same(row: dict[str, Any]) -> dict[str, Any]:
@@ -52,22 +46,12 @@ def rows_of(flow: Flow, backend: Backend) -> list[dict[str, Any]]:
 
 
 DIFFERENT = [
-    pytest.param(
-        TEXTS,
-        "the column 'x' is int64 in the rows of 'a' and string in those of 'b'; make text of it in 'a': "
-        "`cast(x AS string) AS x` in",
-        id="types",
-    ),
-    pytest.param(
-        OTHERS,
-        "the rows of 'a' have no column 'y', and those of 'b' no column 'x'; give all the same columns, or set "
-        "`allow_missing_columns`",
-        id="columns",
-    ),
+    (TEXTS, "the column 'x' is int64 in the rows of 'a' and string in those of 'b'; make text of it in 'a': `cast("),
+    (OTHERS, "the rows of 'a' have no column 'y', and those of 'b' no column 'x'; give all the same columns, or set `"),
 ]
 
 
-@pytest.mark.parametrize(("right", "message"), DIFFERENT)
+@pytest.mark.parametrize(("right", "message"), DIFFERENT, ids=["types", "columns"])
 @pytest.mark.parametrize(
     "build",
     [
@@ -105,20 +89,12 @@ def test_columns_of_a_union_are_in_any_order_and_have_the_type_that_holds_all(ba
     assert rows_of(flow, backend) == [{"x": 30.5}]
 
 
-def test_missing_columns_that_are_allowed_are_null(backend: Backend) -> None:
-    flow = flow_of(lambda a, b: a.union(b, allow_missing_columns=True), OTHERS)
-    assert rows_of(flow, backend) == [
-        {"k": 1, "x": 10, "y": None},
-        {"k": 2, "x": 20, "y": None},
-        {"k": 2, "x": None, "y": 0.5},
-        {"k": 3, "x": None, "y": 1.5},
-    ]
-
-
-def test_functions_after_a_union_see_the_missing_columns(backend: Backend) -> None:
+def test_missing_columns_that_are_allowed_are_null_for_functions_after_the_union_too(backend: Backend) -> None:
     def united(a: Stream, b: Stream) -> Stream:
         return a.union([b], allow_missing_columns=True)
 
+    rows = rows_of(flow_of(united, OTHERS), backend)
+    assert [tuple(row.values()) for row in rows] == [(1, 10, None), (2, 20, None), (2, None, 0.5), (3, None, 1.5)]
     flow = flow_of(lambda a, b: united(a, b).map(lambda row: {"n": len(row), "y": row["y"]}), OTHERS)
     assert rows_of(flow, backend) == [{"n": 3, "y": 0.5}, {"n": 3, "y": 1.5}, {"n": 3, "y": None}, {"n": 3, "y": None}]
     flow = flow_of(lambda a, b: united(a, b).map(described), OTHERS)
@@ -128,13 +104,6 @@ def test_functions_after_a_union_see_the_missing_columns(backend: Backend) -> No
 def test_only_what_takes_several_may_allow_missing_columns() -> None:
     with pytest.raises(ConfigError, match=r"stages\.map: `allow_missing_columns` is for the rows of several steps"):
         flow_of(lambda a, b: a.map(same, allow_missing_columns=True), OTHERS).check()
-
-
-def test_a_union_with_itself_has_each_row_twice(backend: Backend) -> None:
-    flow = Flow("tests")
-    rows = flow.read(NUMBERS)
-    rows.union(rows).key_by("k").reduce("count")
-    assert rows_of(flow, backend) == [{"k": 1, "count": 2}, {"k": 2, "count": 2}]
 
 
 @pytest.mark.parametrize("left", [int, str], ids=["integers", "texts"])

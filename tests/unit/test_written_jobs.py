@@ -182,15 +182,9 @@ def test_every_file_that_is_written_of_a_job_holds_a_job(tmp_path: Path) -> None
         assert valid.exit_code == 0, (name, valid.output)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [Count(), Sum("x"), Min("x"), Max("x"), Mean("x"), TopK(3), TopRows(4, "x", descending=False), Distinct()],
-    ids=lambda made: type(made).__name__,
-)
-def test_a_ready_made_reducer_is_written_with_its_arguments(made: Any) -> None:
-    section = ExecutorConfig.of(made)
-    assert vars(READY_MADE[section.use](**section.args)) == vars(made)
-
-
-def test_all_ready_made_reducers_are_tried_above() -> None:
-    assert {*READY_MADE.values()} == {Count, Sum, Min, Max, Mean, TopK, TopRows, Distinct}
+def test_a_ready_made_reducer_is_written_with_its_arguments() -> None:
+    some = [Count(), Sum("x"), Min("x"), Max("x"), Mean("x"), TopK(3), TopRows(4, "x", descending=False), Distinct()]
+    assert {*map(type, some)} == {*READY_MADE.values()}
+    for made in some:
+        section = ExecutorConfig.of(made)
+        assert vars(READY_MADE[section.use](**section.args)) == vars(made)
