@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -265,22 +266,6 @@ class Numbers(Feed):
         return Page([MemorySplit(rows)] if stop > start else [], stop)
 
 
-class OftenZero(Numbers):
-    """Most of its keys are 0; it knows how many numbers a position lags behind."""
-
-    def poll(self, split_rows: int, position: Any = None) -> Page:
-        page = super().poll(split_rows, position)
-        return Page([MemorySplit(_often_zero(split.table), "numbers") for split in page.splits], page.position)
-
-    def lag(self, position: Any) -> dict[str, int]:
-        return {"numbers": int((time.time() - self.began) * self.per_second) - (position or 0)}
-
-
-def _often_zero(rows: pa.Table) -> pa.Table:
-    number = rows["number"].to_numpy()
-    return rows.set_column(0, rows.schema.field(0), pa.array(np.where(number % 10 < 7, 0, number % 40)))
-
-
 class Fetched(Poller):
     """Numbers from 0 up to an end, each with the key `fetched`, some at a time."""
 
@@ -321,3 +306,19 @@ class TimedNumbers(Generator):
         numbers = np.arange(start, start + rows)
         times = 1_000_000 * numbers // self.per_second - random.integers(0, 500_000, rows) + 10**15
         return pa.record_batch({"key": numbers % 40, "time": pa.array(times).cast(pa.timestamp("us", tz="UTC"))})
+
+
+class Bursts(Process[dict[str, Any], dict[str, Any]]):
+    """The visits of each user that are read in half a second from the first one on, given and forgotten after that."""
+
+    def zero(self) -> dict[str, Any]:
+        return {"visits": 0}
+
+    def process(self, key: int, state: dict[str, Any], value: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        return {"since": value["read_at"], **state, "visits": state["visits"] + 1}, []
+
+    def timer(self, key: int, state: dict[str, Any]) -> datetime | None:
+        return state["since"] + timedelta(seconds=0.5) if "since" in state else None
+
+    def on_time(self, key: int, state: dict[str, Any], time: datetime) -> tuple[None, list[dict[str, Any]]]:
+        return None, [{"user": key, "visits": state["visits"], "until": time}]

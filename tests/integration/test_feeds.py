@@ -86,11 +86,11 @@ def test_all_kinds_of_open_inputs_are_read_once_whatever_dies(tmp_path: Path) ->
 
 
 class Shop(Killing):
-    """Has orders placed whenever it looks, and kills a task and the coordinator, each behind a checkpoint. When all are
-    read, inputs may be closed."""
+    """Has orders placed whenever it looks, and kills a reader, a task and the coordinator, each behind a checkpoint.
+    When all are read, inputs may be closed."""
 
     def __init__(self, servers: str) -> None:
-        super().__init__("orders_kafka", "revenue 0", "coordinator")
+        super().__init__("orders_kafka", "orders 0", "revenue 0", "coordinator")
         self.servers = servers
         self.orders = list(orders(ORDERS, customers=400, seed=1))
         self.placed = 0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import executors_for_tests as executors
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dpa import Job
@@ -97,24 +95,3 @@ def test_keys_of_every_type_give_what_spark_gives(job: str, orders: pa.Table) ->
     kept = OF_PYTHON | KEPT if form == "records" else KEPT
     assert all(table.schema.field(name).type == kept.get(name, orders.schema.field(name).type) for name in key)
     assert all(isinstance(hot.key, tuple) == (len(key) > 1) for hot in report.main.hot_keys)
-
-
-def test_keys_of_parquet_are_those_that_spark_reads(orders: pa.Table, tmp_path: Path) -> None:
-    """An unsigned integer is a decimal in Spark; an epoch and the output hold the same keys."""
-    file, key = tmp_path / "orders.parquet", ("large", "local", "country", "instant")
-    pq.write_table(orders.drop(["id"]), file)
-    (tmp_path / "job.yaml").write_text(
-        f"""
-input: {{format: parquet, path: {file}}}
-key: [{", ".join(key)}]
-value: n
-reducer: {{use: sum, args: {{column: n}}}}
-parallelism: {{mappers: 1, reducers: 2}}
-output: [{tmp_path / "out"}, {{path: {tmp_path / "so-far"}, publish: {{mode: table, every: 0.1}}}}]
-reference: {{sql: "SELECT {", ".join(key)}, sum(n) AS n FROM input GROUP BY {", ".join(key)}"}}
-"""
-    )
-    result = Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend(row_seconds=0.001))
-    assert result.report.reference.matches, result.report.reference.differences
-    assert result.report.main.aggregation is not None and result.report.main.aggregation.epochs > 0
-    assert result.table().column_names == [*key, "n"]

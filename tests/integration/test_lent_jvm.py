@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,16 +184,3 @@ def test_a_job_that_fails_leaves_its_jvm_and_of_two_at_once_one_has_it_and_the_o
     assert one == int(output) == borrowers.kept != other
     assert rows == 5
     wait_until(lambda: has_ended(other))
-
-
-def test_a_jvm_that_has_died_is_replaced_by_one_which_ends_unused(borrowers: Borrowers) -> None:
-    pid = borrowers.kept or borrowers.run(WHO)
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: has_ended(pid))
-    another = borrowers.run(WHO)
-    assert another not in (pid, None)
-    borrowers.lender.end_unused(600.0)
-    assert borrowers.kept == another
-    borrowers.lender.end_unused(0.0)
-    assert borrowers.kept is None
-    wait_until(lambda: has_ended(another))

@@ -1,4 +1,4 @@
-"""Inputs that are open, on real Ray: polled while records flow, read on behind a checkpoint, and closed when asked."""
+"""An input that is open, on real Ray: windows, timers and epochs go by the clock until it is closed."""
 
 import threading
 from datetime import datetime, timedelta, timezone
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from observers_for_tests import Killing, rows_read
-from timed_sessions import Bursts, TimedSessions
+from executors_for_tests import Bursts
 
 from dpa import Flow, results, tumbling
 from dpa.driver.control import RunningJob
@@ -16,48 +15,6 @@ from dpa.telemetry.observers import Observer
 from dpa.telemetry.tracker import TrackedSnapshot
 
 pytestmark = pytest.mark.usefixtures("ray")
-
-
-SESSIONS = """
-SELECT user, min(time) AS began, max(time) AS ended, count(*) AS visits
-FROM (
-  SELECT user, time, count_if(starts) OVER (PARTITION BY user ORDER BY time) AS session
-  FROM (SELECT user, time, time - lag(time) OVER (PARTITION BY user ORDER BY time) > 60 AS starts FROM visits)
-)
-GROUP BY user, session
-"""
-
-
-class TimersKiller(Killing):
-    """Kills a task with timers behind a checkpoint, and has the input closed once enough rows are read after that."""
-
-    has_enough = False
-
-    def update(self, snapshot: TrackedSnapshot) -> None:
-        if not self.kill_next(snapshot, least=2) and snapshot.generation == 1 and snapshot.checkpoints is not None:
-            self.has_enough = snapshot.checkpoints.written > 0 and rows_read(snapshot) >= 6_000
-
-
-def test_timers_of_a_stream_give_what_spark_gives_though_a_task_dies(tmp_path: Path) -> None:
-    """Sessions, each given by a timer: the user's next visit comes long after, or never."""
-    killer = TimersKiller("timed", "sessions 0")
-    flow = Flow(
-        "timed",
-        until={"seconds": 200},
-        checkpoint={"path": str(tmp_path / "checkpoints"), "every": "300ms"},
-        recovery={"backoff": "100ms"},
-        python_path=[str(Path(__file__).parent)],
-    )
-    visits = {"users": 60, "period": 100, "step": 20, "interval": 1.0}
-    read = {"format": "generated", "use": "jobs.sessions:Visits", "args": visits, "rows": None, "rate": 2_000}
-    rows = flow.read(read, name="visits", time={"column": "time", "unit": "s"}, parallelism=1)
-    rows.key_by("user", value="time").process(
-        TimedSessions(gap=60), name="sessions", parallelism=2, consistency="migrate", reference={"sql": SESSIONS}
-    ).write(tmp_path / "out", publish="final")
-    result = flow.run(observer=killer, closes=lambda: killer.has_enough)
-    assert result.report.reference.matches and len(result.report.recoveries) == 1
-    ended = results(tmp_path / "out").table
-    assert len(ended) == result.table("sessions").num_rows
 
 
 class Closer(Observer):
